@@ -59,6 +59,7 @@ class SerialDriver:
             self._fold(commit)
 
     def start(self) -> None:
+        self.journal.deploy()
         self._thread.start()
         self._pump.start()
 

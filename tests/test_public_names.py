@@ -35,6 +35,7 @@ PUBLIC = [
     "LimitExceeded",
     "LocalRuntime",
     "LogUnavailable",
+    "MigrationFailed",
     "NoSuchEntity",
     "OperationalError",
     "OutsideTransaction",
@@ -72,6 +73,7 @@ PUBLIC = [
     "generator",
     "key",
     "limit",
+    "migrate",
     "now",
     "portal",
     "random",
@@ -89,6 +91,7 @@ PUBLIC = [
     "stream",
     "transactional",
     "uuid",
+    "was",
 ]
 HEAVY = {"deltalake", "duckdb", "httpx", "pandas", "py4j", "pyarrow", "pyspark", "scipy"}
 

@@ -23,6 +23,7 @@ from penstock.errors import (
     JournalUnavailable,
     LimitExceeded,
     LogUnavailable,
+    MigrationFailed,
     NoSuchEntity,
     OperationalError,
     OutsideTransaction,
@@ -51,11 +52,12 @@ if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
     from penstock.client.synchronous import Client
     from penstock.model.application import App
-    from penstock.model.attribute import reference
+    from penstock.model.attribute import reference, was
     from penstock.model.entity import Entity, entity, key
     from penstock.model.entity_ask import ask
     from penstock.model.handler import readonly, transactional
     from penstock.model.limit import limit
+    from penstock.model.migration import migrate
     from penstock.model.repeatable import now, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
@@ -103,6 +105,7 @@ __all__ = [
     "LimitExceeded",
     "LocalRuntime",
     "LogUnavailable",
+    "MigrationFailed",
     "NoSuchEntity",
     "OperationalError",
     "OutsideTransaction",
@@ -140,6 +143,7 @@ __all__ = [
     "generator",
     "key",
     "limit",
+    "migrate",
     "now",
     "portal",
     "random",
@@ -157,15 +161,17 @@ __all__ = [
     "stream",
     "transactional",
     "uuid",
+    "was",
 ]
 
 _DEFINITIONS: Final = {
     "penstock.model.application": ("App",),
-    "penstock.model.attribute": ("reference",),
+    "penstock.model.attribute": ("reference", "was"),
     "penstock.model.entity": ("Entity", "entity", "key"),
     "penstock.model.entity_ask": ("ask",),
     "penstock.model.handler": ("readonly", "transactional"),
     "penstock.model.limit": ("limit",),
+    "penstock.model.migration": ("migrate",),
     "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),

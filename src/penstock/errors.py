@@ -52,6 +52,12 @@ class ClassChanged(UserError):
     code: str = "class-changed"
 
 
+class MigrationFailed(UserError):
+    """A function that `@migrate` marks has failed for an entity, or its result does not fit the class."""
+
+    code: str = "migration-failed"
+
+
 class RequestError(UserError):
     """A request names something that does not exist, or its arguments do not fit."""
 

@@ -39,6 +39,7 @@ STATUS: Final = {
     "definition": 500,
     "config": 500,
     "class-changed": 500,
+    "migration-failed": 500,
     "request": 400,
     "request-conflict": 409,
     "too-late": 409,

@@ -56,6 +56,7 @@ ADVICE: Final = {
     "definition": "Correct the lines named above; penstock explain APP checks the application.",
     "config": "Correct the option or setting named above; penstock run --help lists their sources.",
     "class-changed": "Nothing is lost: the code that wrote the data reads them as before.",
+    "migration-failed": "Correct the function with @migrate; it must accept every stored entity of its version.",
     "request": "penstock explain APP lists the methods with their arguments; "
     'penstock sql "FROM requests" APP lists the requests.',
     "unauthenticated": "Send a valid key: penstock keys add makes one, keys list shows which exist.",

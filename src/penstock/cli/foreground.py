@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
 from penstock.model.application import App
+from penstock.model.schema_change import SchemaChange
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.metrics import clear
@@ -48,6 +49,7 @@ class Foreground:
         settings: The settings that follow from the options.
         console: The place for messages and for the output of the processes.
         children: Returns the processes to run.
+        schema_changes: The changes of stored classes that the driver will deploy.
     """
 
     app: App
@@ -55,6 +57,7 @@ class Foreground:
     settings: Config
     console: Console
     children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
+    schema_changes: Sequence[SchemaChange] = ()
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until a signal; call `look` repeatedly.
@@ -119,6 +122,8 @@ class Foreground:
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
+        for change in self.schema_changes:
+            self._print(text_of(change))
         step = partial(look, supervisor)
 
         def first_epoch_can_run() -> bool:
@@ -205,6 +210,13 @@ class Foreground:
             _log.info(text)
             return
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def text_of(change: SchemaChange) -> str:
+    """Return the description of a class's change, for a person."""
+    lines = "".join(f"\n  {line}" for line in change.changes)
+    number = change.version.number
+    return f"{change.name} changes; stored entities are read as schema version {number}:{lines}"
 
 
 def url_of(settings: Config) -> str:

@@ -10,7 +10,7 @@ A command takes a group of options as one parameter: `expanded` gives its fields
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,6 +25,7 @@ from penstock.process.loading import load_app, locate
 
 if TYPE_CHECKING:
     from penstock.model.application import App
+    from penstock.model.schema_change import SchemaChange
 
 DIRECTORY: Final = Path(".penstock")
 """The folder of data directories, when no option names one."""
@@ -108,6 +109,21 @@ ToOption = Annotated[
 ]
 
 
+def schema_changes(application: "App", settings: "Config") -> "Sequence[SchemaChange]":
+    """Return the compatible changes of stored classes, which a driver will deploy.
+
+    Raises:
+        ClassChanged: A class cannot read its stored entities; nothing was written.
+        OperationalError: The journal cannot be read.
+        IntegrityError: The journal is damaged.
+    """
+    if not (settings.data / JOURNAL).exists():  # nothing is stored, and no reader is needed
+        return ()
+    from penstock.process.data_directory import DataDirectory
+
+    return DataDirectory(settings.data).check_app(application)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
     """The options of every command that needs an application, or only its data directory."""
@@ -133,15 +149,12 @@ class DataOptions:
         Raises:
             ConfigError: No source names an application, it does not exist, or a setting is invalid.
             DefinitionError: The application is defined wrongly.
-            ClassChanged: The data directory holds entities of other classes; nothing was written.
+            ClassChanged: A class cannot read its stored entities; nothing was written.
             OperationalError: The journal cannot be read.
             IntegrityError: The journal is damaged.
         """
         application, settings = self.load_unchecked(**flags)
-        if (settings.data / JOURNAL).exists():  # else nothing is stored, and no reader is needed
-            from penstock.process.data_directory import DataDirectory
-
-            DataDirectory(settings.data).check_app(application)
+        schema_changes(application, settings)
         return application, settings
 
     def find(self) -> None:

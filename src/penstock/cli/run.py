@@ -13,6 +13,7 @@ from penstock.cli.options import (
     PartitionsOption,
     PortOption,
     log_flags,
+    schema_changes,
 )
 from penstock.process import logs
 
@@ -24,6 +25,9 @@ HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIG
 A process that dies is started again at once, and nothing is lost. At the first signal, gateways
 answer the requests that they have taken; then the view ends, and then the driver, after the epoch
 that runs. A second signal ends all processes at once, which loses nothing either.
+
+If classes have changed since the last run, the command shows how, and stored entities are read as the new
+classes declare them. A change that stored entities do not fit is refused, and nothing is written.
 
 Before it says that it runs, the command warns of lines of the application that would make replay
 differ, such as calls to other services, as penstock explain does.
@@ -75,7 +79,8 @@ def foreground_of(
         ConfigError: Settings or limits are invalid; the message names them.
         ClassChanged: The data directory holds entities of other classes.
     """
-    application, settings = options.load(**flags)
+    application, settings = options.load_unchecked(**flags)
+    changes = schema_changes(application, settings)
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions
     from penstock.gateway.flow.limit_table import limits_in_force
@@ -85,4 +90,4 @@ def foreground_of(
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
     children = ChildOptions(settings.app, options.config, assignments, development)
-    return Foreground(application, children, settings, Console(stderr=True))
+    return Foreground(application, children, settings, Console(stderr=True), schema_changes=changes)

@@ -248,8 +248,9 @@ def entity_differences(
             group = differences.created
         else:
             group = differences.deleted if now is None else differences.changed
+        before, after = attributes_of(recorded_by, key, was), attributes_of(replayed_by, key, now)
+        if before == after and group is differences.changed:
+            continue  # the classes store equal attributes in different rows
         if group.next():
-            before = attributes_of(recorded_by, key, was)
-            after = attributes_of(replayed_by, key, now)
             group.shown.append(EntityDifference(key, compare_attributes(key, before, after)))
     return differences

@@ -27,6 +27,7 @@ from penstock.history.cascade_rows import recorded_cascades, sender_of
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
+from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import lease
 from penstock.snapshots.newest_states import all_states
@@ -92,6 +93,14 @@ class HistoryReader:
     def secret(self) -> bytes:
         """The secret from which `random()` and `uuid()` are derived."""
         return self._journal.secret
+
+    def schemas(self) -> dict[str, Versions]:
+        """Return the schema versions of each stored class.
+
+        Raises:
+            Corrupt: The file of shapes is damaged.
+        """
+        return self._journal.schemas()
 
     @property
     def first(self) -> Epoch:

@@ -33,7 +33,8 @@ from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
-from penstock.model.shape import differences
+from penstock.model.schema_change import change_of
+from penstock.model.schema_version import Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +101,15 @@ def what_if(
         scratch: An empty data directory for the resulting epochs; None discards them.
 
     Raises:
-        ClassChanged: The code declares a class differently from the stored entities.
+        ClassChanged: A class of the code cannot read the stored entities.
         Corrupt: The journal is damaged.
         JournalUnavailable: The disk of the scratch journal is full or fails.
     """
     first, last = span
     state = history.state_before(first)
-    check_shapes(scenario, state)
+    check_classes(scenario, history.schemas(), state, first)
     rerun = Rerun(scenario.app, state, limits, history.secret)
-    run = _ScenarioRun(rerun, scenario)
+    run = _ScenarioRun(rerun, scenario, history.schemas())
     with frozen_heap(), ExitStack() as stack:
         began = time.perf_counter()
         if scratch is not None:
@@ -127,9 +128,10 @@ def what_if(
 class _ScenarioRun:
     """Collects the differences while epochs are executed."""
 
-    def __init__(self, rerun: Rerun, scenario: Scenario) -> None:
+    def __init__(self, rerun: Rerun, scenario: Scenario, schemas: Mapping[str, Versions]) -> None:
         self._rerun = rerun
         self._scenario = scenario
+        self._schemas = schemas
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
         self.state_diff = StateDiff()
@@ -141,7 +143,7 @@ class _ScenarioRun:
         changes = scenario.changes.get(recorded.epoch, UNCHANGED)
         plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
         if recorded.epoch == 0 and not recorded.rows:
-            check_shapes(scenario, recorded.changes)
+            check_classes(scenario, self._schemas, recorded.changes, recorded.epoch)
         self._rerun.take_initial_state(recorded)
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
@@ -162,22 +164,38 @@ class _ScenarioRun:
             self.atoms.update(differing_atoms(recorded.cascade(row), None))
 
 
-def check_shapes(scenario: Scenario, state: Iterable[EntityKey]) -> None:
-    """Check that a scenario's code declares the classes of the given entities as they are stored.
+def check_classes(
+    scenario: Scenario, schemas: Mapping[str, Versions], state: Iterable[EntityKey], epoch: Epoch
+) -> None:
+    """Check that the classes of a scenario's code read the given entities, and let them read all versions.
+
+    Args:
+        scenario: The code.
+        schemas: The versions of each stored class.
+        state: The entities that the code will read.
+        epoch: The first epoch that the code executes.
 
     Raises:
-        ClassChanged: It does not; the message lists the differences.
+        ClassChanged: A class cannot read its entities; the message says why.
     """
     if not scenario.other_code:
         return
-    stored = {split_entity_key(key)[0] for key in state}
-    shapes = scenario.recorded_by.shapes.items()
-    known = {name: shape for name, shape in shapes if name in stored}
-    if changed := differences(known, scenario.app.shapes):
-        lines = "".join(f"\n  {line}" for line in changed)
+    refusals: list[str] = []
+    for name in {split_entity_key(key)[0] for key in state} & schemas.keys():
+        declared = scenario.app.stored.get(name)
+        if declared is None:
+            refusals.append(
+                f"{name}: entities of it are stored, and there is no such class in the new code"
+            )
+            continue
+        change = change_of(schemas[name], declared, epoch)
+        added = [] if change is None else [change.version]
+        declared.learn([*schemas[name], *added])
+        refusals += [f"{name}: {refusal}" for refusal in change.refusals] if change else []
+    if refusals:
+        lines = "".join(f"\n  {line}" for line in sorted(refusals))
         raise ClassChanged(
-            "the new code declares classes differently from the entities that are stored before the "
-            f"first epoch (- is stored, + is declared by the new code):{lines}\nNo request was run. "
-            "If the journal reaches back to epoch 0, begin there (--from 0), so that the new code "
-            "creates the entities itself"
+            "classes of the new code cannot read the entities that are stored before the first epoch:"
+            f"{lines}\nNo request was run. If the journal reaches back to epoch 0, begin there (--from 0), so that "
+            "the new code creates the entities itself"
         )

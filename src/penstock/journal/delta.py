@@ -43,6 +43,9 @@ from penstock.journal.compaction import Compaction
 from penstock.journal.rows import missing_epoch, rows_by_epoch
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
+from penstock.model.entity_type import EntityType
+from penstock.model.schema_change import SchemaChange
+from penstock.model.schema_version import Versions
 from penstock.model.shape import Shape
 
 _LOG: Final = "_delta_log"
@@ -53,13 +56,13 @@ class DeltaJournal:
     """A journal in a directory, which is created if it is missing; opening reads one small file.
 
     Any number of processes may open it at once; a second driver is fenced at its first commit. No
-    file stays open. With `shapes` it guarantees that rows are stored and read in these shapes.
-    Without them, for copies and counts, shapes are not checked.
+    file stays open. With `classes` it guarantees that rows are stored in their shapes, and that the classes read rows
+    of earlier versions. Without them, for copies and counts, shapes are not checked.
 
     Raises:
         ConfigError: The directory holds the journal of another application, or of an earlier
             Penstock.
-        ClassChanged: A stored class has another shape; nothing was written.
+        ClassChanged: A class cannot read its stored rows; nothing was written.
         Corrupt: The journal's start is missing or damaged.
         JournalUnavailable: The directory cannot be created or read.
     """
@@ -68,7 +71,7 @@ class DeltaJournal:
         self,
         path: Path | str,
         app: str,
-        shapes: Mapping[str, Shape] | None = None,
+        classes: Mapping[str, EntityType] | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Open or create.
@@ -76,14 +79,14 @@ class DeltaJournal:
         Args:
             path: The directory.
             app: The application's name.
-            shapes: The shapes of its classes.
+            classes: Its classes whose rows are stored.
             secret: The secret of a new journal that continues the history of another journal; None
                 draws a random secret.
         """
         self._root = Path(path)
         self._app = app
-        self._shapes = Shapes(self._root, shapes or {})
-        self._knows_shapes = shapes is not None
+        self._shapes = Shapes(self._root, classes or {})
+        self._knows_classes = classes is not None
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
@@ -106,10 +109,11 @@ class DeltaJournal:
             ClassChanged: Another process has stored a class for the first time, in another shape.
         """
         self._commits.check_open()
-        if part_kind is PartKind.CHANGES and self._knows_shapes:
+        if part_kind is PartKind.CHANGES and self._knows_classes:
             with storage("record how classes are stored"):
                 names: list[str] = pc.unique(rows["entity"]).to_pylist()
-                self._shapes.record([name for name in names if not is_system(name)])
+                entities = [name for name in names if not is_system(name)]
+                self._shapes.record(entities, self._commits.newest() + 1)
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
@@ -128,8 +132,40 @@ class DeltaJournal:
         Raises:
             Corrupt: The file of shapes is missing or damaged.
         """
+        return {name: versions[-1].shape for name, versions in self.schemas().items()}
+
+    def schemas(self) -> dict[str, Versions]:
+        """Return the schema versions of each class that the journal has rows of, the oldest first.
+
+        Raises:
+            Corrupt: The file of shapes is missing or damaged.
+        """
         with storage("read how classes are stored"):
-            return self._shapes.stored()
+            return self._shapes.versions()
+
+    def schema_changes(self) -> list[SchemaChange]:
+        """Return the compatible changes of classes that no driver has deployed; nothing is written.
+
+        Raises:
+            ClassChanged: A class cannot read its stored rows.
+            Corrupt: The file of shapes is missing or damaged.
+        """
+        with storage("read how classes are stored"):
+            return self._shapes.check(self._commits.newest() + 1)
+
+    def deploy(self) -> list[SchemaChange]:
+        """Store the new versions of changed classes; a driver calls it, with its lock, before its first epoch.
+
+        Returns:
+            The changes that are in force now, and were not before.
+
+        Raises:
+            ClassChanged: A class cannot read its stored rows; nothing was written.
+            Corrupt: The file of shapes is missing or damaged.
+            JournalUnavailable: The disk is full or fails.
+        """
+        with storage("record how classes are stored"):
+            return self._shapes.deploy(self._commits.newest() + 1)
 
     def commit(self, commit: Commit) -> None:
         """Create the epoch's file in the Delta log, as the port says."""
@@ -282,9 +318,8 @@ class DeltaJournal:
                 "their shape; read it with that version, or give this version another directory: "
                 "--data DIR"
             )
-        if self._knows_shapes:
-            with storage(f"read {self._root}"):
-                self._shapes.check()
+        if self._knows_classes:
+            self.schema_changes()
         return table.id, action.secret_of(self._commits.text_of(BEFORE_FIRST))
 
     def _table(self) -> MetaData | None:

@@ -1,11 +1,12 @@
-"""The shapes of a journal: the stored form of each class that it has rows of, in one small file.
+"""The schema versions of a journal: the stored forms of each class that it has rows of, in one small file.
 
-The file is created with the journal. A class is added before its first rows are written, and keeps its
-shape. So a journal never has rows of two shapes of a class, also if two processes write. Code that
-declares a stored class differently is refused, and the error shows the difference. `model.shape`
-defines shapes.
+The file is created with the journal. A class is added before its first rows are written. Its first version stays, and a
+driver adds a version when it deploys a changed class, so a journal has rows of known shapes only, also if two processes
+write. Code whose classes cannot read the stored rows is refused, and the error names each reason and its remedy.
+`model.shape` defines shapes, `model.schema_change` compares them.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,21 +16,26 @@ from penstock.errors import ClassChanged, Corrupt
 from penstock.files import durable
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
-from penstock.model.shape import Shape, differences
+from penstock.model.entity_type import EntityType
+from penstock.model.schema_change import SchemaChange, change_of
+from penstock.model.schema_version import Versions, first_version
+from penstock.model.shape import Shape, attribute_names
+
+logger = logging.getLogger(__name__)
 
 NAME: Final = "_shapes.json"
 _FIELD: Final = "shapes"
 
 
 class Shapes:
-    """The stored shapes of one journal, and those that a process declares."""
+    """The schema versions of one journal, and the classes that a process declares."""
 
-    def __init__(self, root: Path, declared: Mapping[str, Shape]) -> None:
+    def __init__(self, root: Path, declared: Mapping[str, EntityType]) -> None:
         """Name the journal's directory; nothing is read yet."""
         self._root = root
         self._path = root / NAME
         self._declared = declared
-        self._recorded: frozenset[str] = frozenset()  # classes that this process knows to be stored
+        self._recorded: frozenset[str] = frozenset()  # classes whose declared shape is stored
 
     def create(self) -> None:
         """Create the file without classes, unless it exists."""
@@ -37,27 +43,80 @@ class Shapes:
             durable.publish(self._path, seal(_FIELD, {}))
         durable.sync_directory(self._root)
 
-    def check(self) -> None:
-        """Refuse code that declares a stored class differently; nothing is written.
+    def check(self, since: int) -> list[SchemaChange]:
+        """Compare the declared classes with the stored ones, and let them read rows of all versions.
+
+        Nothing is written. A class with a compatible change reads the stored rows as its new version.
+
+        Args:
+            since: The epoch after the newest one.
+
+        Returns:
+            The compatible changes that no driver has deployed yet.
 
         Raises:
-            ClassChanged: A class is declared differently; the message says how, and what to do.
+            ClassChanged: A class cannot read its stored rows; the message says why, and what to do.
             Corrupt: The file is missing or damaged.
         """
-        stored = self.stored()
-        changed = differences(stored, self._declared)
-        if changed:
-            lines = "".join(f"\n  {difference}" for difference in changed)
-            raise ClassChanged(
-                f"the application's classes are not those whose entities {self._root.parent} holds "
-                f"(- is stored, + is declared now):{lines}\n"
-                "Nothing was written. Go back to the code that wrote them, or let this code begin "
-                "in a directory of its own: --data DIR"
-            )
-        self._recorded = frozenset(stored)
+        stored = self.versions()
+        changes: list[SchemaChange] = []
+        refusals: list[str] = []
+        for name, versions in stored.items():
+            declared = self._declared.get(name)
+            if declared is None:
+                refusals.append(
+                    f"{name}: entities of it are stored, and there is no such class any more; keep the class, "
+                    "its key is enough"
+                )
+                continue
+            refusals += _lost_migrations(versions, declared)
+            change = change_of(versions, declared, since)
+            if change is None:
+                declared.learn(versions)
+                continue
+            declared.learn((*versions, change.version))
+            changes.append(change)
+            refusals += [f"{name}: {refusal}" for refusal in change.refusals]
+        if refusals:
+            raise self._refused(refusals)
+        self._recorded = frozenset(stored) - {change.name for change in changes}
+        return changes
 
-    def record(self, names: Iterable[str]) -> None:
-        """Store the shapes of classes durably, before their first rows are written.
+    def deploy(self, since: int) -> list[SchemaChange]:
+        """Store the new versions of changed classes durably, before a driver writes their first rows.
+
+        Args:
+            since: The epoch after the newest one.
+
+        Returns:
+            The changes that are in force now, and were not before.
+
+        Raises:
+            ClassChanged, Corrupt: As in `check`; nothing was written.
+        """
+        with locked_directory(self._root):
+            changes = self.check(since)
+            if changes:
+                stored = self.versions()
+                for change in changes:
+                    stored[change.name] = (*stored[change.name], change.version)
+                durable.replace(self._path, seal(_FIELD, stored))
+                self._recorded = frozenset(stored)
+        for change in changes:
+            facts = {
+                "entity": change.name,
+                "version": change.version.number,
+                "changes": change.changes,
+            }
+            logger.info("a class has a new schema version", extra=facts)
+        return changes
+
+    def record(self, names: Iterable[str], since: int) -> None:
+        """Store the first versions of classes durably, before their first rows are written.
+
+        Args:
+            names: The classes that have rows.
+            since: The epoch after the newest one.
 
         Raises:
             ClassChanged: Another process has stored a class in another shape meanwhile.
@@ -67,32 +126,65 @@ class Shapes:
         if not fresh:
             return
         with locked_directory(self._root):
-            self.check()
-            stored = self.stored()
-            added = {name: self._declared[name] for name in fresh if name not in stored}
+            changes = [change for change in self.check(since) if change.name in fresh]
+            if changes:
+                lines = [
+                    f"{change.name}: it is not the newest stored version" for change in changes
+                ]
+                raise self._refused(lines)
+            stored = self.versions()
+            declared = {name: self._declared[name] for name in fresh if name not in stored}
+            added = {
+                name: (first_version(entity_type.shape, entity_type.attributes, since),)
+                for name, entity_type in declared.items()
+            }
             if added:
                 durable.replace(self._path, seal(_FIELD, {**stored, **added}))
         self._recorded = frozenset([*stored, *added])
 
-    def stored(self) -> dict[str, Shape]:
-        """Return the shape of each class that the journal has rows of.
+    def versions(self) -> dict[str, Versions]:
+        """Return the versions of each class that the journal has rows of.
 
         Raises:
             Corrupt: The file is missing or damaged.
         """
         try:
-            return shapes_in(self._path.read_bytes())
+            return versions_in(self._path.read_bytes())
         except FileNotFoundError:
             how = "is missing"
         except ValueError as error:
             how = str(error)
         raise Corrupt(f"{self._path} {how}; put the file back from a backup")
 
+    def _refused(self, refusals: Iterable[str]) -> ClassChanged:
+        lines = "".join(f"\n  {refusal}" for refusal in refusals)
+        return ClassChanged(
+            f"the application's classes cannot read the entities that {self._root.parent} holds:{lines}\n"
+            "Nothing was written. Change the code as said, go back to the code that wrote them, or let this code begin "
+            "in a directory of its own: --data DIR"
+        )
 
-def shapes_in(data: bytes) -> dict[str, Shape]:
-    """Return the shapes in the bytes of a file.
+
+def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:
+    """Return the functions of earlier versions that the code no longer has."""
+    return [
+        f"{declared.name}: the function with @migrate({declared.name}, since={version.number}) is gone; keep it, rows "
+        "of earlier versions need it"
+        for version in versions
+        if version.migrated and version.number not in declared.migrations
+    ]
+
+
+def versions_in(data: bytes) -> dict[str, Versions]:
+    """Return the schema versions in the bytes of a file.
 
     Raises:
         ValueError: They are damaged; the message says how.
     """
-    return unseal(_FIELD, data, dict[str, Shape])
+    stored = unseal(_FIELD, data, dict[str, Versions | Shape])
+    return {
+        name: (first_version(versions, attribute_names(versions), 0),)
+        if isinstance(versions, Shape)  # of a time when a class had one version
+        else versions
+        for name, versions in stored.items()
+    }

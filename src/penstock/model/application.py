@@ -26,6 +26,7 @@ from penstock.model.declaration import (
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
+from penstock.model.migration import take_migrations
 from penstock.model.request import Request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
@@ -58,7 +59,7 @@ class App:
 
         Args:
             name: Letters, digits, `-` and `_`.
-            members: Entity classes, functions marked `@transactional`, and the workflows, streams, portals,
+            members: Entity classes, functions marked `@transactional` or `@migrate`, and the workflows, streams, portals,
                 splitters, sequencers, connections and generators of the application.
 
         Raises:
@@ -71,10 +72,13 @@ class App:
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
         flowing, others = sort_out_streams(members)
+        migrating = [member for member in others if hasattr(member, "__migration__")]
+        others = [member for member in others if member not in migrating]
         classes, functions = _sort_out(others, complaints)
         resolver = Resolver(name, classes)
         for cls in classes.values():
             self._add_entity(cls, resolver, complaints)
+        complaints += take_migrations(migrating, classes)
         for label, function in functions.items():
             self.functions[label] = resolver.signature(label, function)
         for entity_type in self.entities.values() if not complaints + resolver.complaints else ():
@@ -126,6 +130,7 @@ class App:
                     f"{entity_type.where}: {entity_type.name}.{name}: Python keeps such names"
                 )
         entity_type.bind(key_annotation, attributes)
+        entity_type.migrations = {}
         entity_type.methods = _methods_of(entity_type, resolver)
         for name in sorted(entity_type.methods.keys() & attributes.keys()):
             complaints.append(

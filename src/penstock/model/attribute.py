@@ -16,6 +16,14 @@ class ReferenceMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerName:
+    """The value of `was(…)`, which names the attribute that had the values before."""
+
+    name: str
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
 class DefaultFactory:
     """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
 
@@ -34,6 +42,19 @@ def reference(*, exists: bool, default: Any = MISSING) -> Any:
         default: The default of the attribute, such as None or an empty list; without it, `create` needs a value.
     """
     return ReferenceMarker(exists, default)
+
+
+def was(former: str, *, default: Any = MISSING) -> Any:
+    """Declare the former name of an attribute, so that stored entities keep its values.
+
+    Written as the attribute's default: `price: int = was("cost")`. It has an effect when the changed class is deployed,
+    and may stay in the code.
+
+    Args:
+        former: The name that the attribute had.
+        default: The default of the attribute; also `field(…)` or `reference(…)`.
+    """
+    return FormerName(former, default)
 
 
 def new_value(default: Any) -> Any:

@@ -25,7 +25,6 @@ from penstock.model.copies import Flat, copied
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
-from penstock.model.shape import tag_of
 
 Read = Callable[[EntityKey], bytes | None]
 """Returns the committed attributes of an entity, or None if it does not exist."""
@@ -173,18 +172,21 @@ class Transaction:
             raise NoSuchEntity(
                 f"{entity_type.name} {key[len(entity_type.prefix) :]!r} does not exist"
             )
-        try:
-            values = entity_type.decode(name, data)
-        except IntegrityError as error:
-            if (
-                tag_of(data) != entity_type.shape.tag
-            ):  # otherwise user code raised it while decoding
-                self.damage = error
-            raise
+        if not data.startswith(entity_type.row_head):
+            data = before[key] = self._present(entity_type, name, data)
+        values = entity_type.decode(name, data)
         _set(instance, "__dict__", values)
         _set(instance, "__class__", entity_type.cls)
         if self._watched:
             self._note(key)
+
+    def _present(self, entity_type: EntityType, name: object, data: bytes) -> bytes:
+        """Return a row of an earlier version as the class declares it."""
+        try:
+            return entity_type.present(name, data)
+        except IntegrityError as error:
+            self.damage = error
+            raise
 
     def wake(self, entity_type: EntityType, instance: Any) -> None:
         """Make a sleeping entity a plain object again; the open block copies it first."""

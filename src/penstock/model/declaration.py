@@ -10,12 +10,13 @@ import inspect
 import re
 import textwrap
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, ClassVar, Final
 
-from penstock.model.attribute import DefaultFactory, ReferenceMarker
+from penstock.model.attribute import DefaultFactory, FormerName, ReferenceMarker
 
 RESERVED: Final = ("create", "delete", "exists", "upsert")
 CREATIONS: Final = ("create", "upsert")
@@ -52,6 +53,8 @@ class Declaration:
     sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
     defaults: dict[str, Any] = field(default_factory=dict)
     must_exist: list[str] = field(default_factory=list)
+    former_names: dict[str, str] = field(default_factory=dict)
+    assigned: dict[str, Any] = field(default_factory=dict)  # literals that `__init__` assigns
     plain_fields: list[str] = field(default_factory=list)  # written as `field()` and the like
     initializer: Callable[..., None] | None = None
     complaints: list[str] = field(default_factory=list)
@@ -123,28 +126,48 @@ def _declare_annotations(declaration: Declaration, owner: type) -> None:
 
 
 def _declare_default(declaration: Declaration, name: str, default: Any, owner: type) -> None:
-    if isinstance(default, KeyMarker):
-        if declaration.key_name not in ("", name):
-            declaration.complaints.append(
-                f"{where_of(owner)}: {owner.__name__} marks two keys, "
-                f"{declaration.key_name} and {name}; an entity has one"
-            )
-        declaration.key_name = name
-    elif inspect.isroutine(default) or isinstance(default, property | classmethod | staticmethod):
+    """Declare what stands in the place of an attribute's default."""
+    match default:
+        case KeyMarker():
+            _declare_key(declaration, name, owner)
+        case FormerName():
+            declaration.former_names[name] = default.name
+            _declare_inner_default(declaration, name, default.default, owner)
+        case ReferenceMarker():
+            if default.exists:
+                declaration.must_exist.append(name)
+            _declare_inner_default(declaration, name, default.default, owner)
+        case Field():
+            _declare_field(declaration, name, default, owner)
+        case property() | classmethod() | staticmethod():
+            _complain_of_method(declaration, name, owner)
+        case _ if inspect.isroutine(default):
+            _complain_of_method(declaration, name, owner)
+        case _:
+            declaration.defaults[name] = deepcopy(default)
+
+
+def _declare_key(declaration: Declaration, name: str, owner: type) -> None:
+    if declaration.key_name not in ("", name):
         declaration.complaints.append(
-            f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
+            f"{where_of(owner)}: {owner.__name__} marks two keys, "
+            f"{declaration.key_name} and {name}; an entity has one"
         )
-    elif isinstance(default, ReferenceMarker):
-        if default.exists:
-            declaration.must_exist.append(name)
-        if default.default is MISSING:
-            declaration.plain_fields.append(name)
-        else:
-            declaration.defaults[name] = deepcopy(default.default)
-    elif isinstance(default, Field):
-        _declare_field(declaration, name, default, owner)
+    declaration.key_name = name
+
+
+def _declare_inner_default(declaration: Declaration, name: str, default: Any, owner: type) -> None:
+    """Declare the default inside of `was(…)` or `reference(…)`, if there is one."""
+    if default is MISSING:
+        declaration.plain_fields.append(name)
     else:
-        declaration.defaults[name] = deepcopy(default)
+        _declare_default(declaration, name, default, owner)
+
+
+def _complain_of_method(declaration: Declaration, name: str, owner: type) -> None:
+    declaration.complaints.append(
+        f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
+    )
 
 
 def _declare_field(declaration: Declaration, name: str, default: "Field[Any]", owner: type) -> None:
@@ -219,6 +242,7 @@ def _declare_assignments(
         return
     parameters = inspect.signature(initializer).parameters
     for name, annotation, value in _assignments(tree, owner.__name__):
+        _note_literal(declaration, name, value, parameters)
         known = any(source[0] == name for source in declaration.sources)
         match annotation, value:
             case ast.expr(), _:
@@ -238,6 +262,25 @@ def _declare_assignments(
                     f"{where}: {owner.__name__}.{name} has no annotation; "
                     f"write `self.{name}: … = …`"
                 )
+
+
+def _note_literal(
+    declaration: Declaration,
+    name: str,
+    value: ast.expr | None,
+    parameters: Mapping[str, inspect.Parameter],
+) -> None:
+    """Note the value that `__init__` gives to an attribute without an argument, if the source shows it."""
+    match value:
+        case ast.Name(id=parameter) if parameter in parameters:
+            default = parameters[parameter].default
+            if default is not inspect.Parameter.empty:
+                declaration.assigned[name] = default
+        case ast.expr():
+            with suppress(ValueError, TypeError, SyntaxError):
+                declaration.assigned[name] = ast.literal_eval(value)
+        case None:
+            pass
 
 
 def _find_key(declaration: Declaration, cls: type, where: str) -> None:

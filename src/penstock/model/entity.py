@@ -59,7 +59,9 @@ def entity(cls: T) -> T:
     entity_type = EntityType(cls, declaration.key_name, where_of(cls))
     entity_type.initializer = declaration.initializer
     entity_type.defaults = declaration.defaults
+    entity_type.assigned = declaration.assigned
     entity_type.must_exist = tuple(dict.fromkeys(declaration.must_exist))
+    entity_type.former_names = declaration.former_names
     entity_type.of_text = functools.partial(_refer_text, entity_type)
     behaviour: dict[str, Any] = {
         "__reference__": entity_type,

@@ -6,7 +6,7 @@ never read as a row of this class. `entity` gives classes their behaviour in tra
 reads their source.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, Literal
 
@@ -28,7 +28,9 @@ from penstock.base.schema import (
 )
 from penstock.errors import Diverged, Unencodable
 from penstock.model.shape import Shape, shape_of, tag_of
+from penstock.model.schema_version import SchemaVersion
 from penstock.model.signature import Signature
+from penstock.model.upcast import Migrating, Upcast
 
 _encode: Final = ENCODER.encode
 _values_of: Final = object.__getattribute__
@@ -54,7 +56,10 @@ class EntityType:
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
         defaults: The default values by attribute; each creation copies them.
+        assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
+        former_names: The former names of attributes, from `was`.
+        migrations: The functions of `@migrate`, by the number of the version that they make.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
     """
@@ -69,7 +74,11 @@ class EntityType:
         self.prefix = f"{cls.__name__}/"
         self.initializer: Callable[..., None] | None = None
         self.defaults: dict[str, Any] = {}
+        self.assigned: dict[str, Any] = {}
         self.must_exist: tuple[str, ...] = ()
+        self.former_names: dict[str, str] = {}
+        self.migrations: dict[int, Migrating] = {}
+        self._upcast: Upcast | None = None
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
         self.shape = Shape(0, ())
@@ -110,9 +119,7 @@ class EntityType:
         self.shape = shape or shape_of(self.name, key, self.attributes)
         tag = self.shape.tag
         self._tag = (tag,)
-        width = len(annotations)
-        row = _encode((tag, *[None] * width))
-        self.row_head = row[: len(row) - width]
+        self.row_head = row_head(tag, len(annotations))
         self._decode = _decoder_of(tag, annotations).decode
         self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
@@ -178,47 +185,81 @@ class EntityType:
             raise Unencodable(self._misfit(values, error)) from error
         return tuple(lowered)
 
-    def decode(self, key: object, data: bytes) -> dict[str, Any]:
-        """Return the attributes of a row that `encode` wrote, and the key.
+    def learn(self, versions: Sequence[SchemaVersion]) -> None:
+        """Let rows of earlier versions be read, too.
+
+        Args:
+            versions: The versions of the class, the oldest first; the last one is the declared shape.
+        """
+        self._upcast = Upcast(self, versions) if len(versions) > 1 else None
+
+    def present(self, key: object, data: bytes) -> bytes:
+        """Return a row as the declared class stores it: the row itself, or an earlier version's row upcast.
 
         Raises:
-            Diverged: The row has another shape.
+            Diverged: The row has a shape that no version has.
+            MigrationFailed: A function of `@migrate` has failed.
+        """
+        if data.startswith(self.row_head):
+            return data
+        if self._upcast is None or not self._upcast.knows(tag_of(data)):
+            raise self._stranger(key, data)
+        return self._upcast.row(key, data)
+
+    def canonical(self, data: bytes) -> bytes:
+        """Return the only encoding of the attributes in a row.
+
+        Raises:
+            Unencodable: An attribute does not fit its annotation; the message names it.
+        """
+        try:
+            restored = self._decode(data)[1:]
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Unencodable(self._explain(reason_of(error))) from error
+        values = dict(zip(self._names, restored, strict=True))
+        return _encode(self._tag + self._lower(values, self._width))
+
+    def decode(self, key: object, data: bytes) -> dict[str, Any]:
+        """Return the attributes of a row that `encode` wrote, and the key; also of an earlier version.
+
+        Raises:
+            Diverged: The row has a shape that no version has.
+            MigrationFailed: A function of `@migrate` has failed.
             Unencodable: An attribute does not fit its annotation; the message names it.
         """
         try:
             # The tag is in the place of the key; the decoder has checked the tag and the width.
             values = dict(zip(self._all_names, self._decode(data), strict=False))
         except msgspec.MsgspecError as error:
-            self.check_shape(key, data)
+            present = self.present(key, data)
+            if present is not data:
+                return self.decode(key, present)
             raise Unencodable(self._explain(str(error))) from error
         values[self.key_name] = key
         return values
 
     def plain(self, key: object, data: bytes) -> dict[str, Any]:
-        """Return the attributes by name as MessagePack has them, without the key.
+        """Return the attributes by name as MessagePack has them, without the key; also of an earlier version.
 
         Raises:
-            Diverged: The row has another shape, or is not a row.
+            Diverged: The row has a shape that no version has, or is not a row.
+            MigrationFailed: A function of `@migrate` has failed.
         """
         try:
             return dict(zip(self._names, self._plain(data)[1:], strict=True))
         except msgspec.MsgspecError as error:
-            self.check_shape(key, data)
+            present = self.present(key, data)
+            if present is not data:
+                return self.plain(key, present)
             raise Diverged(f"{self.name} {key!r} cannot be read: {error}") from error
 
-    def check_shape(self, key: object, data: bytes) -> None:
-        """Refuse a row of another shape; slower than `decode`, which refuses it, too.
-
-        Raises:
-            Diverged: Names the entity, its row's shape and the class's.
-        """
+    def _stranger(self, key: object, data: bytes) -> Diverged:
         tag = tag_of(data)
-        if tag != self.shape.tag:
-            stored = "no shape" if tag is None else f"the shape {tag:08x}"
-            raise Diverged(
-                f"{self.name} {key!r} is stored in {stored}, and its class has {self.shape.tag:08x}; "
-                "only the code that wrote it can read it"
-            )
+        stored = "no shape" if tag is None else f"the shape {tag:08x}"
+        return Diverged(
+            f"{self.name} {key!r} is stored in {stored}, and its class has {self.shape.tag:08x}; "
+            "only the code that wrote it can read it"
+        )
 
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
@@ -298,6 +339,12 @@ class EntityType:
         if self.key_is_text and type(key) is str:  # checked when the reference was made
             return key
         return self.key_text(key)
+
+
+def row_head(tag: int, width: int) -> bytes:
+    """Return the first bytes of each row with a tag and a number of attributes."""
+    row = _encode((tag, *[None] * width))
+    return row[: len(row) - width]
 
 
 def _decoder_of(tag: int, annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:

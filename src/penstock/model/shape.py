@@ -6,7 +6,6 @@ do not matter. Equal shapes store equal values as equal bytes. A row begins with
 a reader notices a row of another shape.
 """
 
-import difflib
 import types
 import typing
 from collections import deque
@@ -68,28 +67,10 @@ def tag_of(row: bytes) -> int | None:
     return first if isinstance(first, int) and first >= _TAG_LOWEST else None
 
 
-def differences(stored: Mapping[str, Shape], declared: Mapping[str, Shape]) -> list[str]:
-    """Return lines that show how declared classes differ from the stored classes; empty if equal."""
-    lines: list[str] = []
-    for name, was in stored.items():
-        now = declared.get(name)
-        if now is None:
-            lines.append(f"{name}: entities of it are stored, and there is no such class any more")
-        elif now != was:
-            lines += _difference(name, was, now)
-    return lines
-
-
-def _difference(name: str, was: Shape, now: Shape) -> list[str]:
-    if sorted(was.lines) == sorted(now.lines):
-        return [f"{name}: order changed: {_names(was)} is stored, {_names(now)} is declared"]
-    changes = difflib.unified_diff(was.lines, now.lines, n=0, lineterm="")
-    lines = [line for line in changes if not line.startswith(("---", "+++", "@@"))]
-    return [f"{name}:", *(f"  {line[0]} {line[1:]}" for line in lines)]
-
-
-def _names(shape: Shape) -> str:
-    return ", ".join(line.partition(":")[0] for line in shape.lines if " = " not in line)
+def attribute_names(shape: Shape) -> tuple[str, ...]:
+    """Return the names of the attributes in the order of a row, without the key."""
+    names = (line.partition(": ")[0] for line in shape.lines[1:])
+    return tuple(name for name in names if name.isidentifier())  # lines of records have a dot
 
 
 class _Describing:

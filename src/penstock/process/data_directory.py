@@ -1,6 +1,6 @@
 """`DataDirectory`: the files of an application, and the only way to open them.
 
-No process opens the journal of an application with code that declares a stored class differently.
+No process opens the journal of an application with code whose classes cannot read the stored entities.
 """
 
 from contextlib import closing
@@ -16,6 +16,7 @@ from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.model.schema_change import SchemaChange
 from penstock.state.stores import Stores
 
 
@@ -89,20 +90,24 @@ class DataDirectory:
                 "stop it, or choose another data directory"
             ) from error
 
-    def check_app(self, app: App) -> None:
+    def check_app(self, app: App) -> list[SchemaChange]:
         """Refuse an application that does not fit the journal; nothing is created.
 
         A process that writes calls this first, before it opens or starts anything.
 
+        Returns:
+            The compatible changes of classes, which a driver will deploy.
+
         Raises:
-            ClassChanged: A stored entity class is declared differently.
+            ClassChanged: A class cannot read its stored entities.
             ConfigError: The journal belongs to another application, or to an earlier Penstock.
             Corrupt: The journal is damaged.
             JournalUnavailable: The journal cannot be read.
         """
-        if self.app_name is not None:
-            with closing(self.open_journal(app)):
-                pass
+        if self.app_name is None:
+            return []
+        with closing(self.open_journal(app)) as journal:
+            return journal.schema_changes()
 
     def open_journal(self, app: App, secret: bytes | None = None) -> DeltaJournal:
         """Open the journal of an application; create it if it does not exist.
@@ -115,12 +120,12 @@ class DataDirectory:
             The journal, which the caller closes.
 
         Raises:
-            ClassChanged: A stored entity class is declared differently; nothing was written.
+            ClassChanged: A class cannot read its stored entities; nothing was written.
             ConfigError: The journal belongs to another application, or to an earlier Penstock.
             Corrupt: The journal is damaged.
             JournalUnavailable: The journal cannot be created or read.
         """
-        return DeltaJournal(self.journal_path, app.name, app.shapes, secret)
+        return DeltaJournal(self.journal_path, app.name, app.stored, secret)
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""

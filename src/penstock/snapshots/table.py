@@ -158,11 +158,12 @@ class EntityTable:
 
     def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
         try:
-            decoded = self._decode(array_header(len(states)) + b"".join(states))
-        except msgspec.MsgspecError as error:
-            for text, state in zip(texts, states, strict=True):
-                self.entity_type.check_shape(text, state)
-            raise self._diverged(error) from error
+            decoded = self._decoded(states)
+        except msgspec.MsgspecError:
+            try:
+                decoded = self._decoded(self._present(texts, states))
+            except msgspec.MsgspecError as error:
+                raise self._diverged(error) from error
         parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
         if not decoded:
             parts = [()] * len(self._attributes)
@@ -172,13 +173,20 @@ class EntityTable:
         reasons = [pa.nulls(len(states), pa.string())] if self.wide else []
         return [self._built_keys(texts), *arrays, *reasons]
 
+    def _decoded(self, states: Sequence[bytes]) -> Sequence[Sequence[Any]]:
+        return self._decode(array_header(len(states)) + b"".join(states))
+
+    def _present(self, texts: Sequence[str], states: Sequence[bytes]) -> list[bytes]:
+        """Return rows as the class declares them, also those of earlier versions."""
+        pairs = zip(texts, states, strict=True)
+        return [self.entity_type.present(text, state) for text, state in pairs]
+
     def _one_by_one(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
     ) -> list[pa.Array]:
         """Build the columns without the values that do not fit them."""
         reasons: list[Reason] = [{} for _ in states]
-        for text, state in zip(texts, states, strict=True):
-            self.entity_type.check_shape(text, state)
+        states = self._present(texts, states)
         rows = [
             self._row(state, reason, cell_bytes_max)
             for state, reason in zip(states, reasons, strict=True)

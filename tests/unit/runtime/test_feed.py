@@ -30,7 +30,7 @@ SALE = {"item": "tea", "pieces": 1, "hour": "12:00:00", "waited": None}
 
 
 def journal_in(folder: Path) -> DeltaJournal:
-    return DeltaJournal(folder / "journal", app.name, app.shapes)
+    return DeltaJournal(folder / "journal", app.name, app.stored)
 
 
 def change(journal: Journal, stocks: Mapping[str, int | None]) -> Epoch:

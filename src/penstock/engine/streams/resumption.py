@@ -116,6 +116,7 @@ class Resumption:
                 continue
             values = instance.__dict__
             row = self._topology.blank_rows[entity_type.name] if row is None else row
+            row = entity_type.present(values[entity_type.key_name], row)
             if entity_type.encode(values) != row:
                 decoded = entity_type.decode(values[entity_type.key_name], row)
                 values.clear()

@@ -18,7 +18,7 @@ from penstock.journal.action import CommitFlaw, parse
 from penstock.journal.inventory import LOG, EpochUnit, Inventory, StoredFile, commit_name
 from penstock.journal.parquet import epoch_of, folders
 from penstock.journal.shapes import NAME as SHAPES
-from penstock.journal.shapes import shapes_in
+from penstock.journal.shapes import versions_in
 
 _TORN: Final = ".torn."
 
@@ -122,7 +122,7 @@ class JournalFiles:
             if isinstance(first, CommitFlaw):
                 yield unrecoverable(f"the journal's first file {first}", f"{JOURNAL}/{path}")
         try:
-            shapes_in((self._root / SHAPES).read_bytes())
+            versions_in((self._root / SHAPES).read_bytes())
         except FileNotFoundError:
             yield unrecoverable("the file of stored classes is missing", f"{JOURNAL}/{SHAPES}")
         except ValueError as error:

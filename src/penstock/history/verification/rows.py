@@ -28,6 +28,7 @@ from penstock.journal.inventory import EpochUnit
 from penstock.journal.shapes import NAME
 from penstock.log.api import Log
 from penstock.model.application import App
+from penstock.model.entity_type import row_head
 
 _REQUESTS: Final = ("epoch", "partition", "lsn", "request_id", "time_us", "request", "reply")
 _CHANGED: Final = ("epoch", "entity", "key")
@@ -55,7 +56,7 @@ class JournalRows:
             progress: Receives the number of checked units, and of all units.
         """
         self._app = app
-        self._stored = journal.shapes()
+        self._stored = journal.schemas()
         self._journal = journal
         self._log = log
         self._progress = progress
@@ -162,16 +163,20 @@ class JournalRows:
             yield from self._shaped(name, present, where)
 
     def _shaped(self, name: str, rows: pa.Table, where: str) -> Iterator[Finding]:
-        """Compare the shape tags of a class's rows with the shape that the journal has stored."""
+        """Compare the shape tags of a class's rows with the schema versions that the journal has stored."""
         if name not in self._stored:
             yield unrecoverable(f"there are rows of {name}, and its shape is not stored", _SHAPES)
             return
-        head = self._app.stored[name].row_head
-        states = rows.filter(pc.equal(rows["entity"], name))["state"]
-        heads = pc.binary_slice(states, 0, len(head))
-        mismatched = pc.sum(pc.not_equal(heads, pa.scalar(head, pa.binary()))).as_py()
-        if mismatched:
-            yield unrecoverable(f"{mismatched} rows of {name} do not have its shape", where)
+        of_class = rows.filter(pc.equal(rows["entity"], name))
+        wrong = np.ones(of_class.num_rows, dtype=bool)
+        for version in self._stored[name]:
+            head = row_head(version.shape.tag, len(version.attributes))
+            heads = pc.binary_slice(of_class["state"], 0, len(head))
+            has_begun = pc.greater_equal(of_class["epoch"], version.since)
+            fits = pc.and_(has_begun, pc.equal(heads, pa.scalar(head, pa.binary())))
+            wrong &= ~fits.to_numpy()
+        if wrong.any():
+            yield unrecoverable(f"{wrong.sum()} rows of {name} do not have its shape", where)
 
     def _rows(
         self, part_kind: PartKind, commits: Sequence[Commit], names: Sequence[str]

@@ -141,6 +141,7 @@ class SparkRuntime:
             LogUnavailable: Records that the newest epoch appends cannot be appended.
         """
         self._lock = DataDirectory(self._config.data).claim()
+        self.journal.deploy()
         check_log(self.log, self.journal, self._config.data)
         self._scratch.mkdir(parents=True, exist_ok=True)
         startup.note(self._config.data, "driver", "local state is examined")  # while Java starts

@@ -1,0 +1,180 @@
+"""The change from the newest stored version of a class to the class as it is declared now.
+
+A change is recorded as a new schema version, or refused with a reason and a remedy for each attribute. Nothing is lost by
+accident: a refused change leaves the stored version in force.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.base.lowering import lower_of
+from penstock.base.schema import ENCODER, name_of, reason_of
+from penstock.model.attribute import new_value
+from penstock.model.entity_type import EntityType
+from penstock.model.schema_version import Origin, SchemaVersion
+from penstock.model.stored_class import stored_type
+from penstock.model.widening import narrowing
+
+
+class SchemaChange(NamedTuple):
+    """A change of a class.
+
+    Attributes:
+        name: The name of the class.
+        version: The version that the declared class is.
+        changes: A line for each difference: an attribute added, removed, renamed, or of another type.
+        refusals: The reasons why stored entities do not fit, each with a remedy; empty if the change is compatible.
+    """
+
+    name: str
+    version: SchemaVersion
+    changes: list[str]
+    refusals: list[str]
+
+
+def change_of(
+    versions: Sequence[SchemaVersion], declared: EntityType, since: int
+) -> SchemaChange | None:
+    """Compare the newest version of a class with the class as it is declared; None if nothing has changed.
+
+    Args:
+        versions: The versions of the class, the oldest first.
+        declared: The class.
+        since: The first epoch that may have rows of the new version.
+    """
+    newest = versions[-1]
+    number = newest.number + 1
+    is_same = newest.shape.tag == declared.shape.tag
+    late = [since_version for since_version in declared.migrations if since_version >= number]
+    if is_same and not late:
+        return None
+    former = stored_type(declared.name, newest.shape)
+    comparison = _Comparison(former, declared, number)
+    comparison.compare_keys()
+    is_migrated = number in declared.migrations
+    for name in declared.attributes:
+        comparison.compare(name, is_migrated=is_migrated)
+    comparison.look_for_removed()
+    if is_same:
+        comparison.refusals.append(
+            f"@migrate(…, since={late[0]}) changes values, and the class is declared as it is stored, so rows of the two "
+            "versions could not be told apart; change the values with a request, or rename an attribute"
+        )
+    elif late and not is_migrated:
+        comparison.refusals.append(
+            f"@migrate(…, since={late[0]}): the class is stored in version {newest.number}; write since={number}"
+        )
+    origins = {} if is_migrated else comparison.origins
+    names = tuple(declared.attributes)
+    version = SchemaVersion(number, since, declared.shape, names, origins, is_migrated)
+    return SchemaChange(declared.name, version, comparison.changes, comparison.refusals)
+
+
+class _Comparison:
+    """Collects the changes, the origins and the refusals of a class."""
+
+    def __init__(self, former: EntityType, declared: EntityType, number: int) -> None:
+        self._former = former
+        self._declared = declared
+        self._mark = f"@migrate({declared.name}, since={number})"
+        self._used: set[str] = set()
+        self.changes: list[str] = []
+        self.refusals: list[str] = []
+        self.origins: dict[str, Origin] = {}
+
+    def compare_keys(self) -> None:
+        """Refuse another key: keys name entities in requests and references."""
+        was, now = self._former, self._declared
+        before, after = was.key_annotation, now.key_annotation
+        if narrowing(before, after) is not None or narrowing(after, before) is not None:
+            self.refusals.append(
+                f"the key {was.key_name}: {name_of(before)} became {name_of(after)}; keep the type of the key, and "
+                "add an attribute for the other identification"
+            )
+        elif was.key_name != now.key_name:
+            self.changes.append(f"the key {was.key_name} is called {now.key_name}")
+
+    def compare(self, name: str, *, is_migrated: bool) -> None:
+        """Find the origin of an attribute.
+
+        Args:
+            name: The attribute.
+            is_migrated: Whether a function makes the new version, so that nothing about attributes is refused.
+        """
+        annotation = self._declared.attributes[name]
+        former = self._former_name(name)
+        if former is None:
+            self._added(name, annotation, is_migrated=is_migrated)
+            return
+        self._used.add(former)
+        self.origins[name] = Origin(former)
+        before = self._former.attributes[former]
+        if former != name:
+            self.changes.append(f"{former} is called {name}")
+        if name_of(before) != name_of(annotation):
+            self.changes.append(f"{name}: {name_of(before)} became {name_of(annotation)}")
+        why = narrowing(before, annotation)
+        if why is not None and not is_migrated:
+            self.refusals.append(
+                f"{name}: {name_of(before)} is stored, {name_of(annotation)} is declared: {why}; keep the type, or "
+                f"write a function with {self._mark}"
+            )
+
+    def _former_name(self, name: str) -> str | None:
+        """Return the stored attribute that an attribute gets its values from; None for a new attribute."""
+        if name in self._former.attributes:
+            return name
+        former = self._declared.former_names.get(name)
+        return former if former in self._former.attributes else None
+
+    def _added(self, name: str, annotation: Any, *, is_migrated: bool) -> None:
+        self.changes.append(f"+ {name}: {name_of(annotation)}")
+        if is_migrated:
+            return
+        try:
+            default = self._default(name, annotation)
+        except Exception as error:  # noqa: BLE001 -- a factory is user code
+            self.refusals.append(
+                f"{name} is new, and its default cannot be stored: {reason_of(error)}"
+            )
+            return
+        if default is None:
+            gone = sorted(self._former.attributes.keys() - self._declared.attributes.keys())
+            renamed = f', or {name}: … = was("{gone[0]}") if it was renamed' if gone else ""
+            self.refusals.append(
+                f"{name} is new and has no default, so stored entities have no value for it; give it a default"
+                f"{renamed}, or write a function with {self._mark}"
+            )
+            return
+        self.origins[name] = Origin(None, default)
+
+    def _default(self, name: str, annotation: Any) -> bytes | None:
+        """Return the value that stored entities get for a new attribute; None if the class has none.
+
+        Raises:
+            ValueError: A factory returns different values.
+        """
+        declared = self._declared
+        if name in declared.defaults:
+            default = declared.defaults[name]
+        elif name in declared.assigned:
+            default = declared.assigned[name]
+        else:
+            return None
+        lower = lower_of(annotation) or (lambda value: value)
+        encoded, again = (ENCODER.encode(lower(new_value(default))) for _ in range(2))
+        if encoded != again:
+            raise ValueError(
+                f"its factory returns a different value each time; write a function with {self._mark}"
+            )
+        return encoded
+
+    def look_for_removed(self) -> None:
+        """Note the attributes that are stored and no longer declared, and another order of the others."""
+        declared = self._declared.attributes
+        gone = [name for name in self._former.attributes if name not in self._used]
+        self.changes += [f"- {name}: {name_of(self._former.attributes[name])}" for name in gone]
+        if not self.changes and list(declared) != list(self._former.attributes):
+            self.changes.append(f"the order is {', '.join(declared)}")
+        if not self.changes:
+            self.changes.append("a record or an enumeration of its attributes changed")

@@ -1,0 +1,98 @@
+"""`Upcast` turns a row of an earlier schema version into a row of the present version.
+
+The steps between two versions are recorded with them (`schema_version`). Rows are upcast when they are read, so a change
+of a class costs nothing until then, and a row that is only read stays as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.base.lowering import lower_reply
+from penstock.base.schema import ENCODER, UNENCODABLE, reason_of
+from penstock.errors import MigrationFailed
+from penstock.model.schema_version import SchemaVersion
+
+if TYPE_CHECKING:
+    from penstock.model.entity_type import EntityType
+
+Migrating = Callable[[dict[str, Any]], Mapping[str, Any]]
+"""A function that `@migrate` marks."""
+
+
+class Upcast:
+    """The way from each version of a class to its present version."""
+
+    def __init__(self, entity_type: "EntityType", versions: Sequence[SchemaVersion]) -> None:
+        """Prepare the steps.
+
+        Args:
+            entity_type: The class as it is declared now.
+            versions: Its versions, the oldest first; the last one is the declared shape.
+        """
+        self._entity_type = entity_type
+        self._versions = versions
+        self._index = {version.shape.tag: index for index, version in enumerate(versions)}
+
+    def knows(self, tag: int | None) -> bool:
+        """Say whether rows with this tag can be turned into rows of the present version."""
+        return tag in self._index
+
+    def row(self, key: object, data: bytes) -> bytes:
+        """Return a row of the present version, which is canonical.
+
+        Args:
+            key: The key of the entity.
+            data: A row of a known version.
+
+        Raises:
+            MigrationFailed: A function of `@migrate` has failed, or its result does not fit the class.
+        """
+        tag, *stored = msgspec.msgpack.decode(data)
+        begin = self._index[tag]
+        values = dict(zip(self._versions[begin].attributes, stored, strict=True))
+        for version in self._versions[begin + 1 :]:
+            values = self._step(version, key, values)
+        return self._encoded(values)
+
+    def _step(self, version: SchemaVersion, key: object, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the attributes of a version, from those of the version before."""
+        if version.migrated:
+            return self._migrated(version, {self._entity_type.key_name: key, **values})
+        return {
+            name: msgspec.msgpack.decode(origin.default)
+            if origin.former is None
+            else values[origin.former]
+            for name, origin in version.origins.items()
+        }
+
+    def _migrated(self, version: SchemaVersion, values: dict[str, Any]) -> dict[str, Any]:
+        """Run the user's function for a version, outside of the running transaction."""
+        name = f"{self._entity_type.name}: @migrate(…, since={version.number})"
+        function = self._entity_type.migrations[version.number]
+        try:
+            made = Context().run(function, dict(values))
+            lowered = {
+                str(attribute): lower_reply(value) for attribute, value in dict(made).items()
+            }
+        except Exception as error:
+            raise MigrationFailed(f"{name} raised {type(error).__name__}") from error
+        lowered.pop(self._entity_type.key_name, None)
+        if lowered.keys() != set(version.attributes):
+            missing = ", ".join(sorted(set(version.attributes) - lowered.keys())) or "nothing"
+            extra = ", ".join(sorted(lowered.keys() - set(version.attributes))) or "nothing"
+            raise MigrationFailed(f"{name} left out {missing}, and added {extra}")
+        return lowered
+
+    def _encoded(self, values: Mapping[str, Any]) -> bytes:
+        """Return a row of attributes in the form in which rows store them."""
+        entity_type = self._entity_type
+        row = (entity_type.shape.tag, *(values[name] for name in entity_type.attributes))
+        try:
+            return entity_type.canonical(ENCODER.encode(row))
+        except UNENCODABLE as error:
+            raise MigrationFailed(
+                f"a row of an earlier version does not fit: {reason_of(error)}"
+            ) from error
