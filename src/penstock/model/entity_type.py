@@ -27,8 +27,8 @@ from penstock.base.schema import (
     wire_type,
 )
 from penstock.errors import Diverged, Unencodable
-from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.schema_version import SchemaVersion
+from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
 from penstock.model.upcast import Migrating, Upcast
 

@@ -94,5 +94,5 @@ class Upcast:
             return entity_type.canonical(ENCODER.encode(row))
         except UNENCODABLE as error:
             raise MigrationFailed(
-                f"a row of an earlier version does not fit: {reason_of(error)}"
+                f"{entity_type.name}: a row of an earlier version does not fit: {reason_of(error)}"
             ) from error
