@@ -154,9 +154,8 @@ class Transaction:
             UserError: The class does not belong to the application.
         """
         name = _get(instance, "__dict__")[entity_type.key_name]
-        key: Any = (
-            entity_type.prefix + name if entity_type.key_is_text else entity_type.key_of(instance)
-        )
+        is_text = entity_type.key_is_text
+        key: Any = entity_type.prefix + name if is_text else entity_type.key_of(instance)
         held = self.instances.setdefault(key, instance)
         if held is not instance:
             self._join(entity_type, key, instance, held)
@@ -174,8 +173,7 @@ class Transaction:
             )
         if not data.startswith(entity_type.row_head):
             data = before[key] = self._present(entity_type, name, data)
-        values = entity_type.decode(name, data)
-        _set(instance, "__dict__", values)
+        _set(instance, "__dict__", entity_type.decode(name, data))
         _set(instance, "__class__", entity_type.cls)
         if self._watched:
             self._note(key)
