@@ -181,7 +181,7 @@ def check_classes(
     if not scenario.other_code:
         return
     refusals: list[str] = []
-    for name in {split_entity_key(key)[0] for key in state} & schemas.keys():
+    for name in sorted({split_entity_key(key)[0] for key in state} & schemas.keys()):
         declared = scenario.app.stored.get(name)
         if declared is None:
             refusals.append(
@@ -193,7 +193,7 @@ def check_classes(
         declared.learn([*schemas[name], *added])
         refusals += [f"{name}: {refusal}" for refusal in change.refusals] if change else []
     if refusals:
-        lines = "".join(f"\n  {line}" for line in sorted(refusals))
+        lines = "".join(f"\n  {line}" for line in refusals)
         raise ClassChanged(
             "classes of the new code cannot read the entities that are stored before the first epoch:"
             f"{lines}\nNo request was run. If the journal reaches back to epoch 0, begin there (--from 0), so that "

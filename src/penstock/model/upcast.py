@@ -6,7 +6,7 @@ of a class costs nothing until then, and a row that is only read stays as it is.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,25 +14,36 @@ from penstock.base.lowering import lower_reply
 from penstock.base.schema import ENCODER, UNENCODABLE, reason_of
 from penstock.errors import MigrationFailed
 from penstock.model.schema_version import SchemaVersion
-
-if TYPE_CHECKING:
-    from penstock.model.entity_type import EntityType
+from penstock.model.shape import Shape
 
 Migrating = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A function that `@migrate` marks."""
 
 
+class DeclaredClass(Protocol):
+    """The class as it is declared now; an `EntityType` is one."""
+
+    name: str
+    key_name: str
+    shape: Shape
+    attributes: dict[str, Any]
+    migrations: dict[int, Migrating]
+
+    def canonical(self, data: bytes) -> bytes:
+        """Return the only encoding of the attributes in a row; raise `Unencodable` if they do not fit."""
+
+
 class Upcast:
     """The way from each version of a class to its present version."""
 
-    def __init__(self, entity_type: "EntityType", versions: Sequence[SchemaVersion]) -> None:
+    def __init__(self, declared: DeclaredClass, versions: Sequence[SchemaVersion]) -> None:
         """Prepare the steps.
 
         Args:
-            entity_type: The class as it is declared now.
+            declared: The class as it is declared now.
             versions: Its versions, the oldest first; the last one is the declared shape.
         """
-        self._entity_type = entity_type
+        self._declared = declared
         self._versions = versions
         self._index = {version.shape.tag: index for index, version in enumerate(versions)}
 
@@ -60,7 +71,7 @@ class Upcast:
     def _step(self, version: SchemaVersion, key: object, values: dict[str, Any]) -> dict[str, Any]:
         """Return the attributes of a version, from those of the version before."""
         if version.migrated:
-            return self._migrated(version, {self._entity_type.key_name: key, **values})
+            return self._migrated(version, {self._declared.key_name: key, **values})
         return {
             name: msgspec.msgpack.decode(origin.default)
             if origin.former is None
@@ -70,8 +81,8 @@ class Upcast:
 
     def _migrated(self, version: SchemaVersion, values: dict[str, Any]) -> dict[str, Any]:
         """Run the user's function for a version, outside of the running transaction."""
-        name = f"{self._entity_type.name}: @migrate(…, since={version.number})"
-        function = self._entity_type.migrations[version.number]
+        name = f"{self._declared.name}: @migrate(…, since={version.number})"
+        function = self._declared.migrations[version.number]
         try:
             made = Context().run(function, dict(values))
             lowered = {
@@ -79,7 +90,7 @@ class Upcast:
             }
         except Exception as error:
             raise MigrationFailed(f"{name} raised {type(error).__name__}") from error
-        lowered.pop(self._entity_type.key_name, None)
+        lowered.pop(self._declared.key_name, None)
         if lowered.keys() != set(version.attributes):
             missing = ", ".join(sorted(set(version.attributes) - lowered.keys())) or "nothing"
             extra = ", ".join(sorted(lowered.keys() - set(version.attributes))) or "nothing"
@@ -88,11 +99,11 @@ class Upcast:
 
     def _encoded(self, values: Mapping[str, Any]) -> bytes:
         """Return a row of attributes in the form in which rows store them."""
-        entity_type = self._entity_type
-        row = (entity_type.shape.tag, *(values[name] for name in entity_type.attributes))
+        declared = self._declared
+        row = (declared.shape.tag, *(values[name] for name in declared.attributes))
         try:
-            return entity_type.canonical(ENCODER.encode(row))
+            return declared.canonical(ENCODER.encode(row))
         except UNENCODABLE as error:
             raise MigrationFailed(
-                f"{entity_type.name}: a row of an earlier version does not fit: {reason_of(error)}"
+                f"{declared.name}: a row of an earlier version does not fit: {reason_of(error)}"
             ) from error

@@ -1,164 +1,20 @@
 """Changes of classes: those that stored entities survive, those that are refused, and the upcast of each row."""
 
-import enum
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import field
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from penstock import App, Entity, entity, key, migrate, reference, was
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor, Limits
-from penstock.errors import ClassChanged, DefinitionError, MigrationFailed
-from penstock.files.sealed import seal
-from penstock.journal.api import CHANGES, PartKind
-from penstock.journal.shapes import NAME
+from penstock.errors import DefinitionError, MigrationFailed
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_change import change_of
-from penstock.model.schema_version import SchemaVersion, first_version
-from penstock.model.shape import Shape
-from penstock.process.data_directory import DataDirectory
-
-NOTHING = object()
-
-
-class Colour(enum.Enum):
-    RED = 1
-    BLUE = 2
-
-
-class Grown(enum.Enum):
-    BLUE = 2
-    GREEN = 3
-    RED = 1
-
-
-@dataclass
-class Line:
-    colour: Colour
-    count: int
-
-
-class Pair(NamedTuple):
-    first: int
-    second: int
-
-
-class Triple(NamedTuple):
-    first: float
-    second: int
-    third: str = "none"
-
-
-def record(**fields: Any) -> Any:
-    """Return a dataclass with the name of `Line`; a tuple is a type with its default."""
-    made = [
-        (name, *(kind if isinstance(kind, tuple) else (kind,))) for name, kind in fields.items()
-    ]
-    return make_dataclass("Line", made)
-
-
-def item(
-    attributes: dict[str, Any], *functions: Callable[..., Any], key_type: Any = str, **defaults: Any
-) -> EntityType:
-    """Return a class `Item` with these attributes, bound in an application."""
-    values = {"item_id": key(), **defaults, "__module__": __name__}
-    cls = entity(
-        type("Item", (), {"__annotations__": {"item_id": key_type, **attributes}, **values})
-    )
-    marked = [migrate(cls, since=2 + index)(function) for index, function in enumerate(functions)]
-    return App("shop", cls, *marked).entities["Item"]
-
-
-def history(entity_type: EntityType) -> tuple[SchemaVersion, ...]:
-    return (first_version(entity_type.shape, entity_type.attributes, 0),)
-
-
-def upcast(former: EntityType, present: EntityType, **values: Any) -> dict[str, Any]:
-    """Write a row as the former class, and read it as the present class."""
-    versions = history(former)
-    change = change_of(versions, present, 7)
-    assert change is not None
-    assert change.refusals == []
-    present.learn((*versions, change.version))
-    data = former.encode({"item_id": "i1", **values})
-    row = present.present("i1", data)
-    decoded = present.decode("i1", data)
-    assert present.encode(decoded) == row, "an upcast row is canonical"
-    assert present.plain("i1", data) == present.plain("i1", row)
-    del decoded["item_id"]
-    return decoded
-
-
-WIDER: dict[str, tuple[Any, Any, Any, Any]] = {
-    "int to float": (int, float, 3, 3.0),
-    "optional": (int, int | None, 3, 3),
-    "optional float": (int, float | None, 3, 3.0),
-    "union": (int | str, str | int | None, "x", "x"),
-    "in a list": (list[int], list[float | None], [3], [3.0]),
-    "in a dictionary": (dict[str, int], dict[str, float], {"a": 3}, {"a": 3.0}),
-    "in a tuple": (tuple[int, str], tuple[float, str | None], (3, "x"), (3.0, "x")),
-    "set": (set[int], frozenset[int], {3}, frozenset({3})),
-    "enumeration": (Colour, Grown, Colour.RED, Grown.RED),
-    "literal": (Literal["s"], Literal["m", "s"], "s", "s"),
-    "literal to str": (Literal["s"], str, "s", "s"),
-    "record": (
-        Line,
-        (wide := record(count=float, colour=Grown, note=(str, "-"))),
-        Line(Colour.RED, 3),
-        wide(3.0, Grown.RED, "-"),
-    ),
-    "record without a field": (Line, (few := record(count=int)), Line(Colour.RED, 3), few(3)),
-    "named tuple": (Pair, Triple, Pair(1, 2), Triple(1.0, 2, "none")),
-}
-
-
-@pytest.mark.parametrize("how", WIDER)
-def test_wider_type_holds_stored_values(how: str) -> None:
-    """A stored value has the same meaning in a wider type, at any depth."""
-    before, after, value, expected = WIDER[how]
-    read = upcast(item({"it": before}), item({"it": after}), it=value)["it"]
-    assert (type(read), read) == (type(expected), expected)
-
-
-NARROWER: dict[str, tuple[Any, Any, str]] = {
-    "float to int": (float, int, "int cannot hold float"),
-    "not optional": (int | None, int, "int cannot hold None"),
-    "another scalar": (int, str, "str cannot hold int"),
-    "decimal": (int, Decimal, "Decimal cannot hold int"),
-    "in a list": (list[int], list[str], "str cannot hold int"),
-    "list to set": (list[int], set[int], r"set\[int\] cannot hold list\[int\]"),
-    "keys": (dict[int, int], dict[float, int], "keys of a dictionary stay int"),
-    "longer tuple": (tuple[int], tuple[int, int], "cannot hold"),
-    "any length": (tuple[int, ...], tuple[int, int], "cannot hold"),
-    "enumeration": (Grown, Colour, "Colour lacks 3 of Grown"),
-    "literal": (Literal["s", "m"], Literal["s"], "lacks 'm'"),
-    "literal of another type": (Literal[1], Literal[True], "lacks 1"),
-    "field without default": (Line, record(colour=Colour, count=int, note=str), "Line.note is new"),
-    "field of another type": (Line, record(colour=Colour, count=str), "Line.count: str cannot"),
-    "record to scalar": (Line, int, "int cannot hold Line"),
-    "named tuple": (Triple, Pair, "stored by position"),
-    "named tuple and record": (Pair, Line, "Line cannot hold Pair"),
-}
-
-
-@pytest.mark.parametrize("how", NARROWER)
-def test_narrower_type_is_refused(how: str) -> None:
-    """The refusal names the attribute, both types, the reason and what can be done."""
-    before, after, why = NARROWER[how]
-    change = change_of(history(item({"it": before})), item({"it": after}), 7)
-    assert change is not None
-    (refusal,) = change.refusals
-    assert refusal.startswith("it: ")
-    with pytest.raises(AssertionError, match=why):
-        raise AssertionError(refusal)
-    assert "keep the type, or write a function with @migrate(Item, since=2)" in refusal
+from tests.schema_classes import history, item, upcast
 
 
 def test_added_removed_reordered_and_renamed_attributes() -> None:
@@ -394,63 +250,3 @@ def test_entity_that_is_only_read_stays_as_it_is() -> None:
         {},
         {"Item/i1": None},
     ]
-
-
-def rows(entity_type: EntityType, **values: Any) -> pa.Table:
-    data = entity_type.encode({"item_id": "i1", **values})
-    row = {"epoch": 0, "entity": "Item", "key": "i1", "state": data}
-    return pa.Table.from_pylist([row], CHANGES)
-
-
-def app_of(attributes: dict[str, Any], **defaults: Any) -> App:
-    values = {"item_id": key(), **defaults, "__module__": __name__}
-    cls = entity(type("Item", (), {"__annotations__": {"item_id": str, **attributes}, **values}))
-    return App("shop", cls)
-
-
-def test_driver_stores_a_version_and_readers_wait_for_none(tmp_path: Path) -> None:
-    """Until a driver deploys the change, nothing is written; then the journal has two versions."""
-    first, second = app_of({"stock": int}), app_of({"stock": int, "tag": str}, tag="new")
-    directory = DataDirectory(tmp_path)
-    with closing(directory.open_journal(first)) as journal:
-        journal.write(PartKind.CHANGES, rows(first.entities["Item"], stock=1), "one")
-        assert journal.deploy() == []
-    before = (tmp_path / "journal" / NAME).read_bytes()
-    assert [change.changes for change in directory.check_app(second)] == [["+ tag: str"]]
-    assert (tmp_path / "journal" / NAME).read_bytes() == before
-    with closing(directory.open_journal(second)) as journal:
-        with pytest.raises(ClassChanged, match="not the newest stored version"):
-            journal.write(PartKind.CHANGES, rows(second.entities["Item"], stock=1, tag=""), "two")
-        assert [change.name for change in journal.deploy()] == ["Item"]
-        journal.write(PartKind.CHANGES, rows(second.entities["Item"], stock=1, tag=""), "two")
-        assert journal.deploy() == directory.check_app(second) == []
-        versions = journal.schemas()["Item"]
-    assert [(version.number, version.shape) for version in versions] == [
-        (1, first.shapes["Item"]),
-        (2, second.shapes["Item"]),
-    ]
-    assert [change.changes for change in directory.check_app(first)] == [["- tag: str"]]
-
-
-def test_file_of_one_shape_for_each_class_is_read(tmp_path: Path) -> None:
-    """A journal from the time when classes could not change has the first version of each."""
-    app = app_of({"stock": int, "tags": list[Line]}, tags=[])
-    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
-        former: dict[str, Shape] = app.shapes
-        (tmp_path / "journal" / NAME).write_bytes(seal("shapes", former))
-        assert journal.schemas() == {"Item": history(app.entities["Item"])}
-    assert DataDirectory(tmp_path).check_app(app) == []
-
-
-def test_function_that_old_rows_need_must_stay(tmp_path: Path) -> None:
-    """Code without it is refused, and the message says which function it was."""
-    first = app_of({"price": int})
-    with closing(DataDirectory(tmp_path).open_journal(first)) as journal:
-        journal.write(PartKind.CHANGES, rows(first.entities["Item"], price=1), "one")
-    values = {"__annotations__": {"item_id": str, "cents": int, "label": str}, "item_id": key()}
-    cls = entity(type("Item", (), {**values, "__module__": __name__}))
-    second = App("shop", cls, migrate(cls, since=2)(in_cents))
-    with closing(DataDirectory(tmp_path).open_journal(second)) as journal:
-        journal.deploy()
-    with pytest.raises(ClassChanged, match="since=2\\) is gone; keep it"):
-        DataDirectory(tmp_path).check_app(app_of({"cents": int, "label": str}))
