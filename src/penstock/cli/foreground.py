@@ -121,9 +121,8 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
-        self._print(f"{self.options.app} in {data}: starting driver, view and gateways …")
-        for change in self.schema_changes:
-            self._print(text_of(change))
+        starting = f"{self.options.app} in {data}: starting driver, view and gateways …"
+        self._print("\n".join([starting, *map(text_of, self.schema_changes)]))
         step = partial(look, supervisor)
 
         def first_epoch_can_run() -> bool:
