@@ -19,6 +19,48 @@ def test_stored_ids_are_named_in_full_with_a_key(ask: Any) -> None:
     ask("api.js", "module.key.set(given)", "")
 
 
+def test_cascade_is_a_tree(ask: Any) -> None:
+    """A step stands below the step that caused it, with its atoms; failures and differences are named."""
+    none = {f"{name}_left_out": 0 for name in ("questions", "answers", "later")}
+    atom = {"stream": "words", "atom": 7, "count": 9, "events": ['"a"']}
+    step = {"consumer": "count", "takes": "events", "source": "words", "count": 9, "held": False}
+    step |= {"failure": None, "atoms": [], "questions": [], "answers": [], "later": [], **none}
+    failure = {"code": "aborted", "kind": "ValueError", "message": "no"}
+    left_out = {f"{name}_left_out": 0 for name in ("sent", "atoms", "later", "differences")}
+    document = {
+        "sent": [{"request_id": "r~~1", "call": "Item/a.add(1)", "reply": {"value": 2}}],
+        "atoms": [atom],
+        "steps": [
+            {
+                **step,
+                "step_id": "r~~s1",
+                "number": 1,
+                "parent": 0,
+                "atoms": [{**atom, "atom": None}],
+            },
+            {**step, "step_id": "r~~s2", "number": 2, "parent": 1, "failure": failure},
+        ],
+        "later": [{"request_id": "r~~c", "call": "rest", "delay_us": 0, "epoch": 4, "error": None}],
+        "differences": [{"place": "atom 7", "part": "event 0", "recorded": "a", "replayed": None}],
+        **left_out,
+        "steps_left_out": 3,
+    }
+    texts = '[...module.cascade(given).querySelectorAll(".told, .hint, .problem li")]'
+    told = ask("cascade.js", f"{texts}.map((one) => one.textContent.trim())", document)
+    assert told == [
+        "sent Item/a.add(1) → 2 r~~1",
+        'atom words 7, 9 events "a"  …',
+        "step count took 9 events of stream words r~~s1",
+        'atom words, 9 events "a"  …',
+        "step count took 9 events of stream words r~~s2 failed: ValueError: no",
+        "and 3 further workflow steps",
+        "later rest took effect in epoch 4 r~~c",
+        'atom 7, event 0: recorded "a", in this run nothing',
+    ]
+    below = "module.cascade(given).querySelectorAll('details li .name').length"
+    assert ask("cascade.js", below, document) == 1
+
+
 def test_newer_points_replace_those_of_the_same_step(ask: Any) -> None:
     """The unfinished step is replaced by the finished one, and points of an older hour are dropped."""
     old = [{"time": 1_000 * time, "lag": 1} for time in (5, 3_000, 3_605)]

@@ -52,7 +52,9 @@ def test_steps_that_kill_their_worker_are_refused(
     (scratch / f"{task}.deaths").write_text(f"{1 + STEPS_OF} {1 + STEPS_OF}")
     runtime.advance(3)
     streams, answers = streams_of(runtime.journal), answers_of(runtime.journal)
+    [(report, _)] = runtime.reports
     runtime.close()
+    assert report.calls[">streams/moved"] == report.atoms["moved"] == report.events["moved"] == 3
     assert [answer.error for answer in answers] == [None] * 3
     assert len(streams["moved"]) == 3
     assert len(streams["totals"]) == 2

@@ -270,6 +270,8 @@ class Executor:
     def _append(self, request: Request, name: str, txn: Transaction) -> Effect:
         """Publish the events of an append; its result is their number."""
         stream = self._app.open_stream(name)
+        if self.sampler is not None:
+            self.root = f"streams/{name}"
         events = append_events(request)
         for data in events:
             stream.events.decode(data)  # the type may have changed since the append

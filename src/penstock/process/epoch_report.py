@@ -1,7 +1,7 @@
 """The report of a runtime on each epoch: for progress displays, benchmarks and tests."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +31,7 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
             epoch before), `round1`, `validate`, `round2` …, `write`, `commit`.
         calls: The number of calls of each kind, `Order.checkout>Item.subtract`; a call from outside
             has nothing before the `>`.
+        atoms, events: The number of atoms, and of their events, that it published, by stream.
         incidents: Requests that stopped their epoch and were set aside (`process.incidents`).
     """
 
@@ -43,6 +44,8 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     phases_ms: dict[str, float]
     calls: dict[str, int] = {}
+    atoms: dict[str, int] = {}
+    events: dict[str, int] = {}
     incidents: int = 0
 
 
@@ -55,6 +58,15 @@ def calls_of(
     except Exception:  # noqa: BLE001 -- the epoch is committed already
         _log.exception("statistics of calls are dropped")
         return {}
+
+
+def total_of(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counts, by their names."""
+    total: dict[str, int] = {}
+    for names in counts:
+        for name, count in names.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 def took_ms(phases_ms: Mapping[str, float]) -> float:

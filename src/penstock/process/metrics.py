@@ -128,6 +128,18 @@ class DriverMetrics:
             "Transactions that were undone because their handler raised.",
             registry=registry,
         )
+        self._atoms = Counter(
+            "penstock_stream_atoms_total",
+            "Atoms that epochs published.",
+            ["stream"],
+            registry=registry,
+        )
+        self._events = Counter(
+            "penstock_stream_events_total",
+            "Events in the atoms that epochs published.",
+            ["stream"],
+            registry=registry,
+        )
         self._incidents = Counter(
             "penstock_incidents_total",
             "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",
@@ -146,3 +158,7 @@ class DriverMetrics:
         self._reran.inc(report.reran)
         self._aborts.inc(report.aborts)
         self._incidents.inc(report.incidents)
+        for stream, atoms in report.atoms.items():
+            self._atoms.labels(stream).inc(atoms)
+        for stream, events in report.events.items():
+            self._events.labels(stream).inc(events)

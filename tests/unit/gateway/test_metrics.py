@@ -42,7 +42,8 @@ from penstock.process.metrics import DriverMetrics
 from penstock.process.epoch_report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
 report = EpochReport(
-    epoch=Epoch(0), time_us=1, records=7, aborts=2, rounds=12, reran=3, tasks=2, phases_ms=phases
+    epoch=Epoch(0), time_us=1, records=7, aborts=2, rounds=12, reran=3, tasks=2, phases_ms=phases,
+    atoms={"lines": 2}, events={"lines": 30},
 )
 DriverMetrics(Path(sys.argv[1])).take(report)
 """
@@ -127,6 +128,8 @@ def test_epoch_is_counted_without_the_time_before_it(values: Values) -> None:
     assert phases == {(("phase", one),) for one in ("read", "round1", "round4", "commit")}
     assert values["penstock_aborts_total", ()] == 2
     assert values["penstock_reran_total", ()] == 3
+    assert values["penstock_stream_atoms_total", (("stream", "lines"),)] == 2
+    assert values["penstock_stream_events_total", (("stream", "lines"),)] == 30
 
 
 def test_page_says_what_is_true_now(values: Values) -> None:

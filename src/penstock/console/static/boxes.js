@@ -1,6 +1,7 @@
 // The boxes of the dataflow graph: entity classes, functions, streams, workflows and portals, in one form.
 
 import { UNKNOWN } from "./links.js";
+import { streamLink } from "./references.js";
 
 const SHAPES = { generator: "routing", stream: "stream", workflow: "workflow", splitter: "routing", sequencer: "routing", portal: "portal" };
 
@@ -60,7 +61,7 @@ function streamBox({ path, kind, name, events, members }) {
     about: events ? `${kind}${of}${events}` : kind,
     shape: SHAPES[kind],
     rows: members.map(memberRow),
-    href: isStream ? `#/streams/${encodeURIComponent(name)}` : null,
+    href: isStream ? streamLink(name) : null,
     does: isStream ? "Follow" : null,
   };
 }

@@ -46,7 +46,7 @@ export class Graph {
     this.update(new Map());
   }
 
-  /** Show calls per second, by `caller>callee`, and atoms per second, by the path of the stream. */
+  /** Show calls per second, by `caller>callee`, and events per second, by the path of the stream. */
   update(rates, streams = new Map()) {
     this.#rates = rates;
     this.#streams = streams;

@@ -5,7 +5,8 @@ import { changed, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment, plural } from "./format.js";
 import { live } from "./live.js";
-import { refused, traceOf } from "./trace.js";
+import { traceOf } from "./references.js";
+import { refused } from "./trace.js";
 import { button } from "./widgets.js";
 
 const FIRST = 20;

@@ -79,6 +79,17 @@ class Live extends EventTarget {
     return rates;
   }
 
+  /** Return events per second over the last seconds, by the path of the stream. */
+  streamRates() {
+    const rates = new Map();
+    for (const epoch of this.recent())
+      for (const [stream, events] of Object.entries(epoch.events)) {
+        const path = `streams/${stream}`;
+        rates.set(path, (rates.get(path) ?? 0) + events / (RECENT_US / 1e6));
+      }
+    return rates;
+  }
+
   /** Return the driver that runs, or nothing. */
   driver() {
     return this.status?.processes.find((one) => one.role === "driver");

@@ -46,7 +46,7 @@ export async function open(body) {
 
   function update() {
     if (!live.status) return;
-    graph.update(live.callRates());
+    graph.update(live.callRates(), live.streamRates());
     show(idle, live.status.epoch < 0 ? nothingYet() : null);
     const focused = processes.contains(document.activeElement);
     show(processes, processTable(live.status));

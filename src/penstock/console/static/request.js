@@ -4,8 +4,8 @@ import { ask, encode, sql } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment } from "./format.js";
 import { live } from "./live.js";
+import { traceLink } from "./references.js";
 import { argumentsOf, callOf } from "./request_cells.js";
-import { traceLink } from "./trace.js";
 import { button, lines } from "./widgets.js";
 
 const WAIT_S = 20;

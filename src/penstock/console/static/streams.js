@@ -4,6 +4,7 @@ import { ask, encode } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment, rate } from "./format.js";
 import { live } from "./live.js";
+import { streamLink } from "./references.js";
 import { dataTable, valueText } from "./table.js";
 import { button, lines, row } from "./widgets.js";
 
@@ -12,8 +13,6 @@ const KEPT = 500;
 const WAIT_S = 20;
 const PAUSE_MS = 2_000;
 const EVENTS_SHOWN = 20;
-
-const linkTo = (name) => `#/streams/${encodeURIComponent(name)}`;
 
 /** Show the list of streams, or one of them. */
 export function open(body, { rest }, heading) {
@@ -62,7 +61,7 @@ function table(streams) {
   return dataTable({
     caption: "Streams",
     columns: [
-      { name: "stream", cell: (name) => el("a", { href: linkTo(name) }, name) },
+      { name: "stream", cell: (name) => el("a", { href: streamLink(name) }, name) },
       { name: "events", cell: (type) => el("code", {}, type) },
       { name: "published by" },
       { name: "taken by" },

@@ -1,20 +1,16 @@
-// Trace: what one request did, run again and watched: its calls, and what it made of entities.
+// Trace: one request, run again: its calls, its cascade, and its changes of entities.
 
-import { ask, encode, named } from "./api.js";
+import { ask, encode } from "./api.js";
+import { cascade } from "./cascade.js";
 import { cells, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show, svg } from "./dom.js";
 import { count, moment, plural, short } from "./format.js";
 import { live } from "./live.js";
+import { traceOf } from "./references.js";
 import { entityLink } from "./value.js";
 import { lines } from "./widgets.js";
 
 const OPEN_MAX = 200;
-
-/** Return the address of a request's trace. */
-export const traceLink = (id) => `#/requests/${encodeURIComponent(id)}/trace`;
-
-/** Return a link to a request's trace, named by its stored id. */
-export const traceOf = (id) => el("a", { href: traceLink(named(id)), class: "reference" }, id);
 
 /** Show a request's trace as a page of its own; it is asked for until the page is left. */
 export function showTrace(body, heading, id) {
@@ -33,7 +29,13 @@ export function showTrace(body, heading, id) {
     try {
       const asked = ask(`/requests/${encodeURIComponent(id)}/trace`, { signal: leaving.signal });
       const [{ value }, plan] = await Promise.all([asked, live.ready()]);
-      shown = [panel(value), warnings(value), calls(value), entities(value, valuesOf(plan))];
+      shown = [
+        panel(value),
+        warnings(value),
+        calls(value),
+        cascade(value.cascade),
+        entities(value, plan),
+      ];
     } catch (failure) {
       shown = failure.status === 404 ? nowhere(failure) : problem(failure);
     }
@@ -162,27 +164,31 @@ function bar({ took_us: took }, whole) {
   );
 }
 
-function entities({ entities: touched }, values) {
+function entities({ entities: touched }, plan) {
   if (!touched.length) return null;
   const heads = ["Entity", "Element", "Before", "After"];
+  const values = valuesOf(plan);
+  const classes = new Set(plan.operators.map(({ name }) => name));
   return el(
     "section",
     { "aria-labelledby": "entities-title" },
     el("h2", { id: "entities-title" }, "Entities"),
-    marked("Entities before and after", heads, touched.map((one) => entity(one, values))),
+    marked("Entities before and after", heads, touched.map((one) => entity(one, values, classes))),
   );
 }
 
-function entity(one, values) {
-  const href = entityLink(one.entity, one.key);
+function entity(one, values, classes) {
+  const name = `${one.entity}/${one.key}`;
   const what = el("span", { class: one.undone ? "badge undone" : "badge" }, deed(one));
   const head = [
-    el("a", { href, class: "reference" }, `${one.entity}/${one.key}`),
+    classes.has(one.entity)
+      ? el("a", { href: entityLink(one.entity, one.key), class: "reference" }, name)
+      : el("code", {}, name), // a row of a task has no page
     " ",
     what,
     one.next ? following(one.next) : null,
   ];
-  return { id: `${one.entity}/${one.key}`, heads: [head], rows: cells(one, values) };
+  return { id: name, heads: [head], rows: cells(one, values) };
 }
 
 function deed({ written, undone, before, after }) {

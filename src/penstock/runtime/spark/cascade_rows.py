@@ -60,6 +60,12 @@ def atom_counts(events: pa.Table) -> dict[str, int]:
     return {str(entry["values"]): int(entry["counts"].as_py()) for entry in counts}
 
 
+def event_counts(events: pa.Table) -> dict[str, int]:
+    """Return the number of events of each stream in rows of the kind `events`."""
+    sums = events.group_by("stream").aggregate([("count", "sum")])
+    return dict(zip(sums["stream"].to_pylist(), sums["count_sum"].to_pylist(), strict=True))
+
+
 def size_of(cascade: Cascade) -> int:
     """Return the bytes of the events, replies, changes and records of a cascade."""
     size = sum(sum(map(len, atom.events)) for atom in cascade.published)

@@ -30,7 +30,7 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
-from penstock.process.epoch_report import EpochReport, calls_of
+from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
 from penstock.runtime.spark.division import DEATHS_MAX, Division
@@ -289,6 +289,8 @@ class EpochDriver:
                 tasks=tasks,
                 phases_ms=clock.phases_ms,
                 calls=calls_of([result.roots for result in results], samples),
+                atoms=total_of(result.atoms for result in results),
+                events=total_of(result.events for result in results),
                 incidents=1 if failure else 0,
             )
         )
@@ -320,10 +322,7 @@ class EpochDriver:
         self._fault.reached("before-commit")
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, time.time_ns() // 1_000)
-        atoms = self._atoms.copy()
-        for result in results:
-            for stream, count in result.atoms.items():
-                atoms[stream] = atoms.get(stream, 0) + count
+        atoms = total_of([self._atoms, *(result.atoms for result in results)])
         commit = Commit(epoch, reached, parts, self._time_us, atoms)
         self._journal.commit(commit)
         self._fault.reached("after-commit")

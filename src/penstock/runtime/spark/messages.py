@@ -102,6 +102,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         parts: The part files that were written.
         aborts: Transactions in the parts that were undone.
         atoms: The number of atoms in the parts, by stream.
+        events: The number of their events, by stream.
         flows: Whether workflow steps of the epoch are still to run.
         roots: What the transactions in the parts called, and how often.
         samples: Calls between members that this run observed.
@@ -119,6 +120,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     parts: list[Part] = []
     aborts: int = 0
     atoms: dict[str, int] = {}
+    events: dict[str, int] = {}
     flows: bool = False
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}

@@ -7,7 +7,7 @@ import numpy as np
 
 from penstock.journal.api import Journal, Part, PartKind
 from penstock.process.fault import Fault
-from penstock.runtime.spark.cascade_rows import atom_counts
+from penstock.runtime.spark.cascade_rows import atom_counts, event_counts
 from penstock.runtime.spark.messages import RoundOutput, TaskResult
 from penstock.runtime.spark.rows import Tables, merge, read_output, roots_of
 
@@ -51,5 +51,6 @@ def publish(
         parts=parts,
         aborts=0 if errors is None else len(errors) - errors.null_count,
         atoms={} if events is None else atom_counts(events),
+        events={} if events is None else event_counts(events),
         roots=roots_of(outputs),
     )
