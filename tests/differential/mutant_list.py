@@ -335,8 +335,8 @@ MUTANTS = (
     Mutant(
         "the numbers of atoms begin again",
         "runtime/spark/driver.py",
-        "                atoms[stream] = atoms.get(stream, 0) + count\n",
-        "                atoms[stream] = count\n",
+        "        atoms = total_of([self._atoms, *(result.atoms for result in results)])\n",
+        "        atoms = total_of(result.atoms for result in results)\n",
         CASCADES,
     ),
     Mutant(

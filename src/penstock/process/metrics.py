@@ -11,12 +11,15 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from penstock.files.layout import RUN
 from penstock.process.epoch_report import REST, EpochReport, took_ms
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 DIRECTORY: Final = "metrics"
 UNDER_WAY: Final = "penstock_requests_under_way"
@@ -83,6 +86,28 @@ def live_sum(data: Path, name: str) -> float:
     return sum(values)
 
 
+class _StreamMetrics:
+    """The atoms and events that epochs published, by stream."""
+
+    def __init__(self, registry: "CollectorRegistry") -> None:
+        from prometheus_client import Counter  # noqa: PLC0415
+
+        label = ["stream"]
+        self._atoms = Counter(
+            "penstock_stream_atoms_total", "Atoms that epochs published.", label, registry=registry
+        )
+        self._events = Counter(
+            "penstock_stream_events_total", "Events in these atoms.", label, registry=registry
+        )
+
+    def take(self, report: EpochReport) -> None:
+        """Count the atoms of a committed epoch."""
+        for stream, atoms in report.atoms.items():
+            self._atoms.labels(stream).inc(atoms)
+        for stream, events in report.events.items():
+            self._events.labels(stream).inc(events)
+
+
 class DriverMetrics:
     """The metrics of a driver; call `take` for each epoch."""
 
@@ -128,18 +153,7 @@ class DriverMetrics:
             "Transactions that were undone because their handler raised.",
             registry=registry,
         )
-        self._atoms = Counter(
-            "penstock_stream_atoms_total",
-            "Atoms that epochs published.",
-            ["stream"],
-            registry=registry,
-        )
-        self._events = Counter(
-            "penstock_stream_events_total",
-            "Events in the atoms that epochs published.",
-            ["stream"],
-            registry=registry,
-        )
+        self._streams = _StreamMetrics(registry)
         self._incidents = Counter(
             "penstock_incidents_total",
             "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",
@@ -158,7 +172,4 @@ class DriverMetrics:
         self._reran.inc(report.reran)
         self._aborts.inc(report.aborts)
         self._incidents.inc(report.incidents)
-        for stream, atoms in report.atoms.items():
-            self._atoms.labels(stream).inc(atoms)
-        for stream, events in report.events.items():
-            self._events.labels(stream).inc(events)
+        self._streams.take(report)
