@@ -5,6 +5,7 @@ text, an `Enum` has the text of its value, a tuple is a JSON array, and other ke
 """
 
 import enum
+import functools
 import typing
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -38,6 +39,10 @@ def key_parts(annotation: Any) -> list[Any] | None:
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is tuple else None
 
 
+_stored_parts: Final = functools.lru_cache(maxsize=4096)(key_parts)
+"""`key_parts` for the types of declared keys, which are hashable: every use of a reference needs the text of its key."""
+
+
 def wire_key_type(annotation: Any) -> Any:
     """Return the type of a key as it is in SQL: the value of an `Enum`, and a plain tuple of such parts."""
     parts = key_parts(annotation)
@@ -52,12 +57,12 @@ def encode_key(value: object, annotation: Any) -> str:
     Raises:
         Unencodable: The value does not fit the annotation, or exceeds `KEY_BYTES_MAX`.
     """
-    parts = key_parts(annotation)
-    if annotation is tuple and isinstance(
-        value, tuple
-    ):  # a client that does not know the application
-        parts = [type(part) for part in value]
     try:
+        parts = _stored_parts(annotation)
+        if annotation is tuple and isinstance(
+            value, tuple
+        ):  # a client that does not know the application
+            parts = [type(part) for part in value]
         if parts is None:
             plain = _plain(value, annotation)
             text = (
@@ -105,7 +110,7 @@ def decode_key(text: str, annotation: Any) -> Any:
     try:
         if annotation is str:
             value: Any = text
-        elif key_parts(annotation) is not None:
+        elif _stored_parts(annotation) is not None:
             value = msgspec.json.decode(text, type=annotation)
         else:
             value = msgspec.convert(text, annotation, strict=False)
