@@ -9,7 +9,7 @@ from penstock import App
 
 from .customer import Customer, History, LastName
 from .order import NewestOrder, NewOrder, Order
-from .population import load_customers, load_warehouse, load_items, load_orders, load_stock
+from .population import load_customers, load_items, load_orders, load_stock, load_warehouse
 from .stock import Item, Stock
 from .transactions import (
     delivery,

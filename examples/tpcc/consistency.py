@@ -1,7 +1,8 @@
 """The consistency conditions 1 to 12 (clause 3.3.2 of the specification) as SQL.
 
-Each query returns the places that violate its condition; it returns no rows from a consistent database. With
-`AS OF EPOCH` all queries see the same epoch, also while transactions run.
+Each query returns the places that violate its condition; it returns no rows from a consistent database. `violations`
+is one query that counts these places for all conditions. With `AS OF EPOCH` at its end it sees the database after
+that epoch, also while transactions run.
 
 Condition 11 of the specification holds at first only: orders minus new orders is 2,100 in each district. Here each
 delivered order counts too, so that the condition holds at all times.
@@ -65,7 +66,7 @@ def conditions(scale: Scale = FULL) -> list[Condition]:
         Condition(
             5,
             "O_CARRIER_ID is null if and only if there is a new order",
-            f"""SELECT order_id FROM "Order" FULL JOIN NewOrder AS fresh USING (order_id)
+            """SELECT order_id FROM "Order" FULL JOIN NewOrder AS fresh USING (order_id)
             WHERE (o_entry_d IS NULL) OR (o_carrier_id IS NULL) <> (fresh.order_id IS NOT NULL)""",
         ),
         Condition(
@@ -121,3 +122,12 @@ def conditions(scale: Scale = FULL) -> list[Condition]:
             WHERE c_balance + c_ytd_payment <> coalesce(amount, 0)""",
         ),
     ]
+
+
+def violations(scale: Scale = FULL) -> str:
+    """Return the query that gives the number of each condition and how many places violate it."""
+    counts = [
+        f"SELECT {one.number} AS condition, count(*) AS violations FROM ({one.query})"
+        for one in conditions(scale)
+    ]
+    return " UNION ALL ".join(counts)

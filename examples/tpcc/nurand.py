@@ -53,9 +53,7 @@ def constants(seed: int) -> Constants:
     draw = Random(seed)
     distance = draw.choice([one for one in range(65, 120) if one not in (96, 112)])
     load = draw.randrange(LAST_NAME_A - distance + 1)
-    return Constants(
-        load, load + distance, draw.randint(0, CUSTOMER_A), draw.randint(0, ITEM_A)
-    )
+    return Constants(load, load + distance, draw.randint(0, CUSTOMER_A), draw.randint(0, ITEM_A))
 
 
 def nurand(draw: Random, a: int, c: int, last: int, first: int = 1) -> int:

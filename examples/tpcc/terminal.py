@@ -82,9 +82,7 @@ class Transaction:
 class Terminal:
     """Draws the transactions of one terminal, without end. Equal numbers and seeds give equal transactions."""
 
-    def __init__(
-        self, number: int, warehouses: int, scale: Scale = FULL, seed: int = 1
-    ) -> None:
+    def __init__(self, number: int, warehouses: int, scale: Scale = FULL, seed: int = 1) -> None:
         """Place the terminal in a district.
 
         Args:

@@ -20,8 +20,8 @@ HELP: Final = """Write a first application with a test, or an example: a folder 
 A first application has app.py, test_app.py, README.md, and penstock.toml, which names the application,
 so that commands in the folder need no APP.
 
-With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, newsroom, shop or
-talk. Its name is that of the example, unless NAME is given.
+With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, newsroom, shop, talk
+or tpcc. Its name is that of the example, unless NAME is given.
 
 \b
 Examples:
@@ -120,7 +120,9 @@ def command(
     example: Annotated[
         str | None,
         typer.Option(
-            "--example", metavar="EXAMPLE", help="bank, boxoffice, cart, newsroom, shop or talk."
+            "--example",
+            metavar="EXAMPLE",
+            help="bank, boxoffice, cart, newsroom, shop, talk or tpcc.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -153,7 +155,7 @@ def copy_example(example: str, folder: Path) -> None:
     if example not in known:
         raise ConfigError(f"there is no example {example!r}; the examples are {', '.join(known)}")
     _make(folder)
-    for path in sorted((place / example).glob("*.py")):
+    for path in sorted((place / example).glob("*.*")):
         (folder / path.name).write_text(path.read_text())
 
 
