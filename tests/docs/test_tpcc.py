@@ -6,6 +6,7 @@ from collections import Counter
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,13 @@ def kit(populated: dict[EntityKey, bytes]) -> Kit:
     return kit
 
 
+def attributes(kit: Kit, entity: str, key: object) -> dict[str, Any]:
+    """Return the attributes of an entity that exists."""
+    found = kit.entity(entity, key)
+    assert found is not None
+    return found
+
+
 def customer(c_id: int = 1, d_id: int = 1, w_id: int = 1) -> Customer:
     return Customer(CustomerId(w_id, d_id, c_id))
 
@@ -98,23 +106,25 @@ def test_population_has_the_numbers_of_the_scale(kit: Kit) -> None:
 
 def test_new_order_takes_stock_and_is_the_newest_order(kit: Kit) -> None:
     """An order has its lines, its number and its total, and a remote line counts as remote."""
-    before = kit.entity("Stock", (2, 7))
+    before = attributes(kit, "Stock", (2, 7))
     wanted = [WantedLine(3, 1, 2), WantedLine(7, 2, 5)]
     sold = kit.call(new_order, customer(4), wanted)
-    price = [kit.entity("Item", number)["i_price"] for number in (3, 7)]
+    price = [attributes(kit, "Item", number)["i_price"] for number in (3, 7)]
     amount = 2 * price[0] + 5 * price[1]
-    taxed = 1 + kit.entity("Warehouse", 1)["w_tax"] + kit.entity("District", (1, 1))["d_tax"]
-    discount = kit.entity("Customer", (1, 1, 4))["c_discount"]
+    taxed = (
+        1 + attributes(kit, "Warehouse", 1)["w_tax"] + attributes(kit, "District", (1, 1))["d_tax"]
+    )
+    discount = attributes(kit, "Customer", (1, 1, 4))["c_discount"]
     assert sold.total == (amount * (1 - discount) * taxed).quantize(Decimal("0.01"))
     assert sold.o_id == 31
-    after = kit.entity("Stock", (2, 7))
+    after = attributes(kit, "Stock", (2, 7))
     left = before["s_quantity"] - 5
     assert after["s_quantity"] == sold.lines[1].s_quantity == (left if left >= 10 else left + 91)
     assert (after["s_ytd"], after["s_order_cnt"], after["s_remote_cnt"]) == (5, 1, 1)
     status = kit.call(order_status, customer(4))
     assert (status.o_id, status.o_carrier_id) == (31, None)
     assert [line.ol_i_id for line in status.lines] == [3, 7]
-    assert status.lines[0].ol_dist_info == kit.entity("Stock", (1, 3))["s_dist"][0]
+    assert status.lines[0].ol_dist_info == attributes(kit, "Stock", (1, 3))["s_dist"][0]
 
 
 def test_order_with_an_unused_item_leaves_no_trace(kit: Kit) -> None:
@@ -130,9 +140,9 @@ def test_payment_reaches_customer_district_and_warehouse(kit: Kit) -> None:
     """A payment at another warehouse changes the customer there, and the sums here."""
     amount = Decimal("12.34")
     kit.call(payment, district(2, 1), customer(3, 5, 2), amount)
-    assert kit.entity("Warehouse", 1)["w_ytd"] == 3_000 + amount
-    assert kit.entity("District", (1, 2))["d_ytd"] == 300 + amount
-    paid = kit.entity("Customer", (2, 5, 3))
+    assert attributes(kit, "Warehouse", 1)["w_ytd"] == 3_000 + amount
+    assert attributes(kit, "District", (1, 2))["d_ytd"] == 300 + amount
+    paid = attributes(kit, "Customer", (2, 5, 3))
     assert (paid["c_balance"], paid["c_ytd_payment"]) == (-10 - amount, 10 + amount)
     assert paid["c_payment_cnt"] == 2
     assert (paid["c_credit"] == "BC") == paid["c_data"].startswith("3 5 2 2 1 12.34|")
@@ -143,7 +153,7 @@ def test_payment_reaches_customer_district_and_warehouse(kit: Kit) -> None:
 def test_payment_by_name_finds_the_customer_in_the_middle(kit: Kit) -> None:
     """Of the customers with a last name, ordered by first name, the one in the middle pays."""
     name = NameId(1, 1, last_name(4))
-    index = kit.entity("LastName", name)["customers"]
+    index = attributes(kit, "LastName", name)["customers"]
     firsts = [first for first, _ in index]
     assert firsts == sorted(firsts)
     expected = index[(len(index) + 1) // 2 - 1][0]
@@ -152,11 +162,11 @@ def test_payment_by_name_finds_the_customer_in_the_middle(kit: Kit) -> None:
 
 def test_delivery_takes_the_oldest_order_of_each_district(kit: Kit) -> None:
     """Ten orders are delivered, their customers owe the amounts; without orders a district is skipped."""
-    order = kit.entity("Order", (1, 1, 22))
+    order = attributes(kit, "Order", (1, 1, 22))
     amount = sum(line.ol_amount for line in order["lines"])
     assert kit.call(delivery, Warehouse(1), 7) == [22] * 10
-    assert kit.entity("Order", (1, 1, 22))["o_carrier_id"] == 7
-    owes = kit.entity("Customer", (1, 1, order["o_c_id"]))
+    assert attributes(kit, "Order", (1, 1, 22))["o_carrier_id"] == 7
+    owes = attributes(kit, "Customer", (1, 1, order["o_c_id"]))
     assert (owes["c_balance"], owes["c_delivery_cnt"]) == (amount - 10, 1)
     for _ in range(8):
         kit.call(delivery, Warehouse(1), 7)
@@ -172,7 +182,7 @@ def test_stock_level_counts_items_of_the_newest_orders(kit: Kit) -> None:
         if (w_id, d_id) == (1, 1) and o_id > 10
         for line in order["lines"]
     }
-    low = [item for item in items if kit.entity("Stock", (1, item))["s_quantity"] < 55]
+    low = [item for item in items if attributes(kit, "Stock", (1, item))["s_quantity"] < 55]
     assert kit.call(stock_level, district(), 55) == len(low)
     assert 0 < len(low) < len(items)
 
