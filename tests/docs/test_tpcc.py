@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.tpcc import app
-from examples.tpcc.consistency import conditions, violations
+from examples.tpcc.consistency import CONDITIONS, VIOLATIONS
 from examples.tpcc.customer import Customer, CustomerId, LastName, NameId
 from examples.tpcc.nurand import FULL, Scale, constants, last_name
 from examples.tpcc.order import NewOrder, Order, OrderId
@@ -252,7 +252,7 @@ class Company:
 
 def violated(queries: AsOfQueries, epoch: Epoch) -> dict[int, int]:
     """Return how many places violate each condition after an epoch, without conditions that hold."""
-    query = Query(f"{violations(SMALL)} AS OF EPOCH {epoch}")
+    query = Query(f"{VIOLATIONS} AS OF EPOCH {epoch}")
     statement = query.as_of_statement()
     assert statement is not None
     rows = queries.ask(statement, query, time.monotonic() + 120).table.to_pylist()
@@ -312,7 +312,7 @@ def test_conditions_hold_in_each_epoch_until_there_is_damage(tmp_path: Path) -> 
 
 def test_conditions_have_the_numbers_of_the_specification() -> None:
     """There are twelve conditions, in order."""
-    assert [one.number for one in conditions()] == list(range(1, 13))
+    assert [one.number for one in CONDITIONS] == list(range(1, 13))
 
 
 def test_program_of_the_readme_runs() -> None:
