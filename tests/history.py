@@ -23,8 +23,9 @@ def journal_of(
     *,
     damage: dict[str, bytes | dict[str, Any]] | None = None,
     limits: Limits | None = None,
+    deploys: bool = False,
 ) -> None:
-    """Process calls with the ids `r0`, `r1` …, each sequence as one epoch.
+    """Process calls with the ids `r0`, `r1` …, each sequence as one epoch; continue a journal that exists.
 
     `damage` replaces the journal's state of an entity, by name or as it is stored.
     """
@@ -35,8 +36,9 @@ def journal_of(
         kind = driver.app.entities[key.partition("/")[0]]
         return kind.encode({kind.key_name: "", **other}) if isinstance(other, dict) else other
 
-    driver = SerialDriver(spec, Config(data, limits=limits or Limits()), break_state=break_state)
-    done = Lsn(0)
+    config = Config(data, limits=limits or Limits())
+    driver = SerialDriver(spec, config, break_state=break_state, deploys=deploys)
+    done = driver.log.end()
     driver.start()
     for epoch in epochs:
         entries = [

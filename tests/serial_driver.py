@@ -20,6 +20,7 @@ from penstock.log.api import Record
 from penstock.log.pump import Pump
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.deploying import deploy
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 
@@ -29,7 +30,8 @@ ONLY = LogPartition(0)
 class SerialDriver:
     """Processes the log of a data directory in epochs, in a thread.
 
-    `break_state` may damage an epoch's changes before they are journalled.
+    `break_state` may damage an epoch's changes before they are journalled. With `deploys`, it records its
+    code as the driver does.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class SerialDriver:
         config: Config,
         *,
         break_state: Callable[[EntityKey, bytes | None], bytes | None] | None = None,
+        deploys: bool = False,
     ) -> None:
         self.app = load_app(spec)
         self.config = config
@@ -45,6 +48,8 @@ class SerialDriver:
         config.data.mkdir(parents=True, exist_ok=True)
         self.log = DataDirectory(config.data).open_log()
         self.journal = DataDirectory(config.data).open_journal(self.app)
+        if deploys:
+            deploy(config.data, spec, self.app, self.journal)
         self._break_state = break_state or (lambda key, data: data)
         self._state: dict[EntityKey, bytes] = {}
         self._position = Lsn(0)

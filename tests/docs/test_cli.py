@@ -30,6 +30,7 @@ COMMANDS = (
         "gateway",
         "view",
         "sql",
+        "apps",
         "changes",
         "tail",
         "call",

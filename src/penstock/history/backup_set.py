@@ -1,7 +1,7 @@
 """The backup set of an application: the files of its data directory that cannot be rebuilt.
 
-The set consists of the journal without its checkpoints, the log, snapshots, savepoints and the API
-keys. Snapshots belong to it because the journal may no longer hold the epochs that they were made
+The set consists of the journal without its checkpoints, the log, source archives, snapshots, savepoints and
+the API keys. Snapshots belong to it because the journal may no longer hold the epochs that they were made
 from; their Delta tables can be rebuilt. All files but the log are small or immutable, and are known
 by their checksums.
 
@@ -23,8 +23,10 @@ from penstock.files.layout import JOURNAL, KEYS, LOG, SNAPSHOTS
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.deployments import Deployments
 from penstock.journal.inventory import Inventory
 from penstock.log.copy_prefix import PositionRange
+from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import Snapshots
@@ -149,6 +151,7 @@ def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
     for unit in inventory.units(newest.epoch):
         stored += inventory.files(unit)
     files += [FileEntry(f"{JOURNAL}/{file.path}", file.size, file.checksum) for file in stored]
+    files += _archives(data)  # each archive is older than the deployment that names it
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
     backup_set = BackupSet(app, journal.identity, *ends, files)
     return backup_set, newest.positions.get(ONLY_PARTITION, Lsn(0))
@@ -179,6 +182,14 @@ def _small_files(data: Path) -> Iterator[FileEntry]:
         yield _entry_of(data, str(path.relative_to(data)))
     if (data / KEYS).exists():
         yield _entry_of(data, KEYS)
+
+
+def _archives(data: Path) -> Iterator[FileEntry]:
+    """Yield the source archives of the deployments, without those that retention has removed."""
+    archives, every = Archives(data), Deployments(data / JOURNAL).every()
+    for name in dict.fromkeys(deployment.code.archive for deployment in every):
+        if archives.path_of(name).exists():
+            yield _entry_of(data, str(archives.path_of(name).relative_to(data)))
 
 
 def _entry_of(data: Path, path: str) -> FileEntry:

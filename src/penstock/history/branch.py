@@ -30,7 +30,9 @@ from penstock.history.copying import translating_disk_errors
 from penstock.history.open_records import append_open, open_records
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
+from penstock.journal.deployments import Deployments
 from penstock.log import copy_prefix as logs
+from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
@@ -134,6 +136,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     if epoch is not None:
         logs.keep_prefix(data / LOG, end, commit.time_us)
     _cut_snapshots(data, identity, commit.epoch)
+    _cut_deployments(data, commit.epoch)
     for savepoint in savepoints.every(data):
         if savepoint.epoch > commit.epoch:
             savepoints.remove(data, savepoint.name)
@@ -207,6 +210,14 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
     for path in list(snapshots.directory.glob("*/*.parquet")):
         if str(path.relative_to(snapshots.directory)) not in kept:
             path.unlink()
+
+
+def _cut_deployments(data: Path, epoch: Epoch) -> None:
+    """Remove the deployments after an epoch, with their archives."""
+    deployments = Deployments(data / JOURNAL)
+    deployments.keep_prefix(epoch)
+    kept = {deployment.code.archive for deployment in deployments.every()}
+    Archives(data).remove_others(kept)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from penstock.journal import action, segment
 from penstock.journal.action import CommitFlaw
 from penstock.journal.api import Part
 from penstock.journal.commits import version_in
+from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.segments import FOLDER, Segments
 from penstock.journal.shapes import NAME as SHAPES
 
@@ -66,14 +67,14 @@ class Inventory:
         self.first = self._segments.first
 
     def head(self) -> list[StoredFile]:
-        """Return the files that belong to no epoch: the table's creation, the shapes, the floor.
+        """Return the files that belong to no epoch: the table's creation, shapes, deployments, floor.
 
         Raises:
             FileNotFoundError: There is no journal.
         """
         names = [commit_name(BEFORE_FIRST), SHAPES]
-        if (self._root / FOLDER / _FLOOR).exists():
-            names.append(f"{FOLDER}/{_FLOOR}")
+        later = [DEPLOYMENTS, f"{FOLDER}/{_FLOOR}"]
+        names += [name for name in later if (self._root / name).exists()]
         return [stored_file(name, (self._root / name).read_bytes()) for name in names]
 
     def units(self, upto: Epoch) -> list[EpochUnit]:

@@ -27,6 +27,7 @@ from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.deploying import remove_surplus_archives
 from penstock.process.fault import Fault
 from penstock.process.loading import load_app
 from penstock.process.question import encode_question, receive_question
@@ -181,7 +182,7 @@ def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: StepObs
 def _forget(
     config: Config, journal: Journal, snapshots: Snapshots, reached: StepObserver
 ) -> retention.RetentionDecision:
-    """Remove old epochs that no lease keeps, and surplus snapshots."""
+    """Remove old epochs that no lease keeps, and surplus snapshots and source archives."""
     verdict = retention.decide(config, journal, snapshots, time.time_ns() // 1_000)
     if verdict.base is not None:
         journal.forget(Epoch(verdict.base + 1), reached)
@@ -190,6 +191,7 @@ def _forget(
         snapshots, retention.surplus_snapshots(snapshots.epochs(), most, journal.first())
     )
     reached("snapshots-thinned")
+    remove_surplus_archives(config.data, journal)
     return verdict
 
 

@@ -32,6 +32,7 @@ MISTAKES = [
     ["view", "missing.py"],
     ["status", "missing.py"],
     ["sql", "FROM Item", "missing.py"],
+    ["apps", "missing.py"],
     ["changes", "Item", "missing.py"],
     ["tail", "lines", "missing.py"],
     ["trace", "r1", "missing.py"],

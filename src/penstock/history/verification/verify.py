@@ -19,6 +19,7 @@ from penstock.files.layout import JOURNAL, LOG
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components
+from penstock.history.verification.archives import check_archives
 from penstock.history.verification.files import JournalFiles
 from penstock.history.verification.finding import Finding, NotChecked, Remedy, unrecoverable
 from penstock.history.verification.rows import JournalRows
@@ -151,6 +152,7 @@ class _Verification:
         self._run("log", lambda: components.check_log(data, journal, self._newest))
         self._run("requests", self._check_rows)
         self._run("savepoints", lambda: components.check_savepoints(data, journal, epoch))
+        self._run("deployments", lambda: check_archives(data, first))
         parts = self._files.parts
         self._run("Delta readers", lambda: components.check_delta(data, journal, epoch, parts))
         self._run("checkpoint", lambda: components.check_spark(data, journal))

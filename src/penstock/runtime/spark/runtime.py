@@ -18,12 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.errors import (
-    EpochFailed,
-    Fenced,
-    IntegrityError,
-    PenstockError,
-)
+from penstock.errors import EpochFailed, Fenced, IntegrityError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
@@ -35,6 +30,7 @@ from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.deploying import deploy
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
@@ -139,10 +135,12 @@ class SparkRuntime:
             Diverged: The log ends before the position that the journal has committed.
             ConfigError: Spark finds no Java that it can run on.
             LogUnavailable: Records that the newest epoch appends cannot be appended.
+            OperationalError: The application's source cannot be stored.
         """
         self._lock = DataDirectory(self._config.data).claim()
         self.journal.deploy()
         check_log(self.log, self.journal, self._config.data)
+        deploy(self._config.data, self._spec, self.app, self.journal)
         self._scratch.mkdir(parents=True, exist_ok=True)
         startup.note(self._config.data, "driver", "local state is examined")  # while Java starts
         damaged = self._stores().examine()

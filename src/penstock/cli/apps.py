@@ -1,0 +1,135 @@
+"""`penstock apps`: the deployments of an application, and their source."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from penstock.base.ids import epochs_text
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import counted, folding_table, print_result, utc_text
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.journal.deployments import Deployment
+
+HELP: Final = """List the deployments of an application: which code ran since which epoch.
+
+When a driver starts, it stores the application's source in the data directory, in an archive that is named by
+the hash of its content. If the source, the version of Python, or the version of a library that the source
+imports is another one than at the last start, the driver records a deployment. replay, trace and history run
+a recorded request with the code of its epoch.
+
+With --source, the command writes the source of one deployment into a new directory.
+
+\b
+Examples:
+  penstock apps examples/shop
+  penstock apps --data /var/lib/shop --json
+  penstock apps examples/shop --source 2 /tmp/shop-2
+"""
+
+_HASH_SHOWN: Final = 12
+
+
+def command(
+    options: AppOptions,
+    source: Annotated[
+        tuple[int, Path] | None,
+        typer.Option(
+            "--source", metavar="NUMBER DIR", help="Write the source of a deployment into DIR."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List deployments, or write the source of one; see `HELP`."""
+    options.find()
+    data = options.folder()
+    from penstock.files.layout import JOURNAL
+    from penstock.journal.deployments import Deployments
+
+    if not (data / JOURNAL).is_dir():
+        raise ConfigError(
+            f"there is no journal in {data}; name the application's directory with --data"
+        )
+    every = Deployments(data / JOURNAL).every()
+    if source is not None:
+        answer = _write_source(data, every, *source)
+        line = f"{counted(len(answer['files']), 'file', 'files')} of deployment {source[0]}: {source[1]}"
+        print_result(answer, lambda console: console.print(line), as_json=as_json)
+        return
+    rows = [_row(former, each) for former, each in zip((None, *every), every, strict=False)]
+    print_result(rows, lambda console: _show(rows, console), as_json=as_json)
+
+
+def _row(former: "Deployment | None", deployment: "Deployment") -> dict[str, Any]:
+    """Return a deployment as a JSON object, with its differences from the deployment before it."""
+    code, shapes = deployment.code, deployment.shapes
+    changed: list[str] = []
+    environment: list[str] = []
+    if former is not None:
+        names = sorted(former.shapes.keys() | shapes.keys())
+        changed = [name for name in names if former.shapes.get(name) != shapes.get(name)]
+        environment = environment_changes(former, deployment)
+    return {
+        "number": deployment.number,
+        "since": deployment.since,
+        "time_us": deployment.time_us,
+        "archive": code.archive,
+        "app": f"{code.module}:{code.name}",
+        "python": code.python,
+        "libraries": code.libraries,
+        "source_changed": former is None or former.code.archive != code.archive,
+        "changed_classes": changed,
+        "changed_versions": environment,
+    }
+
+
+def environment_changes(before: "Deployment", after: "Deployment") -> list[str]:
+    """Return the changes of versions between two deployments as text: `numpy 2.1 → 2.2`."""
+    was = {"Python": before.code.python, **before.code.libraries}
+    now = {"Python": after.code.python, **after.code.libraries}
+    return [
+        f"{name} {was.get(name, 'absent')} → {now.get(name, 'absent')}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name) != now.get(name)
+    ]
+
+
+def _write_source(
+    data: Path, every: "tuple[Deployment, ...]", number: int, target: Path
+) -> dict[str, Any]:
+    """Unpack the archive of a deployment into a directory that does not exist or is empty."""
+    from penstock.process.archives import Archives
+
+    chosen = next((each for each in every if each.number == number), None)
+    if chosen is None:
+        known = epochs_text(1, len(every)).replace("epoch", "deployment") if every else "none"
+        raise ConfigError(f"{data} has no deployment {number}; it has {known}")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigError(f"{target} is not empty; name a directory that does not exist")
+    archives = Archives(data)
+    archives.unpack(chosen.code.archive, target)
+    files = sorted(archives.files(chosen.code.archive))
+    return {"number": number, "archive": chosen.code.archive, "target": str(target), "files": files}
+
+
+def _show(rows: list[dict[str, Any]], console: Console) -> None:
+    if not rows:
+        console.print("no deployment is recorded; the next start of the driver records one")
+        return
+    table = folding_table("deployment", "since epoch", "recorded", "archive", "what changed")
+    for row in rows:
+        number, since, recorded = str(row["number"]), str(row["since"]), utc_text(row["time_us"])
+        table.add_row(number, since, recorded, row["archive"][:_HASH_SHOWN], _changes(row))
+    console.print(table)
+
+
+def _changes(row: dict[str, Any]) -> str:
+    if row["number"] == 1:
+        return "the first deployment"
+    texts = ["source"] if row["source_changed"] else []
+    if row["changed_classes"]:
+        texts.append(f"stored form of {', '.join(row['changed_classes'])}")
+    return "; ".join([*texts, *row["changed_versions"]]) or f"the application is {row['app']}"

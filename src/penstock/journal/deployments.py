@@ -1,0 +1,152 @@
+"""The deployments of a journal: which source ran its epochs, in one small file.
+
+A driver adds a deployment before its first epoch if its source, or the versions of the libraries that the
+source imports, differ from those of the last deployment. Epochs of an earlier Penstock have no
+deployment. The archives of the sources lie beside the journal; `process.archives` writes them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import Epoch
+from penstock.errors import Corrupt
+from penstock.files import durable
+from penstock.files.durable import storage
+from penstock.files.sealed import seal, unseal
+
+NAME: Final = "_deployments.json"
+_FIELD: Final = "deployments"
+
+
+class DeployedCode(msgspec.Struct, frozen=True):
+    """The code of a deployment.
+
+    Attributes:
+        archive: The name of the archive with its source: the SHA-256 of the archive.
+        module: The module of the application.
+        name: The attribute of the module that is the application.
+        python: The version of Python.
+        libraries: The versions of the libraries that the source imports, by the name of their distribution.
+    """
+
+    archive: str
+    module: str
+    name: str
+    python: str
+    libraries: dict[str, str]
+
+
+class Deployment(msgspec.Struct, frozen=True):
+    """A version of the application's code, and the first epoch that it may have executed.
+
+    Attributes:
+        number: 1 for the first deployment, 2 for the next.
+        since: The first epoch that it may have executed; its last epoch is before the next deployment.
+        time_us: When it was recorded, microseconds since the Unix epoch.
+        code: The code.
+        shapes: The tag of the shape of each stored class, by its name; see `model.shape`.
+    """
+
+    number: int
+    since: Epoch
+    time_us: int
+    code: DeployedCode
+    shapes: dict[str, int]
+
+
+class Deployments:
+    """The deployments of one journal, in the folder of the journal."""
+
+    def __init__(self, root: Path) -> None:
+        """Name the folder of the journal; nothing is read yet."""
+        self.folder = root
+        self._path = root / NAME
+
+    def every(self) -> tuple[Deployment, ...]:
+        """Return all deployments, the oldest first; empty if no driver has recorded any.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The file cannot be read.
+        """
+        with storage(f"read {self._path}"):
+            try:
+                return deployments_in(self._path.read_bytes())
+            except FileNotFoundError:
+                return ()
+            except ValueError as error:
+                raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
+
+    def record(
+        self, since: Epoch, time_us: int, code: DeployedCode, shapes: dict[str, int]
+    ) -> Deployment | None:
+        """Add a deployment durably, unless the last deployment has the same code.
+
+        Deployments that have executed no epoch are replaced. The caller has the lock of the driver.
+
+        Args:
+            since: The first epoch that the code may execute.
+            time_us: The time, microseconds since the Unix epoch.
+            code: The code.
+            shapes: The tags of the application's stored classes.
+
+        Returns:
+            The new deployment; None if the last deployment has the same code.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The file cannot be read or written.
+        """
+        every = self.every()
+        if every and every[-1].code == code:
+            return None
+        used = [deployment for deployment in every if deployment.since < since]
+        if used and used[-1].code == code:
+            self._write(used)
+            return None
+        added = Deployment(len(used) + 1, since, time_us, code, shapes)
+        self._write([*used, added])
+        return added
+
+    def keep_prefix(self, upto: Epoch) -> None:
+        """Remove the deployments after an epoch.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The file cannot be read or written.
+        """
+        every = self.every()
+        kept = [deployment for deployment in every if deployment.since <= upto]
+        if len(kept) < len(every):
+            self._write(kept)
+
+    def _write(self, deployments: Sequence[Deployment]) -> None:
+        with storage(f"write {self._path}"):
+            durable.replace(self._path, seal(_FIELD, deployments))
+
+
+def deployments_in(data: bytes) -> tuple[Deployment, ...]:
+    """Return the deployments in the bytes of a file.
+
+    Raises:
+        ValueError: They are damaged; the message says how.
+    """
+    return unseal(_FIELD, data, tuple[Deployment, ...])
+
+
+def deployment_at(deployments: Sequence[Deployment], epoch: Epoch) -> Deployment | None:
+    """Return the deployment that executed an epoch; None if no driver recorded one by then."""
+    return next((each for each in reversed(deployments) if each.since <= epoch), None)
+
+
+def needed_archives(deployments: Sequence[Deployment], first: Epoch) -> set[str]:
+    """Return the archives of the deployments that executed epochs from `first` on, and of the last one."""
+    ends = [*(deployment.since for deployment in deployments[1:]), None]
+    return {
+        deployment.code.archive
+        for deployment, end in zip(deployments, ends, strict=True)
+        if end is None or end > first
+    }

@@ -1,0 +1,100 @@
+"""The deployment of an application: the driver records its code before the first epoch.
+
+The archive of the source is durable before the deployment names it.
+"""
+
+import importlib.metadata
+import logging
+import platform
+import time
+from pathlib import Path
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.files.durable import storage
+from penstock.files.layout import JOURNAL
+from penstock.files.lock import locked_directory
+from penstock.journal.api import Journal
+from penstock.journal.deployments import DeployedCode, Deployment, Deployments, needed_archives
+from penstock.model.application import App
+from penstock.process.archives import Archives, hash_of, pack
+from penstock.process.loading import Location, locate
+from penstock.process.source import OWN_PACKAGE, read_source
+
+_log = logging.getLogger(__name__)
+
+
+def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | None:
+    """Record the code of an application as a deployment, unless the last deployment has the same code.
+
+    The caller has the lock of the driver, and has run no epoch.
+
+    Args:
+        data: The data directory.
+        spec: The application, as for `load_app`.
+        app: The application.
+        journal: Its journal.
+
+    Returns:
+        The new deployment; None if nothing is recorded.
+
+    Raises:
+        ConfigError: A source file cannot be read, or the source is too large.
+        Corrupt: The file of deployments is damaged.
+        OperationalError: The disk is full or fails, or source files change all the time.
+    """
+    location = locate(spec)
+    if location.module.partition(".")[0] == OWN_PACKAGE:
+        return None
+    last = journal.last()
+    since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
+    code, archive = code_of(location)
+    tags = {name: shape.tag for name, shape in app.shapes.items()}
+    deployments = Deployments(data / JOURNAL)
+    with storage(f"store the source of {location.module}"), locked_directory(deployments.folder):
+        Archives(data).put(archive)
+        deployment = deployments.record(since, time.time_ns() // 1_000, code, tags)
+    if deployment is not None:
+        facts = {"number": deployment.number, "since": since, "archive": code.archive}
+        _log.info("a deployment is recorded", extra=facts)
+    return deployment
+
+
+def code_of(location: Location) -> tuple[DeployedCode, bytes]:
+    """Return the code of an application as it is now, and the archive of its source.
+
+    Raises:
+        ConfigError, OperationalError: As for `deploy`.
+    """
+    source = read_source(location)
+    archive = pack(source.files)
+    versions = _versions_of(source.libraries)
+    python = platform.python_version()
+    return DeployedCode(hash_of(archive), location.module, location.name, python, versions), archive
+
+
+def remove_surplus_archives(data: Path, journal: Journal) -> int:
+    """Remove archives that no held epoch needs, and return their number.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: The disk fails.
+    """
+    deployments = Deployments(data / JOURNAL)
+    with storage("remove source archives"), locked_directory(deployments.folder):
+        return Archives(data).remove_others(needed_archives(deployments.every(), journal.first()))
+
+
+def _versions_of(libraries: frozenset[str]) -> dict[str, str]:
+    """Return the versions of the distributions that have these modules; others are left out."""
+    versions: dict[str, str] = {}
+    unknown = set()
+    for library in libraries:
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            unknown.add(library)
+    if unknown:
+        names = importlib.metadata.packages_distributions()
+        for distribution in {name for library in unknown for name in names.get(library, [])}:
+            versions[distribution] = importlib.metadata.version(distribution)
+    return dict(sorted(versions.items()))

@@ -1,0 +1,176 @@
+"""Deployments: which code ran since which epoch, in the data directory and in its copies."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.cli.main import execute
+from penstock.errors import Corrupt
+from penstock.history.backup import Backups
+from penstock.history.restore import fork, restore
+from penstock.history.verification.verify import verify
+from penstock.journal.deployments import (
+    DeployedCode,
+    Deployments,
+    deployment_at,
+    needed_archives,
+)
+from penstock.process.archives import Archives
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deploying import deploy, remove_surplus_archives
+from penstock.process.loading import load_app
+from tests.checkout import SHOP
+from tests.unit.history import copied_shop
+from tests.unit.history.copied_shop import CREATED, EPOCHS
+
+
+def code(archive: str) -> DeployedCode:
+    return DeployedCode(archive, "shop", "app", "3.11", {})
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Return the data directory of a shop with deployments since epochs 0, 2 and 4."""
+    data = copied_shop.made(tmp_path / "data")
+    deployments, archives = Deployments(data / "journal"), Archives(data)
+    for epoch in (0, 2, 4):
+        name = archives.put(f"archive of {epoch}".encode())
+        deployments.record(Epoch(epoch), 0, code(name), {"Item": epoch})
+    return data
+
+
+def since(data: Path) -> list[int]:
+    return [deployment.since for deployment in Deployments(data / "journal").every()]
+
+
+def archived(data: Path) -> int:
+    return len(list(Archives(data).folder.iterdir()))
+
+
+def test_a_driver_records_its_code_once(tmp_path: Path) -> None:
+    app = load_app(SHOP)
+    copied_shop.made(tmp_path, CREATED)
+    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
+        first = deploy(tmp_path, SHOP, app, journal)
+        assert deploy(tmp_path, SHOP, app, journal) is None
+    copied_shop.made(tmp_path, EPOCHS[1:])
+    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
+        assert deploy(tmp_path, SHOP, app, journal) is None
+    assert first is not None
+    assert (first.number, first.since) == (1, 1)
+    assert first.shapes == {name: shape.tag for name, shape in app.shapes.items()}
+    assert set(Archives(tmp_path).files(first.code.archive)) >= {"shop/__init__.py"}
+    assert list(first.code.libraries) == ["penstock"]
+
+
+def test_a_deployment_that_executed_nothing_is_replaced(tmp_path: Path) -> None:
+    deployments = Deployments(tmp_path)
+    deployments.record(Epoch(0), 0, code("a"), {})
+    deployments.record(Epoch(5), 0, code("b"), {})
+    assert deployments.record(Epoch(5), 0, code("a"), {}) is None
+    assert [(each.number, each.code.archive) for each in deployments.every()] == [(1, "a")]
+    deployments.record(Epoch(5), 0, code("c"), {})
+    deployments.record(Epoch(5), 0, code("d"), {})
+    assert [(each.number, each.code.archive) for each in deployments.every()] == [
+        (1, "a"),
+        (2, "d"),
+    ]
+
+
+def test_the_deployment_of_an_epoch_is_the_last_one_before_it(tmp_path: Path) -> None:
+    deployments = Deployments(tmp_path)
+    deployments.record(Epoch(3), 0, code("a"), {})
+    deployments.record(Epoch(7), 0, code("b"), {})
+    every = deployments.every()
+    found = [deployment_at(every, Epoch(epoch)) for epoch in (2, 3, 6, 7)]
+    assert [each and each.code.archive for each in found] == [None, "a", "a", "b"]
+    assert needed_archives(every, Epoch(6)) == {"a", "b"}
+    assert needed_archives(every, Epoch(7)) == {"b"}
+
+
+def test_a_damaged_file_of_deployments_is_reported(recorded: Path) -> None:
+    path = recorded / "journal" / "_deployments.json"
+    path.write_bytes(path.read_bytes().replace(b"3.11", b"3.12"))
+    with pytest.raises(Corrupt, match="does not have its checksum"):
+        Deployments(recorded / "journal").every()
+    found = verify(recorded, load_app(SHOP), lambda *_: None).problems
+    assert [finding.where for finding in found] == ["journal/_deployments.json"]
+
+
+def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> None:
+    Archives(recorded).put(b"of a driver that died before it recorded the deployment")
+    with closing(DataDirectory(recorded).open_journal(load_app(SHOP))) as journal:
+        assert remove_surplus_archives(recorded, journal) == 1
+    assert archived(recorded) == 3
+
+
+def test_verify_finds_missing_and_changed_archives(recorded: Path) -> None:
+    first, second, third = sorted(Archives(recorded).folder.iterdir())
+    first.unlink()
+    second.write_bytes(b"")
+    found = verify(recorded, load_app(SHOP), lambda *_: None).problems
+    assert [finding.where for finding in found] == [
+        f"archives/{first.name}",
+        f"archives/{second.name}",
+    ]
+    assert third.exists()
+
+
+def test_a_fork_has_the_deployments_up_to_its_epoch(recorded: Path, tmp_path: Path) -> None:
+    fork(recorded, "shop", tmp_path / "old", Epoch(3))
+    fork(recorded, "shop", tmp_path / "new", None)
+    assert since(tmp_path / "old") == [0, 2]
+    assert archived(tmp_path / "old") == 2
+    assert since(tmp_path / "new") == [0, 2, 4]
+    assert archived(tmp_path / "new") == archived(recorded) == 3
+
+
+def test_a_backup_has_the_deployments_with_their_archives(recorded: Path, tmp_path: Path) -> None:
+    Backups(tmp_path / "backups").make(recorded, "shop")
+    restore(tmp_path / "backups", tmp_path / "restored", Epoch(2))
+    assert since(tmp_path / "restored") == [0, 2]
+    for deployment in Deployments(tmp_path / "restored" / "journal").every():
+        path = Archives(tmp_path / "restored").path_of(deployment.code.archive)
+        assert path.read_bytes() == f"archive of {deployment.since}".encode()
+
+
+def test_apps_lists_deployments_and_writes_their_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, app = tmp_path / "data", load_app(SHOP)
+    copied_shop.made(data, CREATED)
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        deploy(data, SHOP, app, journal)
+    Deployments(data / "journal").record(Epoch(9), 1, code("a" * 64), {"Item": 1})
+    assert execute(["apps", "--data", str(data), "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["number"], first["since"], first["app"]) == (1, 1, "shop:app")
+    assert second["changed_classes"] == ["Item", "Order", "User"]
+    assert "penstock 0.1.0 → absent" in second["changed_versions"]
+    monkeypatch.setenv("COLUMNS", "300")
+    assert execute(["apps", "--data", str(data)]) == 0
+    assert "stored form of Item, Order, User" in capsys.readouterr().out
+    assert execute(["apps", "--data", str(data), "--source", "1", str(tmp_path / "source")]) == 0
+    capsys.readouterr()
+    written = (tmp_path / "source" / "shop" / "stock.py").read_bytes()
+    assert written == Path(SHOP, "stock.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--source", "7", "new"], "has no deployment 7; it has deployments 1 to 3"),
+        (["--source", "1", "."], "is not empty"),
+        (["--source", "1", "new"], "was changed"),
+    ],
+)
+def test_apps_says_why_it_writes_no_source(
+    recorded: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    for path in Archives(recorded).folder.iterdir():
+        path.write_bytes(b"")
+    assert execute(["apps", "--data", str(recorded), *arguments]) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
