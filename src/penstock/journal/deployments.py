@@ -147,6 +147,6 @@ def needed_archives(deployments: Sequence[Deployment], first: Epoch) -> set[str]
     ends = [*(deployment.since for deployment in deployments[1:]), None]
     return {
         deployment.code.archive
-        for deployment, end in zip(deployments, ends, strict=True)
+        for deployment, end in zip(deployments, ends, strict=False)  # without any, one end is left
         if end is None or end > first
     }

@@ -89,6 +89,7 @@ def test_the_deployment_of_an_epoch_is_the_last_one_before_it(tmp_path: Path) ->
     assert [each and each.code.archive for each in found] == [None, "a", "a", "b"]
     assert needed_archives(every, Epoch(6)) == {"a", "b"}
     assert needed_archives(every, Epoch(7)) == {"b"}
+    assert needed_archives((), Epoch(0)) == set()
 
 
 def test_a_damaged_file_of_deployments_is_reported(recorded: Path) -> None:
