@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,8 +17,10 @@ from penstock.errors import (
     RequestConflict,
     RequestError,
 )
+from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.call import Call
+from penstock.process.archives import Archives
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark.runtime import SparkRuntime
@@ -35,9 +38,14 @@ BANK = Bank()
 
 
 @pytest.fixture(scope="module")
-def bank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRuntime]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of the bank."""
+    return tmp_path_factory.mktemp("bank") / "data"
+
+
+@pytest.fixture(scope="module")
+def bank(data: Path) -> Iterator[SparkRuntime]:
     """A running bank."""
-    data = tmp_path_factory.mktemp("bank") / "data"
     runtime = SparkRuntime(
         BANK.spec, Config(data, cores=2, epoch_records_max=EPOCH, small_epoch=50)
     )
@@ -59,6 +67,14 @@ def test_calls_come_back_typed(bank: SparkRuntime) -> None:
     )
     bank.call.init_accounts(1_000, 3, 9)
     assert bank.call.Account("1002").deposit(1) == 10
+
+
+def test_driver_records_the_code_that_runs(bank: SparkRuntime, data: Path) -> None:
+    """The first deployment begins with the first epoch; its archive has the source."""
+    (deployment,) = Deployments(data / "journal").every()
+    assert (deployment.number, deployment.since) == (1, 0)
+    names = [f"bank/{path.name}" for path in sorted(Path(BANK.spec).glob("*.py"))]
+    assert list(Archives(data).files(deployment.code.archive)) == names
 
 
 def test_table_is_of_one_epoch(bank: SparkRuntime) -> None:
