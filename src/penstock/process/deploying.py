@@ -87,14 +87,14 @@ def remove_surplus_archives(data: Path, journal: Journal) -> int:
 def _versions_of(libraries: frozenset[str]) -> dict[str, str]:
     """Return the versions of the distributions that have these modules; others are left out."""
     versions: dict[str, str] = {}
-    unknown = set()
-    for library in libraries:
+    unknown = []
+    for library in sorted(libraries):
         try:
             versions[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
-            unknown.add(library)
+            unknown.append(library)
     if unknown:
         names = importlib.metadata.packages_distributions()
-        for distribution in {name for library in unknown for name in names.get(library, [])}:
+        for distribution in (name for library in unknown for name in names.get(library, [])):
             versions[distribution] = importlib.metadata.version(distribution)
     return dict(sorted(versions.items()))
