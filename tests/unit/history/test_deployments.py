@@ -51,6 +51,7 @@ def archived(data: Path) -> int:
 
 
 def test_a_driver_records_its_code_once(tmp_path: Path) -> None:
+    """A second start with the same code records nothing, before and after its first epoch."""
     app = load_app(SHOP)
     copied_shop.made(tmp_path, CREATED)
     with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
@@ -67,6 +68,7 @@ def test_a_driver_records_its_code_once(tmp_path: Path) -> None:
 
 
 def test_a_deployment_that_executed_nothing_is_replaced(tmp_path: Path) -> None:
+    """Saves without a request between them leave one deployment."""
     deployments = Deployments(tmp_path)
     deployments.record(Epoch(0), 0, code("a"), {})
     deployments.record(Epoch(5), 0, code("b"), {})
@@ -81,6 +83,7 @@ def test_a_deployment_that_executed_nothing_is_replaced(tmp_path: Path) -> None:
 
 
 def test_the_deployment_of_an_epoch_is_the_last_one_before_it(tmp_path: Path) -> None:
+    """Epochs before the first deployment have none; an archive is needed up to the next deployment."""
     deployments = Deployments(tmp_path)
     deployments.record(Epoch(3), 0, code("a"), {})
     deployments.record(Epoch(7), 0, code("b"), {})
@@ -93,6 +96,7 @@ def test_the_deployment_of_an_epoch_is_the_last_one_before_it(tmp_path: Path) ->
 
 
 def test_a_damaged_file_of_deployments_is_reported(recorded: Path) -> None:
+    """A reader refuses the file, and verify names it."""
     path = recorded / "journal" / "_deployments.json"
     path.write_bytes(path.read_bytes().replace(b"3.11", b"3.12"))
     with pytest.raises(Corrupt, match="does not have its checksum"):
@@ -102,6 +106,7 @@ def test_a_damaged_file_of_deployments_is_reported(recorded: Path) -> None:
 
 
 def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> None:
+    """An archive that no deployment names is removed."""
     Archives(recorded).put(b"of a driver that died before it recorded the deployment")
     with closing(DataDirectory(recorded).open_journal(load_app(SHOP))) as journal:
         assert remove_surplus_archives(recorded, journal) == 1
@@ -109,6 +114,7 @@ def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> N
 
 
 def test_verify_finds_missing_and_changed_archives(recorded: Path) -> None:
+    """Each damaged archive is a finding of its own."""
     first, second, third = sorted(Archives(recorded).folder.iterdir())
     first.unlink()
     second.write_bytes(b"")
@@ -121,6 +127,7 @@ def test_verify_finds_missing_and_changed_archives(recorded: Path) -> None:
 
 
 def test_a_fork_has_the_deployments_up_to_its_epoch(recorded: Path, tmp_path: Path) -> None:
+    """Later deployments and their archives are dropped."""
     fork(recorded, "shop", tmp_path / "old", Epoch(3))
     fork(recorded, "shop", tmp_path / "new", None)
     assert since(tmp_path / "old") == [0, 2]
@@ -130,6 +137,7 @@ def test_a_fork_has_the_deployments_up_to_its_epoch(recorded: Path, tmp_path: Pa
 
 
 def test_a_backup_has_the_deployments_with_their_archives(recorded: Path, tmp_path: Path) -> None:
+    """A restored directory has the deployments up to its epoch, with their archives."""
     Backups(tmp_path / "backups").make(recorded, "shop")
     restore(tmp_path / "backups", tmp_path / "restored", Epoch(2))
     assert since(tmp_path / "restored") == [0, 2]
@@ -141,6 +149,7 @@ def test_a_backup_has_the_deployments_with_their_archives(recorded: Path, tmp_pa
 def test_apps_lists_deployments_and_writes_their_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """JSON, the table and the written source agree with what was recorded."""
     data, app = tmp_path / "data", load_app(SHOP)
     copied_shop.made(data, CREATED)
     with closing(DataDirectory(data).open_journal(app)) as journal:
@@ -171,6 +180,7 @@ def test_apps_lists_deployments_and_writes_their_source(
 def test_apps_says_why_it_writes_no_source(
     recorded: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
+    """Wrong numbers, full directories and changed archives have their own messages."""
     for path in Archives(recorded).folder.iterdir():
         path.write_bytes(b"")
     assert execute(["apps", "--data", str(recorded), *arguments]) != 0

@@ -32,6 +32,7 @@ def files_of(spec: str) -> list[str]:
 
 
 def test_a_module_brings_the_modules_that_it_imports_at_any_depth(write: Write) -> None:
+    """Imports at the top, inside of functions, relative and by name are followed; other modules are left out."""
     write(
         {
             "kiosk.py": "import prices\n\ndef late():\n    from deep.inner import rules\n",
@@ -58,6 +59,7 @@ def test_a_module_brings_the_modules_that_it_imports_at_any_depth(write: Write) 
 
 
 def test_a_package_brings_all_its_modules_but_its_tests(write: Write) -> None:
+    """A package has all its modules; a module of a package has the packages around it."""
     names = [
         "__init__.py",
         "a.py",
@@ -77,6 +79,7 @@ def test_a_package_brings_all_its_modules_but_its_tests(write: Write) -> None:
 
 
 def test_a_data_file_belongs_to_the_source_if_a_module_names_it(write: Write) -> None:
+    """Hidden files, files outside and files that no string names are left out."""
     write(
         {
             "shop/__init__.py": "NAMES = 'prices.json', 'sub/rules.toml', '.env', '../key.pem', '/etc/os.txt'",
@@ -96,6 +99,7 @@ def test_a_data_file_belongs_to_the_source_if_a_module_names_it(write: Write) ->
 def test_a_large_data_file_is_not_part_of_the_source(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A data file above the limit is left out."""
     monkeypatch.setattr(source, "DATA_FILE_BYTES_MAX", 10)
     write({"kiosk.py": "NAME = 'large.csv'", "large.csv": "1234567890 and more"})
     assert files_of("kiosk.py") == ["kiosk.py"]
@@ -104,6 +108,7 @@ def test_a_large_data_file_is_not_part_of_the_source(
 def test_a_source_that_is_too_large_is_refused_by_name(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The message names the largest file."""
     monkeypatch.setattr(source, "SOURCE_BYTES_MAX", 20)
     write({"kiosk.py": "import large", "large.py": "#" * 40})
     with pytest.raises(ConfigError, match=r"its largest file is large\.py; move files"):
@@ -111,6 +116,7 @@ def test_a_source_that_is_too_large_is_refused_by_name(
 
 
 def test_symbolic_links_are_followed_to_files_and_cycles_are_not(write: Write) -> None:
+    """A linked module is packed with its content; a linked package is not searched."""
     write({"shop/__init__.py": "from . import linked", "elsewhere/real.py": "VALUE = 1\n"})
     Path("shop/linked.py").symlink_to(Path("elsewhere/real.py").resolve())
     Path("shop/cycle").symlink_to(Path("shop").resolve())
@@ -120,6 +126,7 @@ def test_symbolic_links_are_followed_to_files_and_cycles_are_not(write: Write) -
 
 
 def test_a_file_that_cannot_be_read_is_named(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the file, the reason and the remedy."""
     write({"kiosk.py": "import hidden", "hidden.py": ""})
     read = Path.read_bytes
 
@@ -136,6 +143,7 @@ def test_a_file_that_cannot_be_read_is_named(write: Write, monkeypatch: pytest.M
 def test_a_file_that_changes_while_it_is_read_is_read_again(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The source has the content after the changes."""
     write({"kiosk.py": "import price", "price.py": "OLD = 1"})
     read, changes = Path.read_bytes, ["CHANGED = 1", "CHANGED = 22"]
 
@@ -150,6 +158,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
 
 
 def test_a_file_that_never_rests_is_an_error(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempts are limited."""
     write({"kiosk.py": ""})
     read = Path.read_bytes
 
@@ -165,11 +174,13 @@ def test_a_file_that_never_rests_is_an_error(write: Write, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("text", ["def", "\0", "(" * 5_000])
 def test_a_module_that_python_cannot_read_is_packed_as_it_is(write: Write, text: str) -> None:
+    """A broken module does not stop the reading."""
     write({"shop/__init__.py": "", "shop/broken.py": text})
     assert read_source(locate("shop")).files["shop/broken.py"] == text.encode()
 
 
 def test_equal_sources_have_equal_archives(tmp_path: Path) -> None:
+    """The order of files does not matter; an archive is stored once, for its owner only."""
     files = {"b.py": b"1", "a/c.py": b"2"}
     assert pack(files) == pack(dict(reversed(files.items())))
     archives = Archives(tmp_path)
@@ -180,6 +191,7 @@ def test_equal_sources_have_equal_archives(tmp_path: Path) -> None:
 
 
 def test_a_changed_archive_is_refused_and_the_next_start_replaces_it(tmp_path: Path) -> None:
+    """A changed archive is noticed by its name."""
     archives = Archives(tmp_path)
     name = archives.put(pack({"a.py": b"1"}))
     archives.path_of(name).write_bytes(pack({"a.py": b"2"}))
