@@ -137,10 +137,7 @@ class SparkRuntime:
             LogUnavailable: Records that the newest epoch appends cannot be appended.
             OperationalError: The application's source cannot be stored.
         """
-        self._lock = DataDirectory(self._config.data).claim()
-        self.journal.deploy()
-        check_log(self.log, self.journal, self._config.data)
-        deploy(self._config.data, self._spec, self.app, self.journal)
+        self._claim()
         self._scratch.mkdir(parents=True, exist_ok=True)
         startup.note(self._config.data, "driver", "local state is examined")  # while Java starts
         damaged = self._stores().examine()
@@ -169,6 +166,13 @@ class SparkRuntime:
         )
         self._supervisor.start()
         startup.finish(self._config.data, "driver")
+
+    def _claim(self) -> None:
+        """Lock the data directory, and record the classes and the code that run from now on."""
+        self._lock = DataDirectory(self._config.data).claim()
+        self.journal.deploy()
+        check_log(self.log, self.journal, self._config.data)
+        deploy(self._config.data, self._spec, self.app, self.journal)
 
     def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
