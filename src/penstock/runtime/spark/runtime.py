@@ -134,8 +134,7 @@ class SparkRuntime:
             Fenced: Another driver runs this application.
             Diverged: The log ends before the position that the journal has committed.
             ConfigError: Spark finds no Java that it can run on.
-            LogUnavailable: Records that the newest epoch appends cannot be appended.
-            OperationalError: The application's source cannot be stored.
+            OperationalError: The disk cannot take the source, or records that the newest epoch appends.
         """
         self._claim()
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -161,9 +160,8 @@ class SparkRuntime:
         self._watchdog.start()
         self._pump.start()
         self._maintenance.start()
-        self._supervisor = threading.Thread(
-            target=self._supervise, name="penstock-supervisor", daemon=True
-        )
+        name = "penstock-supervisor"
+        self._supervisor = threading.Thread(None, self._supervise, name, daemon=True)
         self._supervisor.start()
         startup.finish(self._config.data, "driver")
 
