@@ -21,6 +21,7 @@ from penstock.errors import QueryError
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
 from penstock.process.config import GatewayConfig
+from tests import forked
 from tests.checkout import SHOP, TOP
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
@@ -57,11 +58,6 @@ def gateway(data: Path) -> Iterator[RunningGateway]:
     process.communicate(timeout=DEADLINE_S)
 
 
-def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-m", "penstock", *words]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False)
-
-
 def test_commands_of_the_page_run(data: Path, tmp_path: Path) -> None:
     """The page's section on time travel works as written, and its queries have answers."""
     (tmp_path / ".penstock").mkdir()
@@ -72,9 +68,7 @@ def test_commands_of_the_page_run(data: Path, tmp_path: Path) -> None:
     now = datetime.now(UTC).isoformat()  # the page's own time is before this journal's first epoch
     for command in [one.replace("2026-11-21 08:30:00+01:00", now) for one in commands]:
         words = [SHOP if word == "APP" else word for word in shlex.split(command)]
-        done = subprocess.run(
-            [sys.executable, "-m", *words], capture_output=True, cwd=tmp_path, check=False
-        )
+        done = forked.command(*words[1:], folder=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
@@ -82,12 +76,12 @@ def test_past_is_asked_where_nothing_runs(data: Path) -> None:
     """Without a view a question of the past is answered from the journal; nothing is written."""
     before = sorted(data.rglob("*"))
     at = ("--data", str(data), "--format", "csv")
-    found = penstock("sql", "SELECT item_id, stock FROM Item", SHOP, *at, "--as-of", "0")
+    found = forked.command("sql", "SELECT item_id, stock FROM Item", SHOP, *at, "--as-of", "0")
     assert found.stdout == b'"item_id","stock"\n"i1",5\n"i2",0\n', found.stderr
     assert found.stderr == b"epoch 0\n"
-    later = penstock("sql", "SELECT stock FROM Item AS OF EPOCH 1 ORDER BY ALL", SHOP, *at)
+    later = forked.command("sql", "SELECT stock FROM Item AS OF EPOCH 1 ORDER BY ALL", SHOP, *at)
     assert later.stdout == b'"stock"\n0\n7\n'
-    refused = penstock("sql", "FROM Item", SHOP, *at, "--as-of", "tomorrow")
+    refused = forked.command("sql", "FROM Item", SHOP, *at, "--as-of", "tomorrow")
     assert refused.returncode == 2
     assert "is not a time" in refused.stderr.decode()
     assert sorted(data.rglob("*")) == before
@@ -95,11 +89,11 @@ def test_past_is_asked_where_nothing_runs(data: Path) -> None:
 
 def test_changes_are_shown(data: Path) -> None:
     """A person sees the differences; a program gets each change as a line, with before and after."""
-    shown = penstock("changes", "Item", SHOP, "--data", str(data)).stdout.decode()
+    shown = forked.command("changes", "Item", SHOP, "--data", str(data)).stdout.decode()
     assert "stock 5 → 7" in shown
     assert "4 changes" in shown
     at = ("--data", str(data), "--from", "1", "--to", "2", "--format")
-    lines = penstock("changes", "Item", SHOP, *at, "lines").stdout.splitlines()
+    lines = forked.command("changes", "Item", SHOP, *at, "lines").stdout.splitlines()
     told = [json.loads(line) for line in lines]
     assert [(one["epoch"], one["key"], one["kind"]) for one in told] == [
         (1, "i1", "update"),
@@ -107,12 +101,12 @@ def test_changes_are_shown(data: Path) -> None:
     ]
     assert told[0]["before"] == {"item_id": "i1", "price": 3, "stock": 5}
     assert told[1]["after"] is None
-    arrow = penstock("changes", "Item", SHOP, *at, "arrow").stdout
+    arrow = forked.command("changes", "Item", SHOP, *at, "arrow").stdout
     assert pa.ipc.open_stream(BytesIO(arrow)).read_all().num_rows == 2
-    wrong = penstock("changes", "Itm", SHOP, "--data", str(data))
+    wrong = forked.command("changes", "Itm", SHOP, "--data", str(data))
     assert wrong.returncode == 2
     assert "did you mean Item" in wrong.stderr.decode()
-    nowhere = penstock("changes", "Item", SHOP, "--data", str(data / "none"))
+    nowhere = forked.command("changes", "Item", SHOP, "--data", str(data / "none"))
     assert "there is no journal" in nowhere.stderr.decode()
 
 

@@ -18,6 +18,7 @@ from penstock.errors import ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
+from tests import forked
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
@@ -53,11 +54,6 @@ def running(data: Path) -> Iterator[Path]:
     assert presence.find(data, "view") == []
 
 
-def penstock(*words: str) -> "subprocess.CompletedProcess[bytes]":
-    command = [sys.executable, "-m", "penstock", *words]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False)
-
-
 def test_socket_is_its_owners_alone(running: Path) -> None:
     """No other user of the machine can ask."""
     [found] = presence.find(running, "view")
@@ -66,7 +62,7 @@ def test_socket_is_its_owners_alone(running: Path) -> None:
 
 def test_table_names_its_epoch(running: Path) -> None:
     """A person sees a table, and below it which epoch it is of."""
-    shown = penstock("sql", "FROM Item ORDER BY item_id", "--data", str(running))
+    shown = forked.command("sql", "FROM Item ORDER BY item_id", "--data", str(running))
     assert shown.returncode == 0, shown.stderr
     assert "item_id" in shown.stdout.decode()
     assert "epoch " in shown.stdout.decode()
@@ -77,7 +73,9 @@ def test_table_names_its_epoch(running: Path) -> None:
 def test_programs_get_the_answer_alone(running: Path, shape: str) -> None:
     """Standard output holds only the answer; the epoch is on standard error."""
     query = "SELECT item_id, stock FROM Item WHERE price = $price ORDER BY item_id"
-    found = penstock("sql", query, "--data", str(running), "--format", shape, "--param", "price=3")
+    found = forked.command(
+        "sql", query, "--data", str(running), "--format", shape, "--param", "price=3"
+    )
     assert found.stderr.decode().startswith("epoch ")
     match shape:
         case "csv":
@@ -95,22 +93,22 @@ def test_mistake_is_explained(running: Path) -> None:
         ("FROM Order", 'write the table as "Order"'),
         ("FROM Itm", 'Did you mean "Item"'),
     ):
-        refused = penstock("sql", query, "--data", str(running))
+        refused = forked.command("sql", query, "--data", str(running))
         assert refused.returncode == 2
         assert hint in refused.stderr.decode()
 
 
 def test_query_cannot_take_the_memory_of_all(running: Path) -> None:
     """Memory that DuckDB does not count is bounded by the process: the query fails, the view goes on."""
-    greedy = penstock("sql", "SELECT range(1000000000)", "--data", str(running))
+    greedy = forked.command("sql", "SELECT range(1000000000)", "--data", str(running))
     assert greedy.returncode == 2
     assert "view.memory_mb" in greedy.stderr.decode()
-    assert penstock("sql", "SELECT 1", "--data", str(running)).returncode == 0
+    assert forked.command("sql", "SELECT 1", "--data", str(running)).returncode == 0
 
 
 def test_second_view_is_refused(running: Path) -> None:
     """One view at a time serves a directory; a second one gets the first one's process id."""
-    second = penstock("view", SHOP, "--data", str(running))
+    second = forked.command("view", SHOP, "--data", str(running))
     assert second.returncode == 2
     assert "open already" in second.stderr.decode()
 
@@ -124,8 +122,8 @@ def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
     assert driver.wait_until(driver.log.end(), 20_000)
     driver.stop()
     query = ("sql", "SELECT item_id FROM Item", "--data", str(tmp_path), "--format", "csv")
-    assert penstock(*query, SHOP).stdout == b'"item_id"\n"i9"\n'
-    assert "name the application" in penstock(*query).stderr.decode()
+    assert forked.command(*query, SHOP).stdout == b'"item_id"\n"i9"\n'
+    assert "name the application" in forked.command(*query).stderr.decode()
 
 
 def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -138,7 +136,7 @@ def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     driver.stop()
     for part in (tmp_path / "journal").rglob("kind=changes/*.parquet"):
         part.write_bytes(b"noise")
-    refused = penstock("sql", "FROM Item", SHOP, "--data", str(tmp_path))
+    refused = forked.command("sql", "FROM Item", SHOP, "--data", str(tmp_path))
     assert refused.returncode == 1
     assert "cannot go on from epoch -1: part kind=changes" in refused.stderr.decode()
 

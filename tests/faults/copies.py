@@ -1,6 +1,7 @@
 """A data directory, its backups and copies, for tests that kill, move and fill."""
 
 import signal
+import subprocess
 from pathlib import Path
 
 from penstock.base.ids import Epoch, Lsn, RequestId
@@ -55,7 +56,7 @@ class Place:
         )
         journal_of(SHOP, self.data, EPOCHS)
 
-    def run(self, what: str, fault: str = "", limit: str = "") -> forked.Ended:
+    def run(self, what: str, fault: str = "", limit: str = "") -> subprocess.CompletedProcess[str]:
         return forked.run(PROGRAM, what, self.data, self.backups, self.target, fault, limit)
 
     def kill(self, what: str, fault: str) -> None:
