@@ -292,7 +292,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row without state is stored",
-        "engine/streams/cascade_runner.py",
+        "engine/streams/step_runner.py",
         "return _NO_RESULT, self._stored(txn.conclude())",
         "return _NO_RESULT, txn.conclude()",
         f"{STREAMS}/test_cases.py::test_shopping_cart",
@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         "the questions of a failed step stay without answer",
         "engine/streams/cascade_runner.py",
-        "            cascade.queue += failed_answers(step.questions, decode_failure(outcome.reply))",
+        "            cascade.queue += failed_answers(step.questions, failure)",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
     ),

@@ -137,6 +137,13 @@ def is_exact(annotation: Any) -> bool:
     return annotation in _EXACT or reference_type(annotation) is not None
 
 
+def is_immutable(annotation: Any) -> bool:
+    """Say whether the decoded values can never change, so that several handlers can have the same object."""
+    if typing.get_origin(annotation) in (tuple, frozenset, *_UNIONS):
+        return all(part is Ellipsis or is_immutable(part) for part in typing.get_args(annotation))
+    return annotation in SCALARS
+
+
 def refuse(value: object) -> object:
     """Raise `Unencodable`; msgspec calls this for objects that it cannot encode."""
     if reference_type(type(value)) is not None:

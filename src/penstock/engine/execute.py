@@ -273,9 +273,9 @@ class Executor:
         if self.sampler is not None:
             self.root = f"streams/{name}"
         events = append_events(request)
-        for data in events:
-            stream.events.decode(data)  # the type may have changed since the append
-            publish(txn, stream, data)
+        if events:
+            stream.events.decode_all(events)  # the type may have changed since the append
+            publish(txn, stream, tuple(events))
         reply = _ENCODER.encode(len(events))
         self._check_sizes(txn, len(reply), _NOTHING)
         return reply, _NOTHING
@@ -344,4 +344,4 @@ class Executor:
 
 
 def _size_of(sent: Emission | Dispatch) -> int:
-    return len(sent.data if isinstance(sent, Emission) else sent.body)
+    return sum(map(len, sent.events)) if isinstance(sent, Emission) else len(sent.body)

@@ -40,6 +40,8 @@ _TRUSTED: Final = (
     "penstock.engine.streams.handler_start",
     "penstock.engine.streams.paused_flows",
     "penstock.engine.streams.resumption",
+    "penstock.engine.streams.step_output",
+    "penstock.engine.streams.step_runner",
     "penstock.engine.streams.step_services",
     "penstock.engine.streams.waiting",
     "penstock.engine.streams.routed_events",

@@ -106,8 +106,11 @@ class EntityType:
         self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
         if len(names) > 1:
             self._pick = itemgetter(*names)
+        elif names:
+            only = names[0]
+            self._pick = lambda values: (values[only],)
         else:
-            self._pick = lambda values: tuple(values[name] for name in names)
+            self._pick = lambda _: ()
 
     def settle(self, shape: Shape | None = None) -> None:
         """Fix the shape of rows, after `bind` of every class that a row may refer to.

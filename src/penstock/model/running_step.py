@@ -42,10 +42,10 @@ class RunningStep(Protocol):
 
 
 class Emission(NamedTuple):
-    """An event that a transaction publishes: the name of the stream, and the encoded event."""
+    """Events that a transaction publishes: the name of the stream, and the encoded events."""
 
     stream: str
-    data: bytes
+    events: tuple[bytes, ...]
 
 
 class Dispatch(NamedTuple):

@@ -5,6 +5,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from penstock.base.ids import RequestId
@@ -102,11 +103,11 @@ class Cascade:
 
     def send(self, outcome: Outcome) -> None:
         """Take over the events and requests of a request; its events on one stream are one atom."""
-        atoms: dict[str, list[bytes]] = {}
+        atoms: dict[str, list[Atom]] = {}
         for item in outcome.outbox:
             match item:
-                case Emission(stream, data):
-                    atoms.setdefault(stream, []).append(data)
+                case Emission(stream, events):
+                    atoms.setdefault(stream, []).append(events)
                 case Dispatch(body, delay_us):
                     self.sent += 1
                     request_id = sent_id(self.root, self.sent)
@@ -114,5 +115,6 @@ class Cascade:
                         self.later.append(LaterRecord(request_id, body, delay_us))
                     else:
                         self.requests.append((request_id, body))
-        for stream, events in atoms.items():
-            self.published.append(PublishedAtom(stream, 0, tuple(events)))
+        for stream, parts in atoms.items():
+            whole = tuple(chain.from_iterable(parts)) if len(parts) > 1 else parts[0]
+            self.published.append(PublishedAtom(stream, 0, whole))

@@ -14,11 +14,10 @@ the workflow steps of a record run after its requests, or after all requests of 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.execute import Effect, Executor, Outcome
-from penstock.engine.failure import close_all
+from penstock.engine.execute import Executor, Outcome
 from penstock.engine.limits import Limits
 from penstock.engine.streams.cascade import (
     Cascade,
@@ -39,6 +38,7 @@ from penstock.engine.streams.derived_ids import (
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
 from penstock.engine.streams.routed_events import request_bodies, split_events
+from penstock.engine.streams.step_runner import StepRunner, Writes
 from penstock.engine.streams.step_services import StepServices
 from penstock.engine.streams.stored_cascade import (
     decode_requests,
@@ -52,12 +52,11 @@ from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import Internal
 from penstock.model.application import App
-from penstock.model.context import Read, Transaction
+from penstock.model.context import Read
 from penstock.model.request import (
     Failure,
     decode_failure,
     encode_continuation,
-    encode_failure,
     is_continuation,
 )
 from penstock.model.streams.failed_atom import FailedAtom
@@ -66,9 +65,6 @@ from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.topology import Subscriber
 from penstock.model.streams.workflow_plan import WorkflowPlan
-
-_NO_RESULT: Final = b""
-Writes = dict[EntityKey, bytes | None]
 
 
 class CascadeRunner:
@@ -111,11 +107,10 @@ class CascadeRunner:
         self._limits = limits
         self._durable_waits = durable_waits
         self._waits = Waits(read, app.topology.tasks)
-        self._step: WorkflowStep | None = None
-        self._services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
+        services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
+        self._steps = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.refusal: Failure | None = None
-        self._set_aside_with: Failure | None = None
         self.paused = PausedFlows(app.topology, read, apply)
 
     def run_requests(
@@ -163,7 +158,7 @@ class CascadeRunner:
             reply: The result of the record's request.
         """
         is_set_aside = cascade.continues or (failure is not None and failure.code == Internal.code)
-        self._set_aside_with = failure if is_set_aside else None
+        self._steps.refusal = self.refusal or (failure if is_set_aside else None)
         self._begin(cascade, failure, reply)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
@@ -200,18 +195,10 @@ class CascadeRunner:
             cascade.later.append(LaterRecord(request_id, encode_continuation(), 0))
 
     def _store_waits(self, cascade: Cascade) -> None:
-        """Write the waiting handlers into rows, and forget them; the `finally` blocks of coroutines have no effect."""
-        if self._waits.is_forgotten:
-            return
-        self._apply(self._waits.store())
-        if abandoned := self._waits.abandoned:
-
-            def work() -> Effect:
-                close_all(abandoned)
-                return _NO_RESULT, {}
-
-            self._executor.perform(self._transaction(cascade), work)
-            abandoned.clear()
+        """Write the waiting handlers into rows, and forget them."""
+        if not self._waits.is_forgotten:
+            self._apply(self._waits.store())
+            self._steps.close_abandoned(cascade)
 
     def _take(self, cascade: Cascade, step: Step) -> None:
         if self.paused.can_pause and self.paused.holds(step):
@@ -245,81 +232,32 @@ class CascadeRunner:
         for subscriber in self._topology.subscribers.get(stream, ()):
             cascade.queue.append(Delivery(subscriber, stream, events))
 
-    def _transaction(self, cascade: Cascade) -> Transaction:
-        """Return the transaction of the step that runs now; rows without state are read as blank rows."""
-        blank, read = self._topology.blank_rows, self._read
-
-        def read_row(key: EntityKey) -> bytes | None:
-            row = read(key)
-            if self._step is not None:
-                self._step.note_row(key, row)
-            return blank[key.partition("/")[0]] if row is None else row
-
-        rows, secret = self._topology.rows, self._executor.secret
-        step = step_id(cascade.root, cascade.taken)
-        return Transaction(step, cascade.time_us, read_row, rows, secret)
-
     def _run_step(
-        self, cascade: Cascade, plan: WorkflowPlan, run: Callable[[WorkflowStep], None]
-    ) -> Outcome:
-        """Run a step of a workflow as a transaction, and commit it or undo it."""
-        txn = self._transaction(cascade)
-        self._step = txn.step = step = WorkflowStep(plan, self._services, txn)
-
-        def work() -> Effect:
-            try:
-                run(step)
-                return _NO_RESULT, self._stored(txn.conclude())
-            except BaseException:
-                for handler in step.begun:
-                    close_all(handler.forget())
-                raise
-
-        outcome = self._perform(txn, work)
-        self._step = txn.step = None  # no cycle: garbage waits until the end of a batch
-        if step.is_unrecorded:
-            for handler in step.begun:
-                self._waits.abandoned += handler.forget()
-            self._waits.undo()
-            return self._run_step(cascade, plan, run)
-        if outcome.error is None:
-            self._waits.commit()
-            self._apply(outcome.writes)
-            self._commit(cascade, plan, step)
-        else:
-            self._waits.undo()
-            self.on_failure(decode_failure(outcome.reply))
-        return outcome
-
-    def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
-        """Run user code as a transaction, unless all steps are refused."""
-        refusal = self.refusal or self._set_aside_with
-        if refusal is None:
-            return self._executor.perform(txn, work)
-        return Outcome(refusal.code, encode_failure(refusal), (), {})
-
-    def _stored(self, writes: Writes) -> Writes:
-        """Return the writes of a step; a row of a key without state is removed."""
-        blank = self._topology.blank_rows
-        return {
-            key: None if row == blank[key.partition("/")[0]] else row for key, row in writes.items()
-        }
-
-    def _commit(self, cascade: Cascade, plan: WorkflowPlan, step: WorkflowStep) -> None:
-        """Publish the atom of a step, and queue its questions and answers."""
-        self._publish(cascade, plan.workflow.name, tuple(step.events))
-        cascade.later += step.requests
-        for portal in self._topology.portals:
-            if portal in step.questions:
-                cascade.queue.append(Inquiry(portal, tuple(step.questions[portal])))
-        for (workflow, task), answers in step.answers.items():
+        self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
+    ) -> Failure | None:
+        """Run a step of a workflow, publish its atom, and queue its questions and answers; return its failure."""
+        output, outcome = self._steps.run(cascade, plan, take)
+        if outcome.error is not None:
+            return self._failed(outcome)
+        self._publish(cascade, plan.workflow.name, tuple(output.events))
+        cascade.later += output.requests
+        if output.questions:
+            for portal in self._topology.portals:
+                if portal in output.questions:
+                    cascade.queue.append(Inquiry(portal, tuple(output.questions[portal])))
+        for (workflow, task), answers in output.answers.items():
             cascade.queue.append(Delivered(workflow, task, tuple(answers)))
+        return None
+
+    def _failed(self, outcome: Outcome) -> Failure:
+        failure = decode_failure(outcome.reply)
+        self.on_failure(failure)
+        return failure
 
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
-        outcome = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
-        if outcome.error is None:
+        failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
+        if failure is None:
             return
-        failure = decode_failure(outcome.reply)
         if plan.workflow.pauses:
             self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
         else:
@@ -327,19 +265,18 @@ class CascadeRunner:
 
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
         plan, task = self._topology.responders[step.portal]
-        outcome = self._run_step(
+        failure = self._run_step(
             cascade, plan, lambda run: run.take_questions(task, step.questions)
         )
-        if outcome.error is not None:
-            cascade.queue += failed_answers(step.questions, decode_failure(outcome.reply))
+        if failure is not None:
+            cascade.queue += failed_answers(step.questions, failure)
 
     def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
         plan = self._topology.workflows[step.workflow]
         task = self._topology.tasks[step.task]
-        outcome = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
-        if outcome.error is not None:
+        failure = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
+        if failure is not None:
             questions, events = give_up(self._waits, step.answers)
-            failure = decode_failure(outcome.reply)
             cascade.queue += failed_answers(questions, failure)
             self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)
 
@@ -359,12 +296,9 @@ class CascadeRunner:
     def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
         """Divide an atom; an event whose predicate fails sets the whole atom aside."""
         divided: list[Atom] = []
-
-        def work() -> Effect:
-            divided.extend(split_events(splitter, atom))
-            return _NO_RESULT, {}
-
-        if self._routed(cascade, splitter, atom, work):
+        if self._routed(
+            cascade, splitter, atom, lambda: divided.extend(split_events(splitter, atom))
+        ):
             for stream, events in zip(splitter.streams, divided, strict=True):
                 if events:
                     self._publish(cascade, stream.name, events)
@@ -372,12 +306,9 @@ class CascadeRunner:
     def _send_requests(self, cascade: Cascade, sink: RequestSink[Any], atom: Atom) -> None:
         """Send a request for each event of an atom; one that cannot be made sets the whole atom aside."""
         bodies: list[bytes] = []
-
-        def work() -> Effect:
-            bodies.extend(request_bodies(self._app, sink, atom))
-            return _NO_RESULT, {}
-
-        if self._routed(cascade, sink, atom, work):
+        if self._routed(
+            cascade, sink, atom, lambda: bodies.extend(request_bodies(self._app, sink, atom))
+        ):
             step = step_id(cascade.root, cascade.taken)
             cascade.later += [
                 LaterRecord(part_id(step, index), body, 0) for index, body in enumerate(bodies)
@@ -388,13 +319,12 @@ class CascadeRunner:
         cascade: Cascade,
         consumer: Splitter[Any] | RequestSink[Any],
         atom: Atom,
-        work: Callable[[], Effect],
+        work: Callable[[], None],
     ) -> bool:
         """Run the functions of a consumer over an atom; set the atom aside if one fails, and return whether none did."""
-        outcome = self._perform(self._transaction(cascade), work)
+        outcome = self._steps.perform(cascade, work)
         if outcome.error is None:
             return True
-        failure = decode_failure(outcome.reply)
-        self.on_failure(failure)
+        failure = self._failed(outcome)
         self._set_aside(cascade, consumer.failed, consumer.source.name, failure, atom)
         return False

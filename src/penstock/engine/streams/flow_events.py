@@ -1,12 +1,13 @@
 """The events of one atom on their way through the functions of a workflow.
 
-Each consumer of a node gets events of its own, decoded or computed for it, so no two branches share an object. An
-event that no function has made or replaced keeps its bytes: it is not encoded again for a consumer of the same type.
+Each consumer of a node gets events of its own, decoded or computed for it, so no two branches share an object that can
+change. An event that no function has made or replaced keeps its bytes: it is not encoded again for a consumer of the
+same type.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import FlowNode, FlowOperator
@@ -16,7 +17,12 @@ from penstock.model.streams.workflow_plan import WorkflowPlan
 Keyed: TypeAlias = tuple[Any, Any, bytes]
 """A key, None without keys; an event; and its bytes, as the source or a task has published them."""
 
-_NO_BYTES = b""
+UNDECODED: Final[Any] = object()
+"""In the place of an event that its handler decodes, because no other function may have the same object."""
+
+_NO_BYTES: Final = b""
+_PIECE: Final = 1_000
+"""The events that are decoded together."""
 
 
 class FlowEvents:
@@ -31,6 +37,20 @@ class FlowEvents:
         self._plan = plan
         self.atom: Atom = ()
         self.outputs: dict[str, list[tuple[Any, bytes]]] = {}
+
+    def taken(self, node: FlowNode, target: EventType[Any]) -> Iterator[Keyed]:
+        """Yield the events of a node for a task, in order; the functions before it run now.
+
+        Args:
+            node: The node.
+            target: The type of the events that the task takes.
+
+        Raises:
+            Unencodable: An event does not fit the type.
+        """
+        if target.is_shared and self._plan.published_as(node) == target.annotation:
+            return self._events(node)
+        return ((key, UNDECODED, data) for key, data in self.encoded(node, target))
 
     def encoded(self, node: FlowNode, target: EventType[Any]) -> Iterator[tuple[Any, bytes]]:
         """Yield the keys and the encoded events of a node, in order; the functions before it run now.
@@ -58,8 +78,8 @@ class FlowEvents:
         """Yield the events of a node, in order."""
         match node.operator:
             case FlowOperator.SOURCE:
-                decode = self._plan.workflow.source.events.decode
-                return ((None, decode(data), data) for data in self.atom)
+                events = _decoded(self._plan.workflow.source.events, self.atom)
+                return ((None, event, data) for event, data in zip(events, self.atom, strict=True))
             case FlowOperator.TASK:
                 return self._task(node)
             case FlowOperator.UNION:
@@ -71,11 +91,11 @@ class FlowEvents:
         return self.outputs.get(self._plan.task_of[node].name, [])
 
     def _task(self, node: FlowNode) -> Iterator[Keyed]:
-        output = self._plan.task_of[node].output
-        if output is None:
+        output, published = self._plan.task_of[node].output, self._outputs(node)
+        if output is None or not published:
             return iter(())
-        decode = output.decode
-        return ((key, decode(data), data) for key, data in self._outputs(node))
+        keys, encoded = zip(*published, strict=True)
+        return zip(keys, _decoded(output, encoded), encoded, strict=True)
 
     def _computed(self, node: FlowNode) -> Iterator[Keyed]:
         """Yield the events that a function gives."""
@@ -92,3 +112,11 @@ class FlowEvents:
                 )
             case _:
                 return ((function(event), event, data) for _, event, data in taken)
+
+
+def _decoded(events: EventType[Any], encoded: Sequence[bytes]) -> Iterable[Any]:
+    """Return the events of an atom; events that can change are decoded one by one, when a handler takes them."""
+    if not events.is_shared or len(encoded) == 1:
+        return map(events.decode, encoded)
+    pieces = (encoded[first : first + _PIECE] for first in range(0, len(encoded), _PIECE))
+    return chain.from_iterable(map(events.decode_all, pieces))

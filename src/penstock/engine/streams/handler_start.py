@@ -4,6 +4,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from penstock.base.ids import EntityKey
+from penstock.engine.streams.flow_events import UNDECODED
 from penstock.engine.streams.waiting import Held, PortalQuestion
 from penstock.errors import UserError
 from penstock.model.context import current
@@ -41,17 +42,25 @@ def state_keys(task: TaskType, key_text: str) -> list[EntityKey]:
     return keys
 
 
-def start_handler(task: TaskType, item: Held | None, instance: Any) -> Any:
+def start_handler(
+    task: TaskType,
+    item: Held | None,
+    instance: Any,
+    out: TaskOutput | None,
+    event: Any = UNDECODED,
+) -> Any:
     """Call a handler, and return its result; that of an `async` handler is a coroutine that has not begun.
 
     Args:
         task: The task.
-        item: The event or the question; None for `on_atom_complete`.
+        item: The encoded event or the question; None for `on_atom_complete`.
         instance: The `self` of the handler.
+        out: Its `out`.
+        event: The decoded event, if handlers can share it.
     """
     if item is None:
         assert task.completion is not None, "the caller has looked"
-        return task.completion(instance, *[TaskOutput(task)] * task.completion_takes_out)
+        return task.completion(instance, *[out] * task.completion_takes_out)
     if type(item) is PortalQuestion:
         responder = task.responders[item.portal]
         assert responder.portal.request_type is not None, "an application was built with it"
@@ -60,8 +69,8 @@ def start_handler(task: TaskType, item: Held | None, instance: Any) -> Any:
     else:
         assert task.event is not None, "an application was built with the task"
         handler, takes_out = task.cls.on_event, task.takes_out  # type: ignore[attr-defined]
-        value = task.event.decode(item)  # type: ignore[arg-type]
-    return handler(instance, value, TaskOutput(task)) if takes_out else handler(instance, value)
+        value = task.event.decode(item) if event is UNDECODED else event  # type: ignore[arg-type]
+    return handler(instance, value, out) if takes_out else handler(instance, value)
 
 
 def question_of(

@@ -14,7 +14,12 @@ from typing import Any
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Escape, Interrupted
-from penstock.engine.streams.handler_start import instance_of, question_of, start_handler
+from penstock.engine.streams.handler_start import (
+    TaskOutput,
+    instance_of,
+    question_of,
+    start_handler,
+)
 from penstock.engine.streams.waiting import HandlerCoroutine, Turn, Waiting, hash_of
 from penstock.errors import UserError
 from penstock.model.application import App
@@ -148,7 +153,8 @@ class Resumption:
         handler = self._handler
         handler.coroutines.append(None)
         instance = instance_of(handler.task, handler.place[1])
-        result = start_handler(handler.task, handler.item, instance)
+        out = TaskOutput(handler.task)
+        result = start_handler(handler.task, handler.item, instance, out)
         if type(result) is CoroutineType:
             handler.coroutines[0] = result
             self._advance(0)

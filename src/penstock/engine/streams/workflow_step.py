@@ -12,8 +12,9 @@ from typing import Any
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.derived_ids import part_id, timeout_id
-from penstock.engine.streams.flow_events import FlowEvents
+from penstock.engine.streams.flow_events import UNDECODED, FlowEvents
 from penstock.engine.streams.handler_start import (
+    TaskOutput,
     instance_of,
     question_of,
     refuse_generator,
@@ -21,6 +22,7 @@ from penstock.engine.streams.handler_start import (
     state_keys,
 )
 from penstock.engine.streams.resumption import Resumption
+from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
 from penstock.engine.streams.waiting import (
     Answer,
@@ -50,10 +52,7 @@ class WorkflowStep:
     """Runs one step of one workflow.
 
     Attributes:
-        events: The published atom, after `run`.
-        requests: The requests and the ends of times that its handlers have sent.
-        questions: The requests that its handlers have sent, by the name of the portal.
-        answers: The replies that its handlers have given, by the workflow and the task of the asker.
+        output: What it publishes and sends.
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
         is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
             the step again, which notes them then.
@@ -72,8 +71,9 @@ class WorkflowStep:
         self._topology = services.app.topology
         self._waits = services.waits
         self._txn = txn
-        self._size_left = services.size_max
         self._flow = FlowEvents(plan)
+        self.output = StepOutput(txn, services.size_max)
+        self._out: TaskOutput | None = None  # of the running task
         self._task: TaskType | None = None  # of the running handler, as the next attributes
         self._key: Any = None
         self._place = ("", "")
@@ -83,10 +83,6 @@ class WorkflowStep:
         self._has_missed = self._has_listed = False
         self._turns = 0
         self._asked = 0
-        self.events: list[bytes] = []
-        self.requests: list[LaterRecord] = []
-        self.questions: dict[str, list[PortalQuestion]] = {}
-        self.answers: dict[tuple[str, str], list[Answer]] = {}
         self.begun: list[Waiting] = []
         self.is_unrecorded = False
 
@@ -116,40 +112,56 @@ class WorkflowStep:
     def _run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None) -> None:
         """Run tasks in order; `first` gives the first one its input in place of the events."""
         for task in tasks:
+            self._flow.outputs[task.name] = []
+            self._out = TaskOutput(task)
             if first is not None:
                 first()
                 first = None
             else:
                 assert task.event is not None, "an application was built with the task"
                 before = self._plan.nodes[task.name].inputs[0]
-                for key, data in self._flow.encoded(before, task.event):
-                    self._take(task, key, task.key_text(key), data)
+                for key, event, data in self._flow.taken(before, task.event):
+                    self._take(task, key, task.key_text(key), data, event)
             self._complete(task)
-        for _, data in self._flow.encoded(self._plan.workflow.last, self._plan.workflow.events):
-            self._add(self.events, data)
+        output, workflow = self.output, self._plan.workflow
+        for _, data in self._flow.encoded(workflow.last, workflow.events):
+            output.count(data)
+            output.events.append(data)
 
     def _complete(self, task: TaskType) -> None:
         if task.completion is None:
             return
         text = "" if task.is_keyed else ONLY_KEY
         instance = self._begin(task, None, (task.name, text), None)
-        refuse_generator(task, start_handler(task, None, instance))
+        refuse_generator(task, start_handler(task, None, instance, self._out))
         self._end()
 
-    def _take(self, task: TaskType, key: Any, text: str, item: Held) -> None:
-        """Give a task an event or a question, or hold it back behind a waiting handler."""
+    def _take(  # noqa: PLR0913 -- an event has these parts
+        self, task: TaskType, key: Any, text: str, item: Held, event: Any = UNDECODED
+    ) -> None:
+        """Give a task an event or a question, or hold it back behind a waiting handler.
+
+        Args:
+            task: The task.
+            key: The key; None without keys.
+            text: The text of the key.
+            item: The encoded event, or the question.
+            event: The decoded event, if handlers can share it.
+        """
         place = (task.name, text)
         if task.exclusive and self._waits.is_busy(place):
             self._waits.hold(place, item)
             return
-        result = start_handler(task, item, self._begin(task, key, place, item))
+        instance = self._begin(task, key, place, item)
+        result = start_handler(task, item, instance, self._out, event)
         if type(result) is CoroutineType:
             handler = self._waiting()
             handler.coroutines[0] = result
             self._require_record(handler)
             self._advance(handler, 0)
         else:
-            refuse_generator(task, result)
+            if result is not None:
+                refuse_generator(task, result)
             if type(item) is PortalQuestion:
                 self._reply(item, result)
         self._end()
@@ -278,22 +290,24 @@ class WorkflowStep:
         reply_type = self._topology.portals[question.portal].reply_type
         assert reply_type is not None, "an application was built with the portal"
         data = reply_type.encode(value)
-        self._count(len(data))
+        self.output.count(data)
         asker = (question.workflow, question.task)
-        self.answers.setdefault(asker, []).append(Answer(question.id, question.handler, data))
+        self.output.answers.setdefault(asker, []).append(
+            Answer(question.id, question.handler, data)
+        )
 
     def ask(self, portal: Portal[Any, Any], request: Any) -> Ask[Any]:
         """Send a request to a portal on behalf of the running handler; see `Portal.ask`."""
         if self._task is None:
             raise UserError(f"portal {portal.name}: only the handler of a task can ask")
         key, data = question_of(self._topology, self._task, self._key, portal, request)
-        self._count(len(data))
+        self.output.count(data)
         assert portal.reply_type is not None, "an application was built with the portal"
         ask = self._new_ask(f"portal {portal.name}", data, portal.reply_type.decode)
         assert self._handler is not None, "it has sent a request"
         workflow, task = self._plan.workflow.flow_name, self._task.name
         question = PortalQuestion(ask.id, self._handler.id, workflow, task, portal.name, key, data)
-        self.questions.setdefault(portal.name, []).append(question)
+        self.output.questions.setdefault(portal.name, []).append(question)
         return ask
 
     def _new_ask(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
@@ -308,7 +322,7 @@ class WorkflowStep:
             raise UserError(f"{call.method}: only the handler of a task can ask")
         app = self._services.app
         body, _ = encoded(app, call)
-        self._count(len(body))
+        self.output.count(body)
         returns = returns_of(app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
         ask = self._new_ask(target, body, lambda data: decode_result(data, returns))
@@ -326,7 +340,7 @@ class WorkflowStep:
         handler = self._waiting()
         asker = Asker(self._plan.workflow.flow_name, handler.task.name, handler.id)
         self._waits.send_request(request_id, asker)
-        self.requests.append(LaterRecord(request_id, body, delay_us))
+        self.output.requests.append(LaterRecord(request_id, body, delay_us))
 
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
@@ -345,22 +359,8 @@ class WorkflowStep:
             raise UserError(f"the output of {task.name} is used outside of its handlers")
         assert task.output is not None, "its `out` has a declared type"
         data = task.output.encode(event)
-        self._count(len(data))
-        self._flow.outputs.setdefault(task.name, []).append((self._key, data))
-
-    def _add(self, events: list[bytes], data: bytes) -> None:
-        self._count(len(data))
-        events.append(data)
-
-    def _count(self, size: int) -> None:
-        self._size_left -= size + 1
-        if self._size_left < 0:
-            error = LimitExceeded(
-                "the events of the step take more than "
-                f"output_bytes = {self._services.size_max} bytes"
-            )
-            self._txn.doom(error)  # also if the handler catches it
-            raise error
+        self.output.count(data)
+        self._flow.outputs[task.name].append((self._key, data))
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order.

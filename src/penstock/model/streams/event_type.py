@@ -4,6 +4,8 @@ An event is encoded when it is published, and decoded for each handler that take
 an object, and a handler that changes an event after it has published it changes nothing.
 """
 
+import typing
+from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -14,6 +16,7 @@ from penstock.base.schema import (
     UNENCODABLE,
     decode_reference,
     is_exact,
+    is_immutable,
     name_of,
     reason_of,
     shown,
@@ -25,6 +28,9 @@ T = TypeVar("T")
 _AS_IT_IS: Final = frozenset({str, int, bool, bytes, type(None)})
 """Types whose values fit if they have the type itself; an `int` of over 64 bits cannot be encoded."""
 
+_ARRAY: Final = b"\xdd"
+"""The first byte of a MessagePack array with a length of 32 bits."""
+
 
 class EventType(Generic[T]):
     """The type of the values in one place.
@@ -33,9 +39,21 @@ class EventType(Generic[T]):
         place: The name of the place in messages: `stream lines`.
         annotation: The type.
         noun: The name of the values in messages.
+        is_shared: Whether handlers can share a decoded value, because it never changes.
     """
 
-    __slots__ = ("_decode", "_exact", "_lower", "_plain", "annotation", "noun", "place")
+    __slots__ = (
+        "_decode",
+        "_decode_list",
+        "_exact",
+        "_lower",
+        "_parts",
+        "_plain",
+        "annotation",
+        "is_shared",
+        "noun",
+        "place",
+    )
 
     def __init__(self, place: str, annotation: Any, noun: str = "events") -> None:
         """Take a type.
@@ -49,9 +67,13 @@ class EventType(Generic[T]):
         self.noun = noun
         self.annotation = annotation
         self._lower = lower_of(annotation)
-        self._plain = annotation in _AS_IT_IS
+        self._plain = annotation if annotation in _AS_IT_IS else None
+        self._parts = _plain_parts(annotation)
         self._exact = is_exact(annotation)
+        self.is_shared = is_immutable(annotation)
         self._decode = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
+        several = list[annotation]
+        self._decode_list = msgspec.msgpack.Decoder(several, dec_hook=decode_reference).decode
 
     def encode(self, value: T) -> bytes:
         """Return the bytes of a value; equal values have equal bytes.
@@ -59,21 +81,20 @@ class EventType(Generic[T]):
         Raises:
             Unencodable: The value does not fit the type; the message names the place in the value.
         """
-        if self._plain and type(value) is self.annotation:
-            return self._packed(value)
-        data = self._packed(value)
+        try:
+            data = ENCODER.encode(self._lower(value) if self._lower else value)
+        except UNENCODABLE as error:
+            raise Unencodable(f"{self.place}: {reason_of(error)}") from error
+        if type(value) is self._plain:
+            return data
+        if type(value) is tuple and tuple(map(type, value)) == self._parts:
+            return data
         stored = self.decode(data)
         if not (self._exact and stored == value) and not alike(value, stored):
             raise Unencodable(
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
-
-    def _packed(self, value: Any) -> bytes:
-        try:
-            return ENCODER.encode(self._lower(value) if self._lower else value)
-        except UNENCODABLE as error:
-            raise Unencodable(f"{self.place}: {reason_of(error)}") from error
 
     def decode(self, data: bytes) -> T:
         """Return a new value.
@@ -88,3 +109,18 @@ class EventType(Generic[T]):
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}: {reason_of(error)}"
             ) from error
         return value
+
+    def decode_all(self, events: Sequence[bytes]) -> list[T]:
+        """Return a new value for each event; raises as `decode`."""
+        head = _ARRAY + len(events).to_bytes(4, "big")
+        try:
+            return self._decode_list(b"".join((head, *events)))
+        except (msgspec.MsgspecError, RecursionError):
+            return [self.decode(data) for data in events]  # the error is that of the wrong event
+
+
+def _plain_parts(annotation: Any) -> tuple[Any, ...] | None:
+    """Return the types of the parts of a tuple, if all of them are in `_AS_IT_IS`; None for other types."""
+    parts = typing.get_args(annotation)
+    is_plain = typing.get_origin(annotation) is tuple and all(part in _AS_IT_IS for part in parts)
+    return parts if is_plain else None

@@ -108,11 +108,11 @@ def emit(target: Stream[T], event: T) -> None:
         raise UserError(
             f"{target!r} takes no events of handlers; declare a stream with `stream(…)` and emit there"
         )
-    publish(txn, target, target.events.encode(event))
+    publish(txn, target, (target.events.encode(event),))
 
 
-def publish(txn: Transaction, target: Stream[Any], data: bytes) -> None:
-    """Put an encoded event into the outbox of a transaction.
+def publish(txn: Transaction, target: Stream[Any], events: Atom) -> None:
+    """Put encoded events into the outbox of a transaction.
 
     Raises:
         UserError: The stream does not belong to the application, or a task of a workflow runs.
@@ -121,7 +121,7 @@ def publish(txn: Transaction, target: Stream[Any], data: bytes) -> None:
         raise UserError(
             f"{target.where}: stream {target.name} is not part of this application; name it there"
         )
-    txn.outbox.append(Emission(target.name, data))
+    txn.outbox.append(Emission(target.name, events))
 
 
 class Unknown:
