@@ -1,0 +1,48 @@
+"""The output of a workflow step: what it publishes and sends when it takes effect."""
+
+from penstock.engine.streams.cascade import LaterRecord
+from penstock.engine.streams.waiting import Answer, PortalQuestion
+from penstock.errors import LimitExceeded
+from penstock.model.context import Transaction
+
+
+class StepOutput:
+    """The events, questions, answers and requests of one step, whose bytes are limited together.
+
+    Attributes:
+        events: The atom that the step publishes.
+        requests: The requests and the ends of times that its handlers have sent.
+        questions: The requests to portals, by the name of the portal.
+        answers: The replies that its handlers have given, by the workflow and the task of the asker.
+    """
+
+    __slots__ = ("_size_left", "_size_max", "_txn", "answers", "events", "questions", "requests")
+
+    def __init__(self, txn: Transaction, size_max: int) -> None:
+        """Begin empty.
+
+        Args:
+            txn: The transaction of the step.
+            size_max: The most bytes.
+        """
+        self._txn = txn
+        self._size_max = size_max
+        self._size_left = size_max
+        self.events: list[bytes] = []
+        self.requests: list[LaterRecord] = []
+        self.questions: dict[str, list[PortalQuestion]] = {}
+        self.answers: dict[tuple[str, str], list[Answer]] = {}
+
+    def count(self, data: bytes) -> None:
+        """Count the bytes of an event, a question, an answer or a request.
+
+        Raises:
+            LimitExceeded: The step has reached its limit; it fails, even if the handler catches the error.
+        """
+        self._size_left -= len(data) + 1
+        if self._size_left < 0:
+            error = LimitExceeded(
+                f"the events of the step take more than output_bytes = {self._size_max} bytes"
+            )
+            self._txn.doom(error)
+            raise error

@@ -1,0 +1,132 @@
+"""Runs the workflow steps of cascades as transactions: a step takes effect whole, or it leaves nothing."""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.base.ids import EntityKey
+from penstock.engine.execute import Effect, Outcome
+from penstock.engine.failure import close_all
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.derived_ids import step_id
+from penstock.engine.streams.step_output import StepOutput
+from penstock.engine.streams.step_services import StepServices
+from penstock.engine.streams.workflow_step import WorkflowStep
+from penstock.model.context import Read, Transaction
+from penstock.model.request import Failure, encode_failure
+from penstock.model.streams.workflow_plan import WorkflowPlan
+
+_NO_RESULT: Final = b""
+_NO_WRITES: Final[dict[EntityKey, bytes | None]] = {}
+Writes = dict[EntityKey, bytes | None]
+
+
+class StepRunner:
+    """Runs steps, one after the other, over one state.
+
+    Attributes:
+        refusal: The failure of all steps, none of which runs; None where they run.
+    """
+
+    def __init__(self, services: StepServices, read: Read, apply: Callable[[Writes], None]) -> None:
+        """Begin without a step.
+
+        Args:
+            services: The surroundings of the steps.
+            read: Reads the rows of tasks.
+            apply: Takes the writes of a step, which later steps read.
+        """
+        topology = services.app.topology
+        self._services = services
+        self._waits = services.waits
+        self._executor = services.executor
+        self._read = read
+        self._apply = apply
+        self._rows = topology.rows
+        self._blank_rows = topology.blank_rows
+        self._blank = frozenset(topology.blank_rows.values())
+        self._step: WorkflowStep | None = None
+        self.refusal: Failure | None = None
+
+    def run(
+        self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
+    ) -> tuple[StepOutput, Outcome]:
+        """Run the step of a workflow, and keep or undo its changes of the state and of the waiting handlers.
+
+        Args:
+            cascade: The cascade of the step.
+            plan: The workflow.
+            take: Lets the step take an atom, questions or answers.
+
+        Returns:
+            What the step publishes and sends if it has taken effect, and how it ended.
+        """
+        txn = self._transaction(cascade)
+        self._step = txn.step = step = WorkflowStep(plan, self._services, txn)
+
+        def work() -> Effect:
+            try:
+                take(step)
+                return _NO_RESULT, self._stored(txn.conclude())
+            except BaseException:
+                for handler in step.begun:
+                    close_all(handler.forget())
+                raise
+
+        outcome = self._perform(txn, work)
+        self._step = txn.step = None  # no cycle: garbage waits until the end of a batch
+        if step.is_unrecorded:
+            for handler in step.begun:
+                self._waits.abandoned += handler.forget()
+            self._waits.undo()
+            return self.run(cascade, plan, take)
+        if outcome.error is None:
+            self._waits.commit()
+            self._apply(outcome.writes)
+        else:
+            self._waits.undo()
+        return step.output, outcome
+
+    def perform(self, cascade: Cascade, work: Callable[[], object]) -> Outcome:
+        """Run user code that uses no state as the transaction of a step."""
+
+        def working() -> Effect:
+            work()
+            return _NO_RESULT, _NO_WRITES
+
+        return self._perform(self._transaction(cascade), working)
+
+    def close_abandoned(self, cascade: Cascade) -> None:
+        """Close the coroutines that nothing continues; their `finally` blocks have no effect."""
+        if abandoned := self._waits.abandoned:
+
+            def work() -> Effect:
+                close_all(abandoned)
+                return _NO_RESULT, _NO_WRITES
+
+            self._executor.perform(self._transaction(cascade), work)
+            abandoned.clear()
+
+    def _transaction(self, cascade: Cascade) -> Transaction:
+        """Return the transaction of the step that runs now."""
+        step = step_id(cascade.root, cascade.taken)
+        secret = self._executor.secret
+        return Transaction(step, cascade.time_us, self._read_row, self._rows, secret)
+
+    def _read_row(self, key: EntityKey) -> bytes | None:
+        """Return a row of a task; a row without state is read as a blank row."""
+        row = self._read(key)
+        if self._step is not None:
+            self._step.note_row(key, row)
+        return self._blank_rows[key.partition("/")[0]] if row is None else row
+
+    def _stored(self, writes: Writes) -> Writes:
+        """Return the writes of a step; a row of a key without state is removed."""
+        blank = self._blank
+        return {key: None if row in blank else row for key, row in writes.items()}
+
+    def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
+        """Run user code as a transaction, unless all steps are refused."""
+        refusal = self.refusal
+        if refusal is None:
+            return self._executor.perform(txn, work)
+        return Outcome(refusal.code, encode_failure(refusal), (), {})
