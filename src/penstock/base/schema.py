@@ -27,6 +27,9 @@ SCALARS: Final = frozenset(
 )
 """The types of immutable values without parts."""
 
+PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
+"""Types whose values fit if they have the type itself; an `int` of over 64 bits cannot be encoded."""
+
 COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque)
 _UNIONS: Final = (typing.Union, types.UnionType)
 _FORMS_MAX: Final = 50

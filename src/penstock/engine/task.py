@@ -6,7 +6,7 @@ transaction that touches it escapes. On one host every entity is local.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class Task:
         executor: Runs the handlers; a guard uses it to enforce limits.
         cascades: Runs the cascades of records; None where handlers send nothing.
         cascade: The cascade of the last record, after its requests; None if it has caused nothing.
-        wrote: The keys that the last record has written.
+        wrote: The keys that the last record has written, with their new states.
         root: The method that the request of the last record called, as the sampler names it.
         written: Newest state of every entity that was written (None: deleted).
         wanted: The entities that escaped transactions are known to touch.
@@ -67,6 +67,7 @@ class Task:
         """
         self._tracked = tracked
         self._former: dict[EntityKey, Any] = {}
+        self._can_escape = is_local is not None
         self._broken: PenstockError | None = None
         self._position = array("I")
         self._count = array("I")  # accesses of each transaction in `_position`
@@ -80,7 +81,7 @@ class Task:
         self.executor = Executor(app, read, limits)
         self.cascades: CascadeRunner | None = None
         self.cascade: Cascade | None = None
-        self.wrote: Collection[EntityKey] = ()
+        self.wrote: dict[EntityKey, bytes | None] = {}
         self.root: str | None = None
         if keys is not None:
             self.executor.delivers = True
@@ -112,7 +113,7 @@ class Task:
             outcome = self.executor.run(request_id, body, time_us)
             self.root = self.executor.root
             if self.cascades is not None and (outcome.outbox or MARK in request_id):
-                self.wrote = self._former = {}
+                self.wrote = {}
                 self._apply(outcome.writes)
                 self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)
             else:
@@ -149,7 +150,7 @@ class Task:
         """
         outcome = Outcome(decode_failure(reply).code, reply, (), {})
         self.cascade = self.root = None
-        self.wrote = self._former = {}
+        self.wrote = {}
         if self.cascades is not None and MARK in request_id:
             self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)
         if self._tracked:
@@ -168,7 +169,7 @@ class Task:
             PenstockError: Committed state could not be read; the steps have no outcome.
         """
         assert self.cascades is not None, "the caller has keys"
-        self.wrote = self._former = {}
+        self.wrote = {}
         try:
             self.cascades.run_steps(cascade, failure, reply)
         except Escape:
@@ -177,11 +178,12 @@ class Task:
 
     def _apply(self, writes: Mapping[EntityKey, bytes | None]) -> None:
         """Take the writes of a transaction of the running record."""
-        written = self.written
-        for key, data in writes.items():
-            self._former.setdefault(key, written.get(key, _UNWRITTEN))
-            written[key] = data
-            self._keys.note(key)
+        if self._can_escape:
+            for key in writes:
+                self._former.setdefault(key, self.written.get(key, _UNWRITTEN))
+        self.wrote.update(writes)
+        self.written.update(writes)
+        self._keys.note(writes)
 
     def _undo(self) -> None:
         """Remove the writes of a record that has escaped."""
@@ -239,17 +241,21 @@ class StoredKeys:
         self._committed = committed
         self._written = written
         self._noted: dict[str, set[EntityKey]] = {}
+        self._fresh: list[EntityKey] = []  # noted, and not sorted by class yet
 
-    def note(self, key: EntityKey) -> None:
-        """Note that a key was written."""
-        name, _ = split_entity_key(key)
-        self._noted.setdefault(name, set()).add(key)
+    def note(self, keys: Iterable[EntityKey]) -> None:
+        """Note that keys were written."""
+        self._fresh.extend(keys)
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the keys that begin with a prefix, the name of a class and a slash, in order."""
-        noted = self._noted.get(prefix[:-1], set())
-        stored = (key for key in self._committed(prefix) if key not in noted)
-        return sorted([*stored, *(key for key in noted if self._written.get(key) is not None)])
+        for key in self._fresh:
+            name, _ = split_entity_key(key)
+            self._noted.setdefault(name, set()).add(key)
+        self._fresh.clear()
+        noted, written = self._noted.get(prefix[:-1], set()), self._written
+        stored = (key for key in self._committed(prefix) if key not in written)
+        return sorted([*stored, *(key for key in noted if written.get(key) is not None)])
 
 
 def _column(values: "array[int]", dtype: type[np.generic]) -> npt.NDArray[Any]:

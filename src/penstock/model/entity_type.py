@@ -17,6 +17,7 @@ from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, lower_of
 from penstock.base.schema import (
     ENCODER,
+    PLAIN,
     UNENCODABLE,
     decode_reference,
     is_exact,
@@ -103,6 +104,8 @@ class EntityType:
             if (lower := lower_of(annotation)) is not None
         ]
         self._exact = all(map(is_exact, annotations))
+        is_plain = all(annotation in PLAIN for annotation in annotations)
+        self._plain_types = (int, *annotations) if is_plain else None  # with the tag
         self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
         if len(names) > 1:
             self._pick = itemgetter(*names)
@@ -157,6 +160,25 @@ class EntityType:
             raise Unencodable(self._misfit(values, error)) from error
         if after == before:
             return None
+        if tuple(map(type, row)) == self._plain_types:
+            return after
+        return self._checked(values, row, after, before)
+
+    def _checked(
+        self,
+        values: Mapping[str, Any],
+        row: tuple[Any, ...],
+        after: bytes,
+        before: bytes | None,
+    ) -> bytes | None:
+        """Return the row of attributes that fit their annotations, unless it is the row `before`.
+
+        Args:
+            values: The attributes.
+            row: The tag and the lowered attributes.
+            after: The encoded row.
+            before: The row that is stored.
+        """
         try:
             stored = self._check(after)
             if self._exact and stored == row:
@@ -232,7 +254,7 @@ class EntityType:
         """
         try:
             # The tag is in the place of the key; the decoder has checked the tag and the width.
-            values = dict(zip(self._all_names, self._decode(data), strict=False))
+            values = dict(zip(self._all_names, self._decode(data)))  # noqa: B905 -- `strict` is slow
         except msgspec.MsgspecError as error:
             present = self.present(key, data)
             if present is not data:

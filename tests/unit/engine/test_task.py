@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.ids import EntityKey, RequestId, fingerprint_of
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.task import Task
+from penstock.engine.task import StoredKeys, Task
 from penstock.errors import Corrupt
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.machine import Program, app
@@ -124,3 +124,13 @@ def test_damaged_state_is_no_fault_of_the_transaction(state: dict[EntityKey, byt
     task = Task(app, base, Limits())
     with pytest.raises(Corrupt, match="damaged"):
         run(task, 0, [["swallow", [["read", ["Beta", 0]]]]])
+
+
+def test_a_write_that_was_undone_hides_no_stored_key() -> None:
+    stored = [EntityKey("Item/a"), EntityKey("Item/b")]
+    written: dict[EntityKey, bytes | None] = {stored[0]: None, EntityKey("Item/c"): b""}
+    keys = StoredKeys(lambda _: stored, written)
+    keys.note(written)
+    assert keys.keys("Item/") == ["Item/b", "Item/c"]
+    written.clear()
+    assert keys.keys("Item/") == stored

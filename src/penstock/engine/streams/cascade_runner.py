@@ -204,12 +204,12 @@ class CascadeRunner:
         if self.paused.can_pause and self.paused.holds(step):
             return
         match step:
+            case Delivery():
+                self._deliver(cascade, step, step.subscriber)
             case Inquiry():
                 self._take_questions(cascade, step)
             case Delivered():
                 self._take_answers(cascade, step)
-            case Delivery():
-                self._deliver(cascade, step, step.subscriber)
 
     def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
         match subscriber:

@@ -5,7 +5,7 @@ change. An event that no function has made or replaced keeps its bytes: it is no
 same type.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +20,14 @@ Keyed: TypeAlias = tuple[Any, Any, bytes]
 UNDECODED: Final[Any] = object()
 """In the place of an event that its handler decodes, because no other function may have the same object."""
 
+_SOURCE: Final = (
+    FlowOperator.SOURCE
+)  # names of this module, because CPython 3.11 looks up members slowly
+_TASK: Final = FlowOperator.TASK
+_UNION: Final = FlowOperator.UNION
+_KEY: Final = FlowOperator.KEY
+_MAP: Final = FlowOperator.MAP
+_FILTER: Final = FlowOperator.FILTER
 _NO_BYTES: Final = b""
 _PIECE: Final = 1_000
 """The events that are decoded together."""
@@ -62,61 +70,61 @@ class FlowEvents:
         Raises:
             Unencodable: An event does not fit the type.
         """
-        if node.operator is FlowOperator.UNION:
+        operator = node.operator
+        if operator is _UNION:
             return chain.from_iterable(self.encoded(branch, target) for branch in node.inputs)
         if self._plan.published_as(node) != target.annotation:
             return ((key, target.encode(event)) for key, event, _ in self._events(node))
-        match node.operator:
-            case FlowOperator.SOURCE:
-                return ((None, data) for data in self.atom)
-            case FlowOperator.TASK:
-                return iter(self._outputs(node))
-            case _:
-                return ((key, data) for key, _, data in self._events(node))
+        if operator is _SOURCE:
+            return ((None, data) for data in self.atom)
+        if operator is _TASK:
+            return iter(self._outputs(node))
+        return ((key, data) for key, _, data in self._events(node))
 
     def _events(self, node: FlowNode) -> Iterator[Keyed]:
         """Yield the events of a node, in order."""
-        match node.operator:
-            case FlowOperator.SOURCE:
-                events = _decoded(self._plan.workflow.source.events, self.atom)
-                return ((None, event, data) for event, data in zip(events, self.atom, strict=True))
-            case FlowOperator.TASK:
-                return self._task(node)
-            case FlowOperator.UNION:
-                return chain.from_iterable(self._events(branch) for branch in node.inputs)
-            case _:
-                return self._computed(node)
+        operator = node.operator
+        if operator is _SOURCE:
+            source = self._plan.workflow.source.events
+            return ((None, event, data) for event, data in _decoded(source, self.atom))
+        if operator is _TASK:
+            return self._task(node)
+        if operator is _UNION:
+            return chain.from_iterable(self._events(branch) for branch in node.inputs)
+        return self._computed(node)
 
     def _outputs(self, node: FlowNode) -> list[tuple[Any, bytes]]:
         return self.outputs.get(self._plan.task_of[node].name, [])
 
     def _task(self, node: FlowNode) -> Iterator[Keyed]:
         output, published = self._plan.task_of[node].output, self._outputs(node)
-        if output is None or not published:
+        if output is None:
             return iter(())
-        keys, encoded = zip(*published, strict=True)
-        return zip(keys, _decoded(output, encoded), encoded, strict=True)
+        decoded = _decoded(output, [data for _, data in published])
+        return (
+            (key, event, data) for (key, _), (event, data) in zip(published, decoded, strict=True)
+        )
 
     def _computed(self, node: FlowNode) -> Iterator[Keyed]:
         """Yield the events that a function gives."""
         function: Any = node.function
         taken = self._events(node.inputs[0])
-        match node.operator:
-            case FlowOperator.MAP:
-                return ((key, function(event), _NO_BYTES) for key, event, _ in taken)
-            case FlowOperator.FILTER:
-                return (keyed for keyed in taken if function(keyed[1]))
-            case FlowOperator.FLAT_MAP:
-                return (
-                    (key, inner, _NO_BYTES) for key, event, _ in taken for inner in function(event)
-                )
-            case _:
-                return ((function(event), event, data) for _, event, data in taken)
+        operator = node.operator
+        if operator is _KEY:
+            return ((function(event), event, data) for _, event, data in taken)
+        if operator is _MAP:
+            return ((key, function(event), _NO_BYTES) for key, event, _ in taken)
+        if operator is _FILTER:
+            return (keyed for keyed in taken if function(keyed[1]))
+        return ((key, inner, _NO_BYTES) for key, event, _ in taken for inner in function(event))
 
 
-def _decoded(events: EventType[Any], encoded: Sequence[bytes]) -> Iterable[Any]:
-    """Return the events of an atom; events that can change are decoded one by one, when a handler takes them."""
+def _decoded(events: EventType[Any], encoded: Sequence[bytes]) -> Iterator[tuple[Any, bytes]]:
+    """Yield events with their bytes; those that can change are decoded one by one, when a handler takes them."""
+    decode = events.decode
     if not events.is_shared or len(encoded) == 1:
-        return map(events.decode, encoded)
+        return ((decode(data), data) for data in encoded)
     pieces = (encoded[first : first + _PIECE] for first in range(0, len(encoded), _PIECE))
-    return chain.from_iterable(map(events.decode_all, pieces))
+    return chain.from_iterable(
+        zip(events.decode_all(piece), piece, strict=True) for piece in pieces
+    )

@@ -136,7 +136,7 @@ class WorkflowStep:
         refuse_generator(task, start_handler(task, None, instance, self._out))
         self._end()
 
-    def _take(  # noqa: PLR0913 -- an event has these parts
+    def _take(
         self, task: TaskType, key: Any, text: str, item: Held, event: Any = UNDECODED
     ) -> None:
         """Give a task an event or a question, or hold it back behind a waiting handler.

@@ -13,6 +13,7 @@ import msgspec
 from penstock.base.lowering import alike, lower_of
 from penstock.base.schema import (
     ENCODER,
+    PLAIN,
     UNENCODABLE,
     decode_reference,
     is_exact,
@@ -24,9 +25,6 @@ from penstock.base.schema import (
 from penstock.errors import Unencodable
 
 T = TypeVar("T")
-
-_AS_IT_IS: Final = frozenset({str, int, bool, bytes, type(None)})
-"""Types whose values fit if they have the type itself; an `int` of over 64 bits cannot be encoded."""
 
 _ARRAY: Final = b"\xdd"
 """The first byte of a MessagePack array with a length of 32 bits."""
@@ -67,7 +65,7 @@ class EventType(Generic[T]):
         self.noun = noun
         self.annotation = annotation
         self._lower = lower_of(annotation)
-        self._plain = annotation if annotation in _AS_IT_IS else None
+        self._plain = annotation if annotation in PLAIN else None
         self._parts = _plain_parts(annotation)
         self._exact = is_exact(annotation)
         self.is_shared = is_immutable(annotation)
@@ -85,9 +83,7 @@ class EventType(Generic[T]):
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
             raise Unencodable(f"{self.place}: {reason_of(error)}") from error
-        if type(value) is self._plain:
-            return data
-        if type(value) is tuple and tuple(map(type, value)) == self._parts:
+        if self._is_plain(value):
             return data
         stored = self.decode(data)
         if not (self._exact and stored == value) and not alike(value, stored):
@@ -95,6 +91,12 @@ class EventType(Generic[T]):
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
+
+    def _is_plain(self, value: Any) -> bool:
+        """Say whether a value has the type itself, and needs no other check."""
+        if type(value) is tuple:
+            return tuple(map(type, value)) == self._parts
+        return type(value) is self._plain
 
     def decode(self, data: bytes) -> T:
         """Return a new value.
@@ -120,7 +122,7 @@ class EventType(Generic[T]):
 
 
 def _plain_parts(annotation: Any) -> tuple[Any, ...] | None:
-    """Return the types of the parts of a tuple, if all of them are in `_AS_IT_IS`; None for other types."""
+    """Return the types of the parts of a tuple, if all of them are in `PLAIN`; None for other types."""
     parts = typing.get_args(annotation)
-    is_plain = typing.get_origin(annotation) is tuple and all(part in _AS_IT_IS for part in parts)
+    is_plain = typing.get_origin(annotation) is tuple and all(part in PLAIN for part in parts)
     return parts if is_plain else None
