@@ -127,6 +127,7 @@ def test_damaged_state_is_no_fault_of_the_transaction(state: dict[EntityKey, byt
 
 
 def test_a_write_that_was_undone_hides_no_stored_key() -> None:
+    """The keys with a prefix are those of the state if every write of the task was undone."""
     stored = [EntityKey("Item/a"), EntityKey("Item/b")]
     written: dict[EntityKey, bytes | None] = {stored[0]: None, EntityKey("Item/c"): b""}
     keys = StoredKeys(lambda _: stored, written)

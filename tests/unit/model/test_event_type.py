@@ -17,6 +17,7 @@ pairs: EventType[Any] = EventType("stream pairs", tuple[str, int])
 
 
 def test_a_tuple_of_plain_values_is_encoded_as_it_is() -> None:
+    """A value of the type itself has the bytes that msgspec gives it."""
     assert pairs.encode(("a", 1)) == msgspec.msgpack.encode(("a", 1))
 
 
@@ -24,17 +25,20 @@ def test_a_tuple_of_plain_values_is_encoded_as_it_is() -> None:
     "value", [("a", True), ("a", 1 << 70), ("a", 1, 2), ("a",), ["a", 1], ("\ud800", 1)]
 )
 def test_a_tuple_that_does_not_fit_is_refused(value: Any) -> None:
+    """A `bool` is no `int`, an `int` has 64 bits at most, and the number of parts is fixed."""
     with pytest.raises(Unencodable, match="stream pairs"):
         pairs.encode(value)
 
 
 def test_events_that_are_decoded_together_are_those_that_are_decoded_alone() -> None:
+    """The array of events can have any length, also 0 and more than 16 bits can count."""
     encoded = [pairs.encode((str(number), number)) for number in range(70_000)]
     assert pairs.decode_all(encoded) == [pairs.decode(data) for data in encoded]
     assert pairs.decode_all([]) == []
 
 
 def test_the_error_of_events_that_are_decoded_together_is_that_of_the_wrong_event() -> None:
+    """The message does not depend on the way in which the events were decoded."""
     wrong = msgspec.msgpack.encode(("b", "2"))
     with pytest.raises(Unencodable) as alone:
         pairs.decode(wrong)
@@ -57,6 +61,7 @@ def test_the_error_of_events_that_are_decoded_together_is_that_of_the_wrong_even
     ],
 )
 def test_handlers_share_values_that_cannot_change(annotation: Any, expected: bool) -> None:  # noqa: FBT001
+    """Scalars and tuples of them are shared; lists and types without a declaration are not."""
     assert is_immutable(annotation) is expected
 
 
