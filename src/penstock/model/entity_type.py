@@ -61,6 +61,8 @@ class EntityType:
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.
         migrations: The functions of `@migrate`, by the number of the version that they make.
+        versions: The schema versions of its rows, the oldest first; empty until `learn`.
+        former_types: The classes of earlier versions, by their place in `versions`; `former_class` fills it.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
     """
@@ -79,6 +81,8 @@ class EntityType:
         self.must_exist: tuple[str, ...] = ()
         self.former_names: dict[str, str] = {}
         self.migrations: dict[int, Migrating] = {}
+        self.versions: tuple[SchemaVersion, ...] = ()
+        self.former_types: dict[int, EntityType] = {}
         self._upcast: Upcast | None = None
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
@@ -216,6 +220,8 @@ class EntityType:
         Args:
             versions: The versions of the class, the oldest first; the last one is the declared shape.
         """
+        self.versions = tuple(versions)
+        self.former_types = {}
         self._upcast = Upcast(self, versions) if len(versions) > 1 else None
 
     def present(self, key: object, data: bytes) -> bytes:

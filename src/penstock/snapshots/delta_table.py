@@ -30,7 +30,7 @@ _CONFIGURATION: Final = {
 def publish_version(
     directory: Path, app: str, schema: pa.Schema, epoch: Epoch, files: Sequence[SnapshotFile]
 ) -> None:
-    """Add a version to a table, durably.
+    """Add a version to a table, durably; a version may have other columns than the version before.
 
     Args:
         directory: The table's directory.
@@ -48,8 +48,6 @@ def publish_version(
     shape = Schema.from_arrow(schema)
     try:
         table = _table(directory)
-        if table is not None and table.schema() != shape:
-            table = None
         if table is None:
             shutil.rmtree(directory / _LOG, ignore_errors=True)
             create_table_with_add_actions(

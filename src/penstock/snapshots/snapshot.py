@@ -27,6 +27,8 @@ from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.files.checksum import checksum_of
 from penstock.files.sealed import unseal
+from penstock.model.application import App
+from penstock.model.former_class import type_at
 from penstock.snapshots.column import distinct
 from penstock.snapshots.table import EntityTable
 
@@ -260,6 +262,13 @@ class SnapshotColumns:
             given |= {name: typed[name] for name in self.attributes}
         arrays = [given[field.name].cast(field.type) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def is_of(self, app: App, name: str, epoch: Epoch) -> bool:
+        """Say whether a class had these columns after an epoch, too; the engine's rows always have."""
+        declared = app.stored.get(name)
+        if self.table is None or declared is None:
+            return True
+        return type_at(declared, epoch) is self.table.entity_type
 
     @property
     def attributes(self) -> list[str]:

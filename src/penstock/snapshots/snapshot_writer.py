@@ -165,7 +165,7 @@ def write_slices(
     changes = all_states(journal, first_piece.base, first_piece.epoch)
     buckets = pa.array(buckets_of(entity_keys(changes)))
     changes = changes.append_column("bucket", buckets)
-    classes = columns_of(app, first_piece.wide)
+    classes = columns_of(app, first_piece.wide, first_piece.epoch)
     known = pc.unique(changes["entity"]).to_pylist() + list(base.classes if base else ())
     classes |= _system_columns(known)
     files: dict[str, list[SnapshotFile]] = {name: [] for name in classes}
@@ -177,7 +177,8 @@ def write_slices(
             before = None if base is None else base.classes.get(name)
             its = mine.filter(pc.equal(mine["entity"], name))
             try:
-                former = _former_rows(snapshots, columns, before, bounds)
+                is_same = columns.is_of(app, name, first_piece.base)
+                former = _former_rows(snapshots, columns, before, bounds, is_same=is_same)
                 rows = _merged(columns, former, its, piece.epoch)
             except TooNarrow:
                 narrow.add(name)
@@ -188,9 +189,9 @@ def write_slices(
     return WrittenSlices({}, sorted(narrow)) if narrow else WrittenSlices(files)
 
 
-def columns_of(app: App, wide: Iterable[str]) -> dict[str, SnapshotColumns]:
-    """Return the columns of every class's snapshot, without the rows of the engine."""
-    return {name: SnapshotColumns(table) for name, table in tables_of(app, wide).items()}
+def columns_of(app: App, wide: Iterable[str], epoch: Epoch) -> dict[str, SnapshotColumns]:
+    """Return the columns of every class's snapshot as an epoch had them, without the rows of the engine."""
+    return {name: SnapshotColumns(table) for name, table in tables_of(app, wide, epoch).items()}
 
 
 def _system_columns(names: Iterable[str]) -> dict[str, SnapshotColumns]:
@@ -225,7 +226,7 @@ def _publish(
     """Publish a snapshot whose slices are written: its Delta tables, then its manifest."""
     commit = next(iter(journal.commits(Epoch(piece.epoch - 1), piece.epoch)))
     with durable.storage(f"publish the snapshot of epoch {piece.epoch}"):
-        shape = columns_of(app, piece.wide)
+        shape = columns_of(app, piece.wide, piece.epoch)
         for name, columns in shape.items():
             table = snapshots.directory / columns.folder
             lake.publish_version(table, app.name, columns.schema, piece.epoch, files[name])
@@ -246,18 +247,32 @@ def _publish(
 
 
 def _former_rows(
-    snapshots: Snapshots, columns: SnapshotColumns, its: ClassFiles | None, bounds: tuple[int, int]
+    snapshots: Snapshots,
+    columns: SnapshotColumns,
+    its: ClassFiles | None,
+    bounds: tuple[int, int],
+    *,
+    is_same: bool,
 ) -> pa.Table:
     """Return the rows of some buckets from the former snapshot, in the present columns.
 
-    If its columns differ, because the class has become wide, the rows are built from `state`.
+    Args:
+        snapshots: The snapshots.
+        columns: The present columns of the class.
+        its: The files of the class in the former snapshot; None if it has no such class.
+        bounds: The buckets [first, end).
+        is_same: Whether the class has had no other version since. If not, or if the class has become wide, the rows
+            are built from `state`.
+
+    Returns:
+        The rows, with the epoch of the former snapshot.
     """
     first, end = bounds
     tables = [columns.schema.empty_table()]
     for file in [] if its is None else its.files:
         if its is not None and file.first < end and file.end > first:
             rows = snapshots.read(file)
-            if not rows.schema.equals(columns.schema):
+            if not (is_same and rows.schema.equals(columns.schema)):
                 rows = columns.rows(snapshots.states(its, file))
             tables.append(_within(rows, columns.bucket, bounds))
     return pa.concat_tables(tables)

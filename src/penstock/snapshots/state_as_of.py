@@ -15,6 +15,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal
 from penstock.model.application import App
+from penstock.model.former_class import type_at
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.newest_states import (
     ALL_STATES,
@@ -56,7 +57,12 @@ class ReplayBase(NamedTuple):
 
 
 def state_as_of(
-    app: App, journal: Journal, entity: str, epoch: Epoch, snapshots: Snapshots | None = None
+    app: App,
+    journal: Journal,
+    entity: str,
+    epoch: Epoch,
+    snapshots: Snapshots | None = None,
+    seen_at: Epoch | None = None,
 ) -> TypedStates:
     """Return the entities of a class after an epoch, typed.
 
@@ -66,14 +72,16 @@ def state_as_of(
         entity: The name of the class.
         epoch: The epoch.
         snapshots: Its snapshots.
+        seen_at: The epoch whose columns the rows have, not before `epoch`; None: the epoch itself.
 
     Raises:
         Diverged: Neither the journal nor a snapshot has the epoch, or a state does not fit the class.
         Corrupt: The journal is damaged, or the only snapshot that leads to the epoch.
     """
+    view = _ClassView(app, entity, epoch if seen_at is None else seen_at)
     return _from_bases(
         replay_bases(journal, snapshots, epoch),
-        lambda base: _typed_from(app, journal, entity, epoch, snapshots, base),
+        lambda base: _typed_from(view, journal, epoch, snapshots, base),
     )
 
 
@@ -156,29 +164,47 @@ def _states_of(snapshots: Snapshots | None, base: ReplayBase) -> list[pa.Table]:
     return tables
 
 
+class _ClassView(NamedTuple):
+    """A class of an application with the columns of an epoch."""
+
+    app: App
+    entity: str
+    epoch: Epoch
+
+    def table(self, *, wide: bool = False) -> EntityTable:
+        """Return its table."""
+        return tables_of(self.app, [self.entity] if wide else [], self.epoch)[self.entity]
+
+    def is_as_of(self, epoch: Epoch) -> bool:
+        """Say whether the class had the same version after another epoch."""
+        declared = self.app.stored[self.entity]
+        return type_at(declared, epoch) is type_at(declared, self.epoch)
+
+
 def _typed_from(
-    app: App,
+    view: _ClassView,
     journal: Journal,
-    entity: str,
     epoch: Epoch,
     snapshots: Snapshots | None,
     base: ReplayBase,
 ) -> TypedStates:
     """Build a class's rows; entities without changes since the snapshot keep its typed columns.
 
-    If the snapshot's columns are wide, all rows are built from states, so that the types depend on
-    the values alone: the value that needed wide columns may be gone.
+    If the snapshot's columns are wide, or those of an earlier version of the class, all rows are built from
+    states, so that the types depend on the values alone: the value that needed wide columns may be gone.
     """
+    entity = view.entity
     changes = class_states(journal, entity, base.epoch, epoch)
     class_files = None if base.manifest is None else base.manifest.classes.get(entity)
     if class_files is None or snapshots is None:
-        return typed_states(app, entity, changes)
-    table = tables_of(app)[entity]
+        return _typed(view, changes)
+    table = view.table()
     columns = SnapshotColumns(table)
     files = [snapshots.read(file) for file in class_files.files]
     changed = changes["key"].combine_chunks()
     present = changes.filter(pc.is_valid(changes["state"]))
-    if all(rows.schema.equals(columns.schema) for rows in files):
+    is_same = view.is_as_of(base.epoch)
+    if is_same and all(rows.schema.equals(columns.schema) for rows in files):
         kept = [_without(rows, columns.key, changed) for rows in files]
         try:
             fresh = table.rows(present["key"].to_pylist(), present["state"].to_pylist())
@@ -193,20 +219,24 @@ def _typed_from(
         _without(snapshots.states(class_files, file), "key", changed) for file in class_files.files
     ]
     former = [rows.select(CLASS_STATES.names).cast(CLASS_STATES) for rows in states]
-    return typed_states(app, entity, sorted_by_key(pa.concat_tables([*former, present])))
+    return _typed(view, sorted_by_key(pa.concat_tables([*former, present])))
 
 
 def _without(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows[key], keys)))
 
 
-def typed_states(app: App, entity: str, states: pa.Table) -> TypedStates:
-    """Return the rows of states (as `CLASS_STATES`); wide if a value needs it."""
+def typed_states(app: App, entity: str, states: pa.Table, epoch: Epoch) -> TypedStates:
+    """Return the rows of states (as `CLASS_STATES`) with the columns of an epoch; wide if a value needs it."""
+    return _typed(_ClassView(app, entity, epoch), states)
+
+
+def _typed(view: _ClassView, states: pa.Table) -> TypedStates:
     present = states.filter(pc.is_valid(states["state"]))
     keys, values = present["key"].to_pylist(), present["state"].to_pylist()
-    table = tables_of(app)[entity]
+    table = view.table()
     try:
         return TypedStates(table, table.rows(keys, values))
     except TooNarrow:
-        table = tables_of(app, [entity])[entity]
+        table = view.table(wide=True)
         return TypedStates(table, table.rows(keys, values))

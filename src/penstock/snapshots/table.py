@@ -20,9 +20,10 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import Diverged
+from penstock.errors import Diverged, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.model.former_class import type_at
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
 from penstock.snapshots.annotation import column_of
@@ -37,6 +38,7 @@ TASKS: Final = "tasks"
 UNSHOWN: Final = "_unshown"
 UNFIT: Final = (
     TooNarrow,
+    MigrationFailed,
     pa.ArrowException,
     ArithmeticError,
     RecursionError,
@@ -177,19 +179,27 @@ class EntityTable:
         return self._decode(array_header(len(states)) + b"".join(states))
 
     def _present(self, texts: Sequence[str], states: Sequence[bytes]) -> list[bytes]:
-        """Return rows as the class declares them, also those of earlier versions."""
+        """Return rows as the class declares them, also those of earlier versions.
+
+        Raises:
+            MigrationFailed: A function of `@migrate` has failed.
+        """
         pairs = zip(texts, states, strict=True)
-        return [self.entity_type.present(text, state) for text, state in pairs]
+        return [self._present_row(text, state) for text, state in pairs]
+
+    def _present_row(self, text: str, state: bytes) -> bytes:
+        if state.startswith(self.entity_type.row_head):
+            return state
+        return self.entity_type.present(self.entity_type.key_at(text), state)
 
     def _one_by_one(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
     ) -> list[pa.Array]:
         """Build the columns without the values that do not fit them."""
         reasons: list[Reason] = [{} for _ in states]
-        states = self._present(texts, states)
         rows = [
-            self._row(state, reason, cell_bytes_max)
-            for state, reason in zip(states, reasons, strict=True)
+            self._row(text, state, reason, cell_bytes_max)
+            for text, state, reason in zip(texts, states, reasons, strict=True)
         ]
         arrays = []
         for place, (name, column) in enumerate(self._attributes):
@@ -200,9 +210,14 @@ class EntityTable:
             arrays.append(column.build(values))
         return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
 
-    def _row(self, state: bytes, reason: Reason, cell_bytes_max: int) -> list[Any]:
+    def _row(self, text: str, state: bytes, reason: Reason, cell_bytes_max: int) -> list[Any]:
         """Decode the attributes of one entity, each by itself."""
         values: list[Any] = []
+        try:
+            state = self._present_row(text, state)
+        except MigrationFailed as error:
+            reason.update(dict.fromkeys((name for name, _ in self._attributes), reason_text(error)))
+            return [None] * len(self._attributes)
         try:
             _, *raws = _ROW.decode(state)  # without the tag
             for (name, column), raw in zip(self._attributes, raws, strict=True):
@@ -256,10 +271,18 @@ def reason_text(error: Exception) -> str:
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_WHY_MAX]
 
 
-def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
-    """Return the tables of the stored classes by class name; `wide` names the wide classes.
+def tables_of(
+    app: App, wide: Iterable[str] = (), epoch: int | None = None
+) -> dict[str, EntityTable]:
+    """Return the tables of the stored classes by class name.
 
-    The classes are the entity classes, then the rows of tasks.
+    Args:
+        app: The application.
+        wide: The names of the wide classes.
+        epoch: The epoch whose columns the tables have; None: those of the classes as they are declared.
+
+    Returns:
+        The tables of the entity classes, then those of the rows of tasks.
     """
     chosen = frozenset(wide)
     undeclared = {
@@ -269,7 +292,7 @@ def tables_of(app: App, wide: Iterable[str] = ()) -> dict[str, EntityTable]:
     }
     return {
         entity_type.name: EntityTable(
-            entity_type,
+            entity_type if epoch is None else type_at(entity_type, epoch),
             name,
             wide=entity_type.name in chosen,
             schema=TASKS if entity_type.name in app.topology.rows else MAIN,

@@ -6,6 +6,7 @@ A child sends the classes that it has computed to its parent, which keeps them f
 """
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -14,10 +15,19 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 from penstock.model.application import App
+from penstock.model.former_class import type_at
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 from penstock.snapshots.table import tables_of
 from penstock.sql.query import QueryLimits
+
+
+class _CacheKey(NamedTuple):
+    """A class after an epoch, with the columns of the epoch `seen_at`."""
+
+    entity: str
+    epoch: Epoch
+    seen_at: Epoch
 
 
 class _CachedClass(msgspec.Struct, array_like=True):
@@ -25,6 +35,7 @@ class _CachedClass(msgspec.Struct, array_like=True):
 
     entity: str
     epoch: int
+    seen_at: int
     wide: bool
     rows: bytes
 
@@ -47,21 +58,29 @@ class AsOfCache:
         self._journal = journal
         self._snapshots = snapshots
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[tuple[str, Epoch], TypedStates] = OrderedDict()
-        self._used: dict[tuple[str, Epoch], bool] = {}  # the value is whether it was computed here
+        self._kept: OrderedDict[_CacheKey, TypedStates] = OrderedDict()
+        self._used: dict[_CacheKey, bool] = {}  # the value is whether it was computed here
 
-    def at(self, entity: str, epoch: Epoch, limits: QueryLimits) -> TypedStates:
+    def at(
+        self, entity: str, epoch: Epoch, limits: QueryLimits, seen_at: Epoch | None = None
+    ) -> TypedStates:
         """Return the entities of a class after an epoch, in the order of keys.
+
+        Args:
+            entity: The name of the class.
+            epoch: The epoch.
+            limits: The limits of the query.
+            seen_at: The epoch whose columns the rows have; None: the epoch itself.
 
         Raises:
             QueryError: The state after the epoch is not held, or the deadline has passed.
             Diverged: The journal holds values that do not fit the class.
             Corrupt: The journal is damaged.
         """
-        key = entity, epoch
+        key = self._key(entity, epoch, epoch if seen_at is None else seen_at)
         states = self._kept.get(key)
         if states is None:
-            states = self._kept[key] = self._compute(entity, epoch)
+            states = self._kept[key] = self._compute(key)
             self._used[key] = True
         self._used.setdefault(key, False)
         limits.check()
@@ -70,22 +89,21 @@ class AsOfCache:
     def used(self) -> bytes:
         """Return the classes that were used here, for `keep` of the parent."""
         classes, size = [], 0
-        for (entity, epoch), is_new in self._used.items():
-            table, rows = self._kept[entity, epoch]
+        for key, is_new in self._used.items():
+            table, rows = self._kept[key]
             size += rows.nbytes
             if size <= self._bytes_max:
-                classes.append(
-                    _CachedClass(entity, epoch, table.wide, _stream(rows) if is_new else b"")
-                )
+                sent = _stream(rows) if is_new else b""
+                classes.append(_CachedClass(*key, table.wide, sent))
         return msgspec.msgpack.encode(classes) if classes else b""
 
     def keep(self, used: bytes) -> None:
         """Keep the classes that a child has used, and drop the least recently used ones."""
         for cached in msgspec.msgpack.decode(used, type=list[_CachedClass]):
-            key = cached.entity, Epoch(cached.epoch)
+            key = _CacheKey(cached.entity, Epoch(cached.epoch), Epoch(cached.seen_at))
             if cached.rows:
                 wide = [cached.entity] if cached.wide else []
-                table = tables_of(self._app, wide)[cached.entity]
+                table = tables_of(self._app, wide, cached.seen_at)[cached.entity]
                 self._kept[key] = TypedStates(table, pa.ipc.open_stream(cached.rows).read_all())
             elif key in self._kept:
                 self._kept.move_to_end(key)
@@ -94,12 +112,19 @@ class AsOfCache:
             _, dropped = self._kept.popitem(last=False)
             size -= dropped.rows.nbytes
 
-    def _compute(self, entity: str, epoch: Epoch) -> TypedStates:
+    def _key(self, entity: str, epoch: Epoch, seen_at: Epoch) -> _CacheKey:
+        """Return a key that is the same for all epochs with the same columns."""
+        declared = self._app.stored[entity]
+        is_same = type_at(declared, seen_at) is type_at(declared, epoch)
+        return _CacheKey(entity, epoch, epoch if is_same else seen_at)
+
+    def _compute(self, key: _CacheKey) -> TypedStates:
+        entity, epoch, seen_at = key
         oldest = oldest_state(self._journal, self._snapshots)
         if oldest is None or epoch < oldest:
             held = "no state is held" if oldest is None else f"the oldest is after epoch {oldest}"
             raise QueryError(f"the state after epoch {epoch} is not held any more; {held}")
-        table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots)
+        table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots, seen_at)
         return TypedStates(table, rows.combine_chunks())
 
 

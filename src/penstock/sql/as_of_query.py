@@ -173,7 +173,7 @@ class AsOfQueries:
         """Create the tables of entities and of tasks."""
         if self._app.topology.rows:
             loader.schema(TASKS)
-        for table in self._tables.values():
+        for table in tables_of(self._app, epoch=epoch).values():
             is_named = _is_named(named, table.schema, table.name)
             loader.entities(table.schema, table, epoch if is_named else None)
 

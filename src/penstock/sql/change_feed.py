@@ -4,6 +4,7 @@ A row has the epoch, its time, the key, the kind (`create`, `update`, `delete`),
 and after the epoch as structs of the class's columns, or NULL if the entity did not exist. Rows are
 ordered by epoch, then by the bytes of the key. An entity that an epoch creates and deletes has no row.
 The state before the range and the feed give the state after the range.
+The columns are those that the class has after the last epoch of the range.
 
 A range with too many changes is rejected, so that memory is bounded.
 """
@@ -81,7 +82,8 @@ def read_feed(
         journal: Its journal.
         entity: The class.
         span: The range.
-        before: Returns the class before the range; called only if the range has changes.
+        before: Returns the class before the range, with the columns of the last epoch; called only if the range has
+            changes.
         bytes_max: The limit of the changes' size.
 
     Raises:
@@ -93,10 +95,10 @@ def read_feed(
     places = pa.array(np.arange(changes.num_rows))
     present = pc.is_valid(changes["state"]).combine_chunks()
     states = changes.filter(present)
-    after = typed_states(app, entity, states) if states.num_rows else None
+    after = typed_states(app, entity, states, span.last) if states.num_rows else None
     former = before() if changes.num_rows and span.first > 0 else None
     wide = any(states is not None and states.table.wide for states in (after, former))
-    table = tables_of(app, [entity] if wide else [])[entity]
+    table = tables_of(app, [entity] if wide else [], span.last)[entity]
     commits = journal.commits(Epoch(span.first - 1), span.last)
     times = {commit.epoch: commit.time_us for commit in commits}
     times_us = [times[epoch] for epoch in changes["epoch"].to_pylist()]

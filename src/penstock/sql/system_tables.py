@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
+from penstock.model.entity_type import EntityType
 from penstock.snapshots.column import Column, quoted
 from penstock.snapshots.event_table import EventTable
 from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
@@ -43,13 +44,25 @@ _INSTANTS: Final = pa.timestamp("us", "UTC")
 
 def schema_fingerprint(app: App) -> str:
     """Return a fingerprint of all tables; the view is rebuilt when it differs."""
-    tables = [f"{table.written}({table.definition})" for table in tables_of(app).values()]
+    tables = [
+        f"{table.written}({table.definition}){_versions_text(table.entity_type)}"
+        for table in tables_of(app).values()
+    ]
     streams = [
         f"{name}({EventTable(stream, wide=False).definition})"
         for name, stream in app.topology.streams.items()
     ]
     system = [f"{name}({columns})" for name, columns in SYSTEM_TABLES.items()]
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *streams, *system])):016x}"
+
+
+def _versions_text(entity_type: EntityType) -> str:
+    """Return the steps that lead to the rows of a class; empty for a class with a single version."""
+    steps = [
+        (version.number, version.shape.tag, version.origins, version.migrated)
+        for version in entity_type.versions[1:]
+    ]
+    return msgspec.json.encode(steps).decode() if steps else ""
 
 
 def create_system_tables(

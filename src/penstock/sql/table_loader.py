@@ -130,7 +130,7 @@ class TableLoader:
             self._journal,
             entity,
             span,
-            lambda: self._cache.at(entity, before, self._limits),
+            lambda: self._cache.at(entity, before, self._limits, span.last),
             self._limits.settings.memory_mb << _FEED_SHIFT,
         )
         self._limits.check()
