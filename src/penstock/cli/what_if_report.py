@@ -140,13 +140,14 @@ def _show_entities(
 def _show_query(query: QueryDifference, console: Console) -> None:
     diff = query.difference
     console.print(query.query, style="bold")
-    if not diff.count:
-        console.print(f"  the same {diff.same:,} rows")
-        return
     former, latter = diff.columns
     if former != latter:
         console.print(f"  columns were {', '.join(former)}")
         console.print(f"  columns are  {', '.join(latter)}")
+    if not diff.count:
+        shared = ", compared by the columns that both have" if former != latter else ""
+        console.print(f"  the same {diff.same:,} rows{shared}")
+        return
     table = folding_table(
         "recorded", "what-if", title=f"rows that differ; {diff.same:,} are the same"
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.engine.execute import Outcome
 from penstock.engine.replay import (
     RequestRow,
@@ -235,6 +235,8 @@ def entity_differences(
 ) -> EntityDifferences:
     """Return the entities that differ, in the order of keys, with their attributes.
 
+    A recorded state may have been turned into a row of the class of the replay; its attributes have the names there.
+
     Args:
         state_diff: The entities that differ, with their recorded states.
         state: The replayed state.
@@ -248,9 +250,17 @@ def entity_differences(
             group = differences.created
         else:
             group = differences.deleted if now is None else differences.changed
-        before, after = attributes_of(recorded_by, key, was), attributes_of(replayed_by, key, now)
+        is_converted = was is not None and is_of(replayed_by, key, was)
+        before = attributes_of(replayed_by if is_converted else recorded_by, key, was)
+        after = attributes_of(replayed_by, key, now)
         if before == after and group is differences.changed:
             continue  # the classes store equal attributes in different rows
         if group.next():
             group.shown.append(EntityDifference(key, compare_attributes(key, before, after)))
     return differences
+
+
+def is_of(app: App, key: EntityKey, row: bytes) -> bool:
+    """Say whether a row has the shape that an application declares."""
+    entity_type = app.stored.get(split_entity_key(key)[0])
+    return entity_type is not None and row.startswith(entity_type.row_head)

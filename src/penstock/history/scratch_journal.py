@@ -21,6 +21,7 @@ from penstock.engine.what_if import ReplayPlan
 from penstock.journal.api import CHANGES, SCHEMAS, TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.atoms import encode_atom
 from penstock.model.application import App
+from penstock.model.former_class import present_row
 from penstock.process.data_directory import DataDirectory
 
 _NAME: Final = "what-if"
@@ -61,6 +62,7 @@ class ScratchJournal:
             time_us: The commit time of that state, microseconds since the Unix epoch.
         """
         self.shift = epoch_shift(first)
+        self._app = app
         self._journal = DataDirectory(data).open_journal(app, secret)
         self._position = Lsn(0)
         self._atoms: dict[str, int] = {}
@@ -126,7 +128,7 @@ class ScratchJournal:
         if not changes:
             return ()
         entities, keys = zip(*map(split_entity_key, changes), strict=True)
-        columns = [entities, keys, list(changes.values())]
+        columns = [entities, keys, list(map(self._present, changes, changes.values()))]
         return self._write(PartKind.CHANGES, CHANGES, epoch, columns)
 
     def _caused(
@@ -155,6 +157,12 @@ class ScratchJournal:
                 part_kind, SCHEMAS[part_kind], epoch, list(zip(*lines, strict=True))
             )
         )
+
+    def _present(self, key: EntityKey, row: bytes | None) -> bytes | None:
+        """Return a row as the application declares its class: the scratch journal has a single version of it."""
+        name, text = split_entity_key(key)
+        entity_type = self._app.stored.get(name)
+        return row if row is None or entity_type is None else present_row(entity_type, text, row)
 
     def _write(
         self,

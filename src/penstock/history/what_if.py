@@ -33,6 +33,7 @@ from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
+from penstock.model.former_class import present_rows
 from penstock.model.schema_change import change_of
 from penstock.model.schema_version import Versions
 
@@ -108,6 +109,7 @@ def what_if(
     first, last = span
     state = history.state_before(first)
     check_classes(scenario, history.schemas(), state, first)
+    state = dict(present_rows(scenario.app.stored, state.items()))
     rerun = Rerun(scenario.app, state, limits, history.secret)
     run = _ScenarioRun(rerun, scenario, history.schemas())
     with frozen_heap(), ExitStack() as stack:
@@ -148,7 +150,8 @@ class _ScenarioRun:
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
         self._compare_atoms(recorded, plan)
-        self.state_diff.follow(replayer.state, replayer.written, recorded.changes)
+        recorded_changes = dict(present_rows(scenario.app.stored, recorded.changes.items()))
+        self.state_diff.follow(replayer.state, replayer.written, recorded_changes)
         if self.scratch is not None:
             epoch, time_us = recorded.epoch, recorded.time_us
             self.scratch.commit(epoch, time_us, plan, outcomes, replayer.ran, replayer.written)

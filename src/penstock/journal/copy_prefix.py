@@ -22,6 +22,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import LOG, commit_name
 from penstock.journal.segment import Segment
 from penstock.journal.segments import Segments
+from penstock.journal.shapes import forget_later_versions
 
 _CHECKPOINTS: Final = ("_last_checkpoint", "*.checkpoint.parquet")
 
@@ -44,6 +45,7 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
         for epoch in range(min(segments.last, upto) + 1, upto + 1):
             kept += commits.get(Epoch(epoch)).parts
         _remove_others(path, kept, min(segments.last, upto), upto)
+        forget_later_versions(path, upto)
         secret = action.secret_of(commits.text_of(BEFORE_FIRST))  # its requests will be run again
         text = action.table_text(app, identity, time.time_ns() // 1_000_000, secret)
         durable.replace(path / commit_name(BEFORE_FIRST), text)

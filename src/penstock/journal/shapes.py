@@ -188,3 +188,19 @@ def versions_in(data: bytes) -> dict[str, Versions]:
         else versions
         for name, versions in stored.items()
     }
+
+
+def forget_later_versions(root: Path, upto: int) -> None:
+    """Remove the schema versions that begin after an epoch from a copy of a journal, which ends with this epoch.
+
+    Raises:
+        Corrupt: The file is missing or damaged.
+    """
+    stored = Shapes(root, {}).versions()
+    begun = {
+        name: tuple(version for version in versions if version.since <= upto)
+        for name, versions in stored.items()
+    }
+    kept = {name: versions for name, versions in begun.items() if versions}
+    if kept != stored:
+        durable.replace(root / NAME, seal(_FIELD, kept))

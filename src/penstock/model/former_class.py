@@ -5,6 +5,11 @@ epoch is built again from its stored shape, and reads rows of the versions befor
 those of the present code.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from penstock.base.ids import EntityKey, split_entity_key
+from penstock.errors import Diverged, MigrationFailed
 from penstock.model.entity_type import EntityType
 from penstock.model.stored_class import stored_type
 
@@ -25,3 +30,34 @@ def type_at(declared: EntityType, epoch: int) -> EntityType:
         former.learn(versions[: index + 1])
         declared.former_types[index] = former
     return former
+
+
+def present_row(entity_type: EntityType, text: str, data: bytes) -> bytes:
+    """Return a row as the class is declared now; `text` is the text of its key.
+
+    Raises:
+        Diverged: The row has a shape that no version has.
+        MigrationFailed: A function of `@migrate` has failed.
+    """
+    if data.startswith(entity_type.row_head):
+        return data
+    return entity_type.present(entity_type.key_at(text), data)
+
+
+def present_rows(
+    classes: Mapping[str, EntityType], rows: Iterable[tuple[EntityKey, bytes | None]]
+) -> Iterator[tuple[EntityKey, bytes | None]]:
+    """Yield rows as the classes are declared now, so that they can be compared with rows that the present code writes.
+
+    A row that no version explains, or whose migration fails, stays as it is stored: a handler that reads it fails.
+    """
+    changed = {name for name, entity_type in classes.items() if len(entity_type.versions) > 1}
+    for key, row in rows if changed else ():
+        name, text = split_entity_key(key)
+        present = row
+        if row is not None and name in changed:
+            with suppress(Diverged, MigrationFailed):
+                present = present_row(classes[name], text, row)
+        yield key, present
+    if not changed:
+        yield from rows

@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.errors import Diverged, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.former_class import type_at
+from penstock.model.former_class import present_row, type_at
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
 from penstock.snapshots.annotation import column_of
@@ -185,12 +185,7 @@ class EntityTable:
             MigrationFailed: A function of `@migrate` has failed.
         """
         pairs = zip(texts, states, strict=True)
-        return [self._present_row(text, state) for text, state in pairs]
-
-    def _present_row(self, text: str, state: bytes) -> bytes:
-        if state.startswith(self.entity_type.row_head):
-            return state
-        return self.entity_type.present(self.entity_type.key_at(text), state)
+        return [present_row(self.entity_type, text, state) for text, state in pairs]
 
     def _one_by_one(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
@@ -214,7 +209,7 @@ class EntityTable:
         """Decode the attributes of one entity, each by itself."""
         values: list[Any] = []
         try:
-            state = self._present_row(text, state)
+            state = present_row(self.entity_type, text, state)
         except MigrationFailed as error:
             reason.update(dict.fromkeys((name for name, _ in self._attributes), reason_text(error)))
             return [None] * len(self._attributes)

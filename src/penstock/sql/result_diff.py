@@ -1,7 +1,8 @@
 """The difference of two results of one query.
 
 Rows are compared by their JSON, and counted: a row that occurs three times in one result and once in the
-other differs twice. The order of rows does not matter.
+other differs twice. The order of rows does not matter. If the results have different columns, as two schema versions
+of a class have, the columns that both have are compared.
 """
 
 from collections import Counter
@@ -49,18 +50,30 @@ class ResultDiff:
 
 
 def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
-    """Compare two results; if their columns differ, all rows differ."""
+    """Compare two results by the columns that both have; without such columns all rows differ."""
     columns = first.table.column_names, second.table.column_names
-    rows = [(json_text(row), row) for row in json_rows(first.table)]
-    others = [(json_text(row), row) for row in json_rows(second.table)]
-    if columns[0] != columns[1]:
+    shared = [name for name in columns[0] if name in columns[1]]
+    rows = _texts(first, shared if columns[0] != columns[1] else columns[0])
+    others = _texts(second, shared if columns[0] != columns[1] else columns[1])
+    if not shared:
         return ResultDiff(columns, 0, _ordered(rows), _ordered(others))
     left, right = Counter(text for text, _ in rows), Counter(text for text, _ in others)
-    known = dict(rows) | dict(others)
+    known, known_others = dict(rows), dict(others)
     only_first = [(text, known[text]) for text in (left - right).elements()]
-    only_second = [(text, known[text]) for text in (right - left).elements()]
+    only_second = [(text, known_others[text]) for text in (right - left).elements()]
     same = len(rows) - len(only_first)
     return ResultDiff(columns, same, _ordered(only_first), _ordered(only_second))
+
+
+def _texts(result: QueryResult, names: list[str]) -> list[tuple[str, Row]]:
+    """Return each row with the JSON of its values in the named columns."""
+    columns = result.table.column_names
+    if names == columns:
+        return [(json_text(row), row) for row in json_rows(result.table)]
+    places = [columns.index(name) for name in names]
+    return [
+        (json_text(tuple(row[place] for place in places)), row) for row in json_rows(result.table)
+    ]
 
 
 def pair_rows(diff: ResultDiff) -> list[tuple[Row | None, Row | None]]:
