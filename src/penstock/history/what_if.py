@@ -109,7 +109,8 @@ def what_if(
     first, last = span
     state = history.state_before(first)
     check_classes(scenario, history.schemas(), state, first)
-    state = dict(present_rows(scenario.app.stored, state.items()))
+    rows = present_rows(scenario.app.stored, state.items())
+    state = {key: row for key, row in rows if row is not None}
     rerun = Rerun(scenario.app, state, limits, history.secret)
     run = _ScenarioRun(rerun, scenario, history.schemas())
     with frozen_heap(), ExitStack() as stack:

@@ -110,7 +110,8 @@ def view(shop: Shop) -> Iterator[View]:
 
 
 def rows_of(result: QueryResult) -> list[dict[str, Any]]:
-    return result.table.to_pylist()
+    rows: list[dict[str, Any]] = result.table.to_pylist()
+    return rows
 
 
 OLD = [
