@@ -8,6 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn
 from penstock.model.request import append_events, decode_request
+from penstock.process import presence
 from tests.docs.conftest import Run
 from tests.gateway_thread import RunningGateway
 from tests.unit.cli.sources_app import numbers
@@ -60,6 +61,23 @@ def test_each_atom_is_appended_once(penstock: Run, gateway: RunningGateway, tmp_
     assert list(atoms) == [*names, "sources/measures/0"]
     decode = numbers.events.decode
     assert [[decode(data) for data in atoms[name]] for name in names] == expected
+
+
+def test_progress_is_shown_elsewhere(
+    penstock: Run, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    """With a data directory, `penstock status` shows the end of each generator."""
+    (tmp_path / "measures.csv").write_text("celsius\nwarm\n")
+    data = ("--data", str(tmp_path / "data"))
+    with presence.present(tmp_path / "data", "gateway", SPEC, url=gateway.url):
+        code, _, err = penstock("generate", SPEC, *data)
+        assert code == 1, err
+        code, out, _ = penstock("status", *data, "--json")
+    counting, measures = json.loads(out)["generators"]
+    assert (counting["status"], counting["atoms"]) == ("finished", 5)
+    assert (measures["status"], measures["place"]) == ("failed", "measures.csv, line 2")
+    code, out, _ = penstock("status", *data)
+    assert "generator counting: finished, 5 atoms on numbers" in out
 
 
 def test_one_generator_can_be_chosen(penstock: Run, gateway: RunningGateway) -> None:

@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from penstock.cli.options import AppOptions, CoresOption, JsonLogOption, PortOption, log_flags
+from penstock.cli.options import (
+    AppOptions,
+    CoresOption,
+    GenerateOption,
+    JsonLogOption,
+    PortOption,
+    log_flags,
+)
 from penstock.cli.run import foreground_of
 from penstock.process.loading import locate
 
@@ -27,11 +34,12 @@ def command(
     options: AppOptions,
     port: PortOption = None,
     cores: CoresOption = None,
+    generate: GenerateOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application for its developer; see `HELP`."""
     flags = {"gateway.port": port, "cores": cores, **log_flags(as_json=as_json)}
-    foreground = foreground_of(options, flags, development=True)
+    foreground = foreground_of(options, flags, development=True, generates=generate)
     from penstock.cli.source_files import SourceFiles
     from penstock.cli.source_restarter import SourceRestarter
 

@@ -31,7 +31,7 @@ from penstock.process.stop import Stop
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
-_STYLES: Final = {"driver": "cyan", "view": "magenta", "gateway": "green"}
+_STYLES: Final = {"driver": "cyan", "view": "magenta", "gateway": "green", "generator": "blue"}
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
 
 _log = logging.getLogger(__name__)
@@ -201,6 +201,9 @@ class Foreground:
             f"  docs      {url}/docs\n"
             f"  try       {first_request(self.app, url)}{key}"
         )
+        if (generators := self.app.topology.generators) and not self.options.generates:
+            command = f"penstock generate {self.options.app}"
+            self._print(f"  generators do not run: {', '.join(generators)}; {command} runs them")
         for pause in PauseFile(self.settings.data).pauses().in_force.values():
             self.tell("gateway", f"refuses requests; paused: {describe(pause)}")
 

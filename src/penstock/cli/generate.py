@@ -1,23 +1,30 @@
 """`penstock generate`: run the generators of an application against a gateway, until all have ended.
 
+`penstock run --generate` starts this command, too.
+
 The gateway says which atoms are there: the position of a generator follows from the ids of its appends. So the
-command can be stopped and started at any time, and it keeps nothing on disk.
+command can be stopped and started at any time. The files of its progress are for displays only.
 """
 
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, SupervisedOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, OperationalError, RequestError
 
 if TYPE_CHECKING:
     from penstock.client.synchronous import Client
+    from penstock.model.application import App
     from penstock.process.config import Config
     from penstock.runtime.generators.run import GeneratorState
     from penstock.runtime.generators.runner import GeneratorRunner
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 HELP: Final = """Run the generators of an application, which append events to its streams.
 
 The application runs elsewhere: penstock run must be running with the same data directory, or --url names a
-gateway. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
+gateway. penstock run --generate does both. penstock status shows how far the generators are. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
 each generator goes on behind its atoms that are on the stream; no atom is appended twice. For that, the application
 must hold the ids of the generator's appends: set no limit history.keep_…, or let a generator end before it is
 reached.
@@ -41,7 +48,11 @@ Examples:
 
 _WAIT_US: Final = 1_000_000
 _LOOK_S: Final = 0.2
+_SAVE_S: Final = 1.0
 _TELL_S: Final = 10.0
+
+Wait = Callable[[float], bool]
+"""Waits so many seconds; returns whether the process is asked to stop."""
 
 OnlyOption = Annotated[
     list[str] | None,
@@ -77,9 +88,12 @@ def command(
     options: AppOptions,
     remote: RemoteOptions,
     only: OnlyOption = None,
+    supervised: SupervisedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run generators; see `HELP`.
+
+    A process of `penstock run` waits for a gateway, and ends with the exit code 0 also if a generator has failed.
 
     Raises:
         ConfigError: No gateway is running, or the application has no such generator.
@@ -92,53 +106,138 @@ def command(
         known = ", ".join(app.topology.generators) or "none"
         what = f"has no generator {', '.join(unknown)}" if unknown else "has no generator"
         raise ConfigError(f"application {app.name} {what}; its generators: {known}")
-    from penstock.client.synchronous import Client
+    from penstock.process import presence
+    from penstock.process.generator_progress import ROLE
     from penstock.process.stop import Stop
+
+    with Stop(supervised=supervised) as stop, ExitStack() as stack:
+        if remote.url is None:
+            stack.enter_context(presence.present(settings.data, ROLE, settings.app))
+        url = remote.url or _gateway_of(settings, stop.wanted.wait if supervised else None)
+        if url is None:
+            return
+        data = None if remote.url else settings.data
+        progress = _ProgressDisplay(data, is_quiet=as_json or supervised)
+        states = _generate(app, names, (url, remote.api_key), stop.wanted.wait, progress)
+    _tell_end(states, supervised=supervised, as_json=as_json)
+
+
+def _generate(
+    app: "App",
+    names: Sequence[str],
+    gateway: tuple[str, str | None],
+    wait: Wait,
+    progress: "_ProgressDisplay",
+) -> "list[GeneratorState]":
+    """Run generators, and return their states at the end.
+
+    Args:
+        app: The application.
+        names: The names of the generators.
+        gateway: The URL of a gateway, and the key for it.
+        wait: Waits so many seconds; returns whether the process is asked to stop.
+        progress: Shows the progress.
+    """
+    from penstock.client.synchronous import Client
     from penstock.runtime.generators.runner import GeneratorRunner
 
-    url = remote.url or _gateway_of(settings)
-    with Client(url, app, key=remote.api_key) as client, Stop() as stop:
+    url, key = gateway
+    with Client(url, app, key=key) as client:
         runner = GeneratorRunner(app, GatewayPort(client), names)
-        _run(runner, stop.wanted.wait, as_json=as_json)
-        states = runner.states(_now_us())
+        try:
+            _run(runner, wait, progress)
+        finally:
+            progress.save(runner.states(_now_us()))
+        return runner.states(_now_us())
+
+
+def _tell_end(states: "list[GeneratorState]", *, supervised: bool, as_json: bool) -> None:
+    """Print the states at the end.
+
+    Raises:
+        Exit: A generator has failed, and no supervisor waits for this process.
+    """
+    if supervised:
+        for state in states:
+            sys.stderr.write(f"{state.reason or f'{state.name} is {state.status}'}\n")
+        return
     plain = [_plain(state) for state in states]
     print_result(plain, lambda console: _print(console, states), as_json=as_json)
     if any(state.reason for state in states):
         raise typer.Exit(1)
 
 
-def _gateway_of(settings: "Config") -> str:
+def _gateway_of(settings: "Config", wait: Wait | None) -> str | None:
     """Return the URL of a gateway that runs on the data directory.
+
+    Args:
+        settings: The settings of the application.
+        wait: Waits so many seconds for a gateway, and returns whether the process is asked to stop; None does not wait.
+
+    Returns:
+        The URL; None if the process is asked to stop before a gateway runs.
 
     Raises:
         ConfigError: No gateway is running.
     """
     from penstock.process import presence
 
-    for gateway in presence.find(settings.data, "gateway"):
-        if "url" in gateway.details:
-            return str(gateway.details["url"])
-    raise ConfigError(
-        f"no gateway is running in {settings.data}; start it with penstock run {settings.app}, or name one with --url"
-    )
+    while True:
+        for gateway in presence.find(settings.data, "gateway"):
+            if "url" in gateway.details:
+                return str(gateway.details["url"])
+        if wait is None:
+            raise ConfigError(
+                f"no gateway is running in {settings.data}; start it with penstock run {settings.app}, "
+                "or name one with --url"
+            )
+        if wait(_LOOK_S):
+            return None
 
 
-def _run(runner: "GeneratorRunner", wait: Any, *, as_json: bool) -> None:
+class _ProgressDisplay:
+    """Shows the states of generators while they run: as files of the data directory, and on the terminal."""
+
+    def __init__(self, data: Path | None, *, is_quiet: bool) -> None:
+        self._data = data
+        self._is_quiet = is_quiet
+        self._told = time.monotonic()
+        self._saved = float("-inf")
+
+    def look(self, runner: "GeneratorRunner", now_us: int) -> None:
+        """Show the states if it is time."""
+        now = time.monotonic()
+        if now - self._saved >= _SAVE_S:
+            self._saved = now
+            self.save(runner.states(now_us))
+        if now - self._told >= _TELL_S and not self._is_quiet:
+            self._told = now
+            _print(Console(stderr=True), runner.states(now_us))
+
+    def save(self, states: "Sequence[GeneratorState]") -> None:
+        """Write the states into the data directory."""
+        if self._data is None:
+            return
+        from penstock.process.generator_progress import GeneratorProgress, write_progress
+
+        pid = os.getpid()
+        write_progress(
+            self._data, [GeneratorProgress(**_plain(state), pid=pid) for state in states]
+        )
+
+
+def _run(runner: "GeneratorRunner", wait: Wait, progress: _ProgressDisplay) -> None:
     """Append atoms until no generator is running, or until the process is asked to stop.
 
     Args:
         runner: The generators.
         wait: Waits so many seconds; returns whether the process is asked to stop.
-        as_json: Say nothing about the progress.
+        progress: Shows the progress.
     """
-    console = Console(stderr=True)
-    told = time.monotonic()
     while not wait(0):
         now_us = _now_us()
         moved = runner.step(None, now_us) is not None
-        if time.monotonic() - told >= _TELL_S and not as_json:
-            told = time.monotonic()
-            _print(console, runner.states(now_us))
+        progress.look(runner, now_us)
         if moved:
             continue
         due_us = runner.next_due_us(now_us)
@@ -160,7 +259,7 @@ def _print(console: Console, states: "Sequence[GeneratorState]") -> None:
             console.print(state.reason, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
-def _plain(state: "GeneratorState") -> dict[str, object]:
+def _plain(state: "GeneratorState") -> dict[str, Any]:
     return {
         "generator": state.name,
         "stream": state.stream,

@@ -97,6 +97,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 JsonLogOption = Annotated[
     bool, typer.Option("--json", help="Write log output as JSON: the setting log_format.")
 ]
+GenerateOption = Annotated[
+    bool, typer.Option("--generate", help="Run the generators of the application, too.")
+]
 SupervisedOption = Annotated[
     bool,
     typer.Option("--supervised", hidden=True, help="Stop at the end of standard input; be quiet."),

@@ -1,4 +1,4 @@
-"""The processes of an application as a supervisor starts them: driver, SQL view, gateways.
+"""The processes of an application as a supervisor starts them: driver, SQL view, gateways, generators.
 
 Each is a command of its own that can be run alone, with the same settings.
 """
@@ -12,6 +12,7 @@ from typing import Final
 from penstock.cli.supervisor import Child
 from penstock.process import presence
 from penstock.process.config import Config
+from penstock.process.generator_progress import ROLE
 from penstock.process.reports import ReportReader
 
 _STOP_S: Final = 60.0
@@ -31,12 +32,14 @@ class ChildOptions:
         config: The value of `--config`.
         assignments: `name=value` of each setting that an option gave.
         development: Whether gateways offer a developer's pages and actions.
+        generates: Whether the generators of the application run.
     """
 
     app: str
     config: Path | None
     assignments: Sequence[str]
     development: bool = False
+    generates: bool = False
 
 
 def children_of(options: ChildOptions, settings: Config) -> list[Child]:
@@ -51,10 +54,13 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     flags = ["--dev"] if options.development else []
     stop_s = settings_of_gateways.drain_ms / 1_000 + _SLACK_S
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
+    generating = _child(ROLE, options, settings, command="generate")
+    generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
     return [
         _child("driver", options, settings, progress=newest_epoch),
         replace(_child("view", options, settings), needed=False, patience_s=_PATIENCE_S),
         *[gateway] * settings_of_gateways.processes,
+        *([generating] if options.generates else []),
     ]
 
 
@@ -63,6 +69,7 @@ def _child(
     options: ChildOptions,
     settings: Config,
     *,
+    command: str = "",
     flags: Sequence[str] = (),
     progress: Callable[[], object] = lambda: None,
     stop_s: float = _STOP_S,
@@ -71,10 +78,10 @@ def _child(
         return any(process.pid == pid for process in presence.find(settings.data, role))
 
     # -P: a module in the current directory must not replace one of Penstock.
-    command = [sys.executable, "-P", "-m", "penstock", role, options.app, "--supervised", *flags]
-    command += ["--data", str(settings.data)]
+    program = [sys.executable, "-P", "-m", "penstock", command or role, options.app, "--supervised"]
+    program += [*flags, "--data", str(settings.data)]
     if options.config is not None:
-        command += ["--config", str(options.config)]
+        program += ["--config", str(options.config)]
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
-        command += ["--set", assignment]
-    return Child(role, command, ready, progress, stop_s)
+        program += ["--set", assignment]
+    return Child(role, program, ready, progress, stop_s)

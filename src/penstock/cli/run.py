@@ -8,6 +8,7 @@ from penstock.cli.options import (
     AppOptions,
     CoresOption,
     GatewaysOption,
+    GenerateOption,
     HostOption,
     JsonLogOption,
     PartitionsOption,
@@ -15,6 +16,7 @@ from penstock.cli.options import (
     log_flags,
     schema_changes,
 )
+from penstock.errors import ConfigError
 from penstock.process import logs
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIG
 A process that dies is started again at once, and nothing is lost. At the first signal, gateways
 answer the requests that they have taken; then the view ends, and then the driver, after the epoch
 that runs. A second signal ends all processes at once, which loses nothing either.
+
+With --generate, the generators of the application run, too: each goes on behind its atoms that are on
+the stream, and no atom is appended twice. penstock status shows how far they are.
 
 If classes have changed since the last run, the command shows how, and stored entities are read as the new
 classes declare them. A change that stored entities do not fit is refused, and nothing is written.
@@ -51,6 +56,7 @@ def command(
     gateways: GatewaysOption = None,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
+    generate: GenerateOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
@@ -62,11 +68,15 @@ def command(
         "cores": cores,
         **log_flags(as_json=as_json),
     }
-    foreground_of(options, flags).run()
+    foreground_of(options, flags, generates=generate).run()
 
 
 def foreground_of(
-    options: AppOptions, flags: dict[str, str | int | None], *, development: bool = False
+    options: AppOptions,
+    flags: dict[str, str | int | None],
+    *,
+    development: bool = False,
+    generates: bool = False,
 ) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
@@ -74,12 +84,15 @@ def foreground_of(
         options: The application and its settings.
         flags: Other options by the name of their setting; None if not given.
         development: Whether gateways offer a developer's pages and actions.
+        generates: Whether the generators of the application run.
 
     Raises:
-        ConfigError: Settings or limits are invalid; the message names them.
+        ConfigError: Settings or limits are invalid, or there is no generator to run; the message says which.
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load_unchecked(**flags)
+    if generates and not application.topology.generators:
+        raise ConfigError(f"application {application.name} has no generator; omit --generate")
     changes = schema_changes(application, settings)
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions
@@ -89,5 +102,5 @@ def foreground_of(
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
-    children = ChildOptions(settings.app, options.config, assignments, development)
+    children = ChildOptions(settings.app, options.config, assignments, development, generates)
     return Foreground(application, children, settings, Console(stderr=True), schema_changes=changes)

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
-from penstock.cli.output import folding_table, print_result
+from penstock.cli.output import counted, folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.files.layout import RUN
+from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Status(msgspec.Struct, frozen=True):
         first_epoch: The oldest epoch in the journal; None with `--url`.
         held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
+        generators: The progress of each generator that has run.
     """
 
     running: bool
@@ -85,6 +87,7 @@ class Status(msgspec.Struct, frozen=True):
     first_epoch: int | None
     held_by: list[str]
     incidents: list[Incident]
+    generators: list[GeneratorProgress]
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -131,6 +134,7 @@ def _status_at(remote: RemoteOptions) -> Status:
         first_epoch=None,
         held_by=[],
         incidents=seen.incidents,
+        generators=seen.generators,
     )
 
 
@@ -164,6 +168,7 @@ def status_of(data: Path) -> Status:
         first_epoch=None if epoch is None else report.first,
         held_by=[holder.who for holder in report.holders],
         incidents=IncidentLog(data).newest(),
+        generators=read_progress(data),
     )
 
 
@@ -213,6 +218,8 @@ def _show(status: Status, console: Console) -> None:
             f"newest snapshot: epoch {status.snapshot_epoch}; history begins with epoch "
             f"{status.first_epoch}{held}",
         )
+    for generator in status.generators:
+        console.print(generator_text(generator), style="red" if generator.reason else "")
     if status.incidents:
         newest = status.incidents[0]
         console.print(
@@ -221,6 +228,16 @@ def _show(status: Status, console: Console) -> None:
             f"({status.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
         )
+
+
+def generator_text(progress: GeneratorProgress) -> str:
+    """Return the progress of a generator in one line."""
+    atoms = counted(progress.atoms, "atom", "atoms")
+    text = f"generator {progress.generator}: {progress.status}, {atoms} on {progress.stream}"
+    if progress.place:
+        share = "" if progress.share is None else f" ({progress.share:.0%})"
+        text += f", {progress.place}{share}"
+    return f"{text}; {progress.reason}" if progress.reason else text
 
 
 def _duration(seconds: float) -> str:

@@ -49,6 +49,7 @@ class Child:
         needed: Whether too many failures of it end the supervisor.
         patience_s: The longest time for which its first start waits until the children without
             patience are ready, so that it does not take the processor from them.
+        ends: Whether its work has an end. Then a process with the exit code 0 is not started again.
     """
 
     role: str
@@ -58,6 +59,7 @@ class Child:
     stop_s: float = 60.0
     needed: bool = True
     patience_s: float = 0.0
+    ends: bool = False
 
 
 @dataclass(slots=True)
@@ -70,11 +72,17 @@ class _ProcessRun:
     ready_since: float | None = None
     due: float = 0.0
     failures: int = 0
+    has_ended: bool = False
     progress: object = field(default_factory=_nothing)
 
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the child does its work, or has done it."""
+        return self.has_ended or self.ready_since is not None
 
 
 class Supervisor:
@@ -96,12 +104,12 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         """Whether every child does its work."""
-        return all(run.alive and run.ready_since is not None for run in self._runs)
+        return all(run.has_ended or (run.alive and run.is_ready) for run in self._runs)
 
     @property
     def waiting(self) -> list[str]:
         """The roles of the children that are not ready yet."""
-        return sorted({run.child.role for run in self._runs if run.ready_since is None})
+        return sorted({run.child.role for run in self._runs if not run.is_ready})
 
     def pids(self, role: str) -> list[int]:
         """Return the ids of the running processes of a role."""
@@ -121,7 +129,7 @@ class Supervisor:
         now = time.monotonic()
         if self._began is None:
             self._began = now
-        for run in self._runs:
+        for run in [run for run in self._runs if not run.has_ended]:
             if run.process is None:
                 if now >= run.due and self._may_start(run.child, now - self._began):
                     self._start(run)
@@ -141,7 +149,7 @@ class Supervisor:
                     run.process.terminate()
             for run in runs:
                 self._await_end(run)
-                run.due, run.failures = 0.0, 0
+                run.due, run.failures, run.has_ended = 0.0, 0, False
         self._began = None
 
     def kill(self) -> None:
@@ -153,7 +161,7 @@ class Supervisor:
     def _may_start(self, child: Child, since_s: float) -> bool:
         """Say whether a child need not wait for the others, `since_s` after the first look."""
         return since_s >= child.patience_s or all(
-            run.ready_since is not None for run in self._runs if not run.child.patience_s
+            run.is_ready for run in self._runs if not run.child.patience_s
         )
 
     def _start(self, run: _ProcessRun) -> None:
@@ -180,6 +188,10 @@ class Supervisor:
 
     def _take_end(self, run: _ProcessRun, code: int, now: float) -> None:
         role, progress = run.child.role, run.child.progress()
+        if run.child.ends and code == 0:
+            self._drop(run, wait_s=1.0)
+            run.has_ended = True
+            return
         steady = run.ready_since is not None and now - run.ready_since >= STEADY_S
         if steady or progress != run.progress:
             run.failures = 0

@@ -15,6 +15,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.process import presence
 from penstock.process.epoch_report import EpochReport
+from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.reports import ReportReader
 from penstock.process.running import RunningProcess, running_processes
@@ -55,6 +56,7 @@ class Observed(msgspec.Struct, frozen=True):
         view_epoch: The epoch of SQL results; None if no view runs.
         processes: The running processes, in the order of their roles.
         incidents: The newest requests that were set aside, the newest first.
+        generators: The progress of each generator that has run.
     """
 
     app: str
@@ -68,6 +70,7 @@ class Observed(msgspec.Struct, frozen=True):
     view_epoch: Epoch | None
     processes: list[ObservedProcess]
     incidents: list[Incident]
+    generators: list[GeneratorProgress]
 
 
 class Killed(msgspec.Struct, frozen=True):
@@ -111,6 +114,7 @@ class Observation:
             view_epoch=view_epoch(self._data),
             processes=[_described(process) for process in running_processes(self._data)],
             incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
+            generators=read_progress(self._data),
         )
 
     def epochs(self, after: Epoch) -> list[EpochReport]:

@@ -19,7 +19,7 @@ from penstock.errors import ConfigError
 from penstock.files import private
 from penstock.files.layout import RUN
 
-ROLES: Final = ("supervisor", "driver", "view", "gateway")
+ROLES: Final = ("supervisor", "driver", "view", "gateway", "generator")
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
 

@@ -163,6 +163,33 @@ def test_child_that_nobody_needs_is_never_given_up(
         assert supervisor.pids("driver")
 
 
+def test_child_whose_work_ends_is_not_started_again(yard: Yard) -> None:
+    """A child that dies before the end of its work gets another try; a stop makes all work begin again."""
+    program = """
+        import sys
+        from pathlib import Path
+        tries = Path(sys.argv[2]) / "tries"
+        with tries.open("a") as file:
+            file.write("try ")
+        sys.exit(1 if tries.read_text() == "try " else 0)
+    """
+    child = replace(yard.child("generator", program), needed=False, ends=True)
+
+    def tries() -> int:
+        return len((yard.folder / "tries").read_text().split())
+
+    with yard.running(yard.child("driver"), child) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        assert (tries(), supervisor.waiting) == (2, [])
+        for _ in range(3):
+            supervisor.look()
+        assert supervisor.pids("generator") == []
+        supervisor.stop()
+        assert supervisor.waiting == ["driver", "generator"]
+        look_until(supervisor, lambda: supervisor.ready)
+        assert tries() == 3
+
+
 def test_pause_between_tries_is_bounded(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often a child fails, the next try is near."""
     monkeypatch.setattr(module, "PAUSE_S", 0.01)

@@ -46,6 +46,9 @@ report = EpochReport(
     atoms={"lines": 2}, events={"lines": 30},
 )
 DriverMetrics(Path(sys.argv[1])).take(report)
+from penstock.process.generator_progress import GeneratorProgress, write_progress
+finished = GeneratorProgress("ticks", "lines", "finished", 12, 24, "", None, "")
+write_progress(Path(sys.argv[1]), [finished])
 """
 SHOW = """
 import os, sys
@@ -138,6 +141,12 @@ def test_page_says_what_is_true_now(values: Values) -> None:
     assert values["penstock_lag_records", ()] == 0
     assert values["penstock_processes", (("role", "gateway"),)] == 1
     assert values["penstock_process_resident_bytes", (("role", "gateway"),)] > 1e6
+
+
+def test_positions_of_generators_are_shown(values: Values) -> None:
+    """Each generator has its position, and whether it runs."""
+    assert values["penstock_generator_atoms", (("generator", "ticks"),)] == 12
+    assert values["penstock_generator_running", (("generator", "ticks"),)] == 0
 
 
 def test_manual_names_every_metric(shown: str) -> None:

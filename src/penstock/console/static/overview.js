@@ -6,10 +6,17 @@ import { Graph } from "./graph.js";
 import { killButton } from "./kill.js";
 import { live } from "./live.js";
 import { Recovery } from "./recovery.js";
+import { streamOf } from "./references.js";
 import { dataTable } from "./table.js";
 import { between } from "./widgets.js";
 
-const ROLES = { supervisor: "Supervisor", driver: "Driver", gateway: "Gateway", view: "SQL view" };
+const ROLES = {
+  supervisor: "Supervisor",
+  driver: "Driver",
+  gateway: "Gateway",
+  view: "SQL view",
+  generator: "Generators",
+};
 
 /** Show the page; it follows until it is closed. */
 export async function open(body) {
@@ -20,6 +27,7 @@ export async function open(body) {
   const idle = el("div", {});
   const processes = el("div", { id: "processes" });
   const killing = el("div", {});
+  const generators = el("div", { id: "generators" });
   const incidents = el("div", { id: "incidents" });
   let shownIncidents = "";
   show(
@@ -39,6 +47,7 @@ export async function open(body) {
       { class: "panel", "aria-labelledby": "processes-title" },
       between(el("h2", { id: "processes-title" }, "Processes"), killing),
       processes,
+      generators,
       recovery.element,
     ),
     incidents,
@@ -50,6 +59,7 @@ export async function open(body) {
     show(idle, live.status.epoch < 0 ? nothingYet() : null);
     const focused = processes.contains(document.activeElement);
     show(processes, processTable(live.status));
+    show(generators, generatorTable(live.status.generators));
     if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
     const told = JSON.stringify(live.status.incidents);
@@ -149,6 +159,32 @@ function processTable({ processes, view_epoch: viewed }) {
   ]);
   return dataTable({
     caption: "Processes of the application",
+    sortable: false,
+    rowHead: true,
+    stacked: true,
+    columns,
+    rows,
+  });
+}
+
+function generatorTable(generators) {
+  if (!generators.length) return null;
+  const columns = [
+    { name: "Generator" },
+    { name: "Stream", cell: streamOf },
+    { name: "Status" },
+    { name: "Atoms", numeric: true, cell: count },
+    { name: "Place" },
+  ];
+  const rows = generators.map((one) => [
+    one.generator,
+    one.stream,
+    one.status,
+    one.atoms,
+    one.reason || one.place + (one.share === null ? "" : ` (${Math.round(one.share * 100)} %)`),
+  ]);
+  return dataTable({
+    caption: "Generators of the application",
     sortable: false,
     rowHead: true,
     stacked: true,

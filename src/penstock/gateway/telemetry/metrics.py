@@ -9,6 +9,7 @@ from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
+from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
     APPEND_S,
     LATENCY_S,
@@ -153,6 +154,21 @@ class _CurrentGauges:
             yield GaugeMetricFamily(
                 "penstock_view_epoch", "Epoch of SQL answers; absent without a view.", viewed
             )
+        atoms = GaugeMetricFamily(
+            "penstock_generator_atoms",
+            "Atoms of a generator that are on its stream.",
+            labels=["generator"],
+        )
+        generating = GaugeMetricFamily(
+            "penstock_generator_running",
+            "1 while a generator runs; 0 if it has finished, has failed or was stopped.",
+            labels=["generator"],
+        )
+        for progress in read_progress(self._data):
+            atoms.add_metric([progress.generator], progress.atoms)
+            generating.add_metric([progress.generator], progress.status == RUNNING)
+        yield atoms
+        yield generating
         processes = GaugeMetricFamily(
             "penstock_processes", "Processes of the application that run, by role.", labels=["role"]
         )

@@ -1,0 +1,80 @@
+"""The progress of generators on disk, for displays in other processes.
+
+The process that runs a generator writes `run/generators/NAME.json` about once a second. These files are hints: the
+position of a generator follows from the ids of its appends in the log, and a file that is lost loses nothing.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.files.layout import RUN
+from penstock.process import presence
+
+ROLE: Final = "generator"
+"""The role of a process that runs generators."""
+
+RUNNING: Final = "running"
+STOPPED: Final = "stopped"
+"""The status of a generator whose process has ended before the generator."""
+
+_FOLDER: Final = "generators"
+
+
+class GeneratorProgress(msgspec.Struct, frozen=True):
+    """The progress of a generator.
+
+    Attributes:
+        generator: Its name.
+        stream: The name of its stream.
+        status: `running`, `finished`, `failed` or `stopped`.
+        atoms: The number of its atoms that are on the stream.
+        events: The number of events that its process has appended.
+        place: The file and the line that was read last; empty for another source.
+        share: The part of the file that was read, from 0 to 1; None if it is not known.
+        reason: Why it has failed; empty if it has not.
+        pid: The process.
+    """
+
+    generator: str
+    stream: str
+    status: str
+    atoms: int
+    events: int
+    place: str
+    share: float | None
+    reason: str
+    pid: int = 0
+
+
+def write_progress(data: Path, progress: Sequence[GeneratorProgress]) -> None:
+    """Write the progress of generators that this process runs."""
+    folder = data / RUN / _FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for generator in progress:
+        path = folder / f"{generator.generator}.json"
+        written = path.with_suffix(f".{os.getpid()}")
+        written.write_bytes(msgspec.json.encode(generator))
+        written.replace(path)
+
+
+def read_progress(data: Path) -> list[GeneratorProgress]:
+    """Return the progress of all generators that have run on a data directory, in the order of their names."""
+    running = {process.pid for process in presence.find(data, ROLE)}
+    return [
+        msgspec.structs.replace(progress, status=STOPPED)
+        if progress.status == RUNNING and progress.pid not in running
+        else progress
+        for progress in _read(data / RUN / _FOLDER)
+    ]
+
+
+def _read(folder: Path) -> Iterator[GeneratorProgress]:
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield msgspec.json.decode(path.read_bytes(), type=GeneratorProgress)
+        except (OSError, msgspec.DecodeError):
+            continue
