@@ -28,7 +28,7 @@ from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.serial_driver import SerialDriver
 
-SMALL = Options(users=600, items=600, orders=600, requests=3_000, check_oracle=True)
+SMALL = Options(users=300, items=300, orders=300, requests=1_000, check_oracle=True)
 
 
 def figures_of(
@@ -36,7 +36,7 @@ def figures_of(
     data: Path,
     capsys: pytest.CaptureFixture[str],
     *,
-    epoch_records_max: int = 1_000,
+    epoch_records_max: int = 400,
     start: Start = SerialDriver,
 ) -> dict[str, Any]:
     """Run a benchmark without Spark and return the JSON object in the last line."""
@@ -55,15 +55,15 @@ def test_checkouts_are_counted_conserved_and_equal_to_the_oracle(
     assert figures["conserved"] is True
     assert figures["complaints"] == []
     assert figures["aborts"] == 0
-    assert figures["requests"] == loading_count(SMALL) + 6_000
-    assert 0 < figures["checkouts"] <= 3_000
+    assert figures["requests"] == loading_count(SMALL) + 2 * SMALL.requests
+    assert 0 < figures["checkouts"] <= SMALL.requests
     assert figures["checkouts_per_s"] > 0
     assert figures["latency_ms"].keys() == {"p50", "p90", "p99"}
     assert figures["rounds_per_epoch"] == 1
     assert figures["ratio_to_serial"] > 0
     assert figures["phases_ms"].keys() == {"round1", "commit"}
     assert (figures["partitions"], figures["cores"]) == (1, 1)
-    other = figures_of(SMALL, tmp_path / "b", capsys, epoch_records_max=333)
+    other = figures_of(SMALL, tmp_path / "b", capsys, epoch_records_max=133)
     for name in ("replies_hash", "state_hash"):
         assert figures[name] == other[name]
 
@@ -72,10 +72,10 @@ def test_transfers_at_a_rate_are_counted_from_when_they_were_due(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A schedule is kept, and every latency is positive."""
-    options = replace(SMALL, kind="transfer", rate=2_000, requests=1_000, zipf=0.999)
+    options = replace(SMALL, kind="transfer", rate=2_000, zipf=0.999)
     figures = figures_of(options, tmp_path, capsys)
     assert figures["conserved"] is True
-    assert 0 < figures["transfers"] <= 1_000
+    assert 0 < figures["transfers"] <= SMALL.requests
     assert 0 < figures["latency_ms"]["p50"] <= figures["latency_ms"]["p99"]
 
 
@@ -127,7 +127,7 @@ def test_replies_that_are_no_success_do_not_count(
         figures_of(options, tmp_path, capsys, start=Mumbling)
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["checkouts"] == 0
-    complaint = f"{loading_count(SMALL) + 6_000} replies are no success of a checkout, nor errors"
+    complaint = f"{loading_count(SMALL) + 2 * SMALL.requests} replies are no success of a checkout, nor errors"
     assert figures["complaints"] == [complaint]
 
 

@@ -309,7 +309,6 @@ class Answers:
             encode_result(asked(history, query, as_of=AsOf(epoch)), ResultFormat.ARROW)
             for query in self.QUERIES
             for epoch in self.EPOCHS
-            for _ in range(2)
         ]
 
 
@@ -320,6 +319,7 @@ def test_bytes_are_the_same_for_ever(tmp_path: Path) -> None:
         names = {(epoch * 7 + n) % 50 - 9: f"{(epoch + n) % 6}" for n in range(9)}
         gallery.written.painters(names)
     first = Answers(tmp_path, gallery.journal).bytes
+    assert Answers(tmp_path, gallery.journal).bytes == first
     gallery.write_snapshot(11)
     gallery.write_snapshot(25)
     assert Answers(tmp_path, gallery.journal).bytes == first
@@ -393,7 +393,7 @@ def test_many_may_ask_at_once(tmp_path: Path) -> None:
         return found == [(epoch + 1, epoch)]
 
     with ThreadPoolExecutor(4) as threads:
-        answers = [threads.submit(ask, epoch % 30) for epoch in range(60)]
+        answers = [threads.submit(ask, epoch * 7 % 30) for epoch in range(30)]
         for _ in range(5):
             gallery.written.painters({99: "0"})
             gallery.journal.compact(CompactionPolicy(newest=3, epochs=4, grace_s=0))
