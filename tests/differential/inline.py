@@ -31,11 +31,14 @@ class InlineJobs(Jobs):
     def __init__(self, settings: WorkerSettings) -> None:
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
+        self._resident = None
+        self._partitions = list(range(settings.partitions))
 
-    def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
-        return [
-            self._thread.submit(self._perform, messages.encode(one)).result() for one in commands
-        ]
+    def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        return [self.perform(messages.encode(one)) for one in commands]
+
+    def perform(self, order: bytes) -> TaskResult:
+        return self._thread.submit(self._perform, order).result()
 
     def _perform(self, order: bytes) -> TaskResult:
         report = self._worker.perform(messages.decode_command(order))

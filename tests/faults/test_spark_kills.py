@@ -21,7 +21,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 
 WORKER_STEPS = ("in-round", "in-apply")
 
-MULTI: dict[str, Any] = {"partitions": 2, "small_epoch": 0, "epoch_records_max": 150}
+MULTI: dict[str, Any] = {
+    "partitions": 2,
+    "small_epoch": 0,
+    "epoch_records_max": 150,
+    "batch_ms": 100,  # so that Spark's checkpoint has batches
+}
 MULTI_3: dict[str, Any] = {"partitions": 3, "small_epoch": 20, "epoch_records_max": 120}
 WORKERS = 2  # how many die before their driver does
 SMALL: dict[str, Any] = {"partitions": 2, "small_epoch": 400, "epoch_records_max": 200}

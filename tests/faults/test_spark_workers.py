@@ -41,7 +41,12 @@ def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> N
                 lambda: not sleeper.is_running(),
                 "the end of the process that a dead driver left stopped",
             )
-        with DriverProcess(workload.spec, data, **SEVERAL_TASKS) as driver:
+        with DriverProcess(
+            workload.spec, data, stuck_s=2
+        ) as driver:  # epochs run in the resident task
+            for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGSTOP):
+                load.wait_for_more(driver, 100)
+                wait_for_end(signal_one(driver, draw, number))
             load.wait_for_more(driver, 100)
             driver.stop()
         load.stop()
@@ -58,6 +63,10 @@ def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psuti
         except psutil.NoSuchProcess:  # it ended meanwhile
             continue
         return chosen
+
+
+def wait_for_end(worker: psutil.Process) -> None:
+    wait_for(lambda: not worker.is_running(), "the end of the worker")
 
 
 def named(driver: DriverProcess, process: psutil.Process, words: str) -> bool:

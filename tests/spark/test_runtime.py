@@ -1,5 +1,6 @@
 """The Spark runtime without faults: requests in, replies out, and rest when there are none."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +76,20 @@ def test_driver_records_the_code_that_runs(bank: SparkRuntime, data: Path) -> No
     assert (deployment.number, deployment.since) == (1, 0)
     names = [f"bank/{path.name}" for path in sorted(Path(BANK.spec).glob("*.py"))]
     assert list(Archives(data).files(deployment.code.archive)) == names
+
+
+def test_small_epochs_run_in_the_resident_task(bank: SparkRuntime) -> None:
+    """One task of Spark runs one small epoch after the other: all of their parts name the same attempt."""
+    resident = bank._jobs._resident
+    assert resident is not None
+    wait_for(resident._connected, "the resident task")
+    before = bank.progress().epoch
+    for name in ("near", "nearer", "nearest"):
+        bank.call.Account.create(name)
+    commits = list(bank.journal.commits(before))
+    attempts = {re.findall(r"-a(\d+)-", part.path)[0] for one in commits for part in one.parts}
+    assert len(commits) == 3
+    assert len(attempts) == 1
 
 
 def test_table_is_of_one_epoch(bank: SparkRuntime) -> None:

@@ -37,13 +37,16 @@ class Config:
         app: The application of commands that name no other; empty if every command names it.
         cores: Spark task slots of the embedded master.
         partitions: Tasks of a round and stores of the state; 0 means as many as cores.
-        master: Spark master URL; empty means `local[cores+1,4]`.
+        master: Spark master URL; empty means `local[cores+2,4]`.
         epoch_records_max: Admission limit: the most records of an epoch.
         epoch_bytes_max: Admission limit: the most bytes of request bodies in an epoch.
         epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
             of its requests are the next one's.
         small_epoch: An epoch of at most so many records runs in one task.
-        poll_ms: How long Spark's source waits for records before it looks again.
+        poll_ms: How long a micro-batch of Spark waits for records before it looks again.
+        batch_ms: How long a micro-batch of Spark stays open for further records.
+        resident_task: 1: small epochs run in a resident task, in a slot of its own; 0: each is a
+            Spark job. Without effect where `master` is set.
         limits: The limits of a transaction.
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
@@ -70,6 +73,8 @@ class Config:
     epoch_output_bytes_max: int = 64 << 20
     small_epoch: int = 1_500
     poll_ms: int = 50
+    batch_ms: int = 10_000
+    resident_task: int = 1
     limits: Limits = field(default_factory=Limits)
     record_bytes_max: int = 1 << 20
     retention_s: int = 7 * 86_400
@@ -108,11 +113,16 @@ class Config:
 
     @property
     def spark_master(self) -> str:
-        """The master URL for Spark: one slot more than cores, for maintenance.
+        """The master URL for Spark: two slots more than cores, for maintenance and the resident task.
 
         Maintenance has a low priority; in a slot of an epoch it would delay the epoch.
         """
-        return self.master or f"local[{self.cores + 1},4]"
+        return self.master or f"local[{self.cores + 2},4]"
+
+    @property
+    def resides(self) -> bool:
+        """Whether small epochs run in a resident task; another master may have no slot for it."""
+        return self.resident_task == 1 and not self.master
 
 
 class Setting(NamedTuple):
@@ -317,6 +327,8 @@ _RANGES: Final = {
     "epoch_output_bytes_max": (64, _HUGE),
     "small_epoch": (0, _HUGE),
     "poll_ms": (1, 60_000),
+    "batch_ms": (0, _HUGE),
+    "resident_task": (0, 1),
     "record_bytes_max": (1_024, 1 << 30),
     "retention_s": (0, _HUGE),
     "stuck_s": (1, _HUGE),

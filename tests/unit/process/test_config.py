@@ -32,7 +32,7 @@ def test_partitions_default_to_cores() -> None:
 
 def test_master_defaults_to_local_cores_with_retries() -> None:
     """The embedded master retries tasks, as plain `local[N]` would not, and has a slot for maintenance."""
-    assert Config(Path("d"), cores=3).spark_master == "local[4,4]"
+    assert Config(Path("d"), cores=3).spark_master == "local[5,4]"
     assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
 
 

@@ -334,7 +334,8 @@ class EpochDriver:
     def _apply_in_background(self, epoch: Epoch, count: int) -> None:
         """Bring the stores to a committed epoch, and delete its temporary files.
 
-        A small epoch is applied by the next epoch's task, which costs less than a job.
+        A small epoch is applied by the resident task, or else by the next epoch's task, which costs
+        less than a job.
         """
 
         def apply() -> None:
@@ -343,10 +344,12 @@ class EpochDriver:
             for path in self._scratch.glob(f"e{epoch}-*"):
                 path.unlink(missing_ok=True)
 
+        if count <= self._config.small_epoch:
+            self._jobs.apply_resident(epoch)
         self._applied = self._background.submit(apply)
 
     def _apply_commands(self, epoch: Epoch) -> list[TaskCommand]:
-        return [ApplyEpoch(partition, epoch) for partition in range(self._config.partitions)]
+        return [ApplyEpoch([partition], epoch) for partition in range(self._config.partitions)]
 
     def _recover(self) -> None:
         began = time.perf_counter()

@@ -1,11 +1,14 @@
 """Spark jobs of one Python stage: one task for each command, one result from each task.
 
+The command of an epoch that a single task runs whole goes to the resident task instead, if it is there.
+
 The function is serialised once and reused; the commands travel inside the tasks. That is the cheapest
 way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
 """
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyspark.core.context import SparkContext
@@ -13,16 +16,33 @@ from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import NoOpSerializer
 from pyspark.util import _load_from_socket
 
+from penstock.base.ids import Epoch
 from penstock.model.reply import raised_by
 from penstock.runtime.spark import messages
-from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    RunTransactions,
+    TaskCommand,
+    TaskResult,
+    WorkerSettings,
+)
+from penstock.runtime.spark.resident_task import ResidentTask
 from penstock.runtime.spark.stage import perform
 
 
 class Jobs:
     """Runs task commands on Spark's executors; safe to use from several threads."""
 
-    def __init__(self, context: SparkContext, settings: WorkerSettings) -> None:
+    def __init__(
+        self, context: SparkContext, settings: WorkerSettings, *, resident: bool = False
+    ) -> None:
+        """Prepare the jobs of a runtime.
+
+        Args:
+            context: Spark.
+            settings: The settings of all workers.
+            resident: Whether a resident task runs small epochs, from `start_resident` on.
+        """
         self._context = context
         # PySpark has no public API for a prepared job. Each name is looked up once, because the JVM
         # searches all of its archives for it.
@@ -38,6 +58,20 @@ class Jobs:
             NoOpSerializer(),
         )
 
+        self._partitions = list(range(settings.partitions))
+        folder = Path(settings.scratch)
+        self._resident = ResidentTask(self._run_alone, folder) if resident else None
+
+    def start_resident(self) -> None:
+        """Start the resident task; until it is ready, small epochs are ordinary jobs."""
+        if self._resident is not None:
+            self._resident.start()
+
+    def stop_resident(self) -> None:
+        """End the resident task."""
+        if self._resident is not None:
+            self._resident.stop()
+
     def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         """Run each command as one task and return their results, in order.
 
@@ -45,6 +79,35 @@ class Jobs:
             PenstockError: The error that a task reported.
             py4j.protocol.Py4JJavaError: A task failed in another way, at every attempt.
         """
+        results = self._run_resident(commands) or self._run_job(commands)
+        for result in results:
+            if result.failure is not None:
+                raise raised_by(*result.failure)
+        return results
+
+    def apply_resident(self, epoch: Epoch) -> None:
+        """Let the resident task bring all stores to an epoch before its next command; do not wait for it.
+
+        Without the task, or after an error of it, the next epoch does so.
+        """
+        if self._resident is not None:
+            self._resident.begin(ApplyEpoch(self._partitions, epoch))
+
+    def _run_alone(self, command: TaskCommand) -> None:
+        """Run a command as a job of its own."""
+        (result,) = self._run_job([command])
+        if result.failure is not None:
+            raise raised_by(*result.failure)
+
+    def _run_resident(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        """Run the command of a whole epoch in the resident task; return nothing if it cannot."""
+        match commands:
+            case [RunTransactions(positions=None) as command] if self._resident is not None:
+                result = self._resident.run(command)
+                return [] if result is None else [result]
+        return []
+
+    def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         payloads = self._payloads()
         for command in commands:
             payloads.add(bytearray(messages.encode(command)))
@@ -54,7 +117,4 @@ class Jobs:
         with _load_from_socket(served, NoOpSerializer()) as replies:
             results = [messages.decode_result(reply) for reply in replies]
         assert len(results) == len(commands), "every task reports once"
-        for result in results:
-            if result.failure is not None:
-                raise raised_by(*result.failure)
         return results

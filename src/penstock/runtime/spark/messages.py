@@ -76,9 +76,9 @@ class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Bring the store of one partition to an epoch."""
+    """Bring the stores of some partitions to an epoch."""
 
-    partition: int
+    partitions: list[int]
     epoch: Epoch
 
 
@@ -89,7 +89,13 @@ class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
     nice: int
 
 
-TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance
+class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Stay, and run the commands that come from a socket (`resident_task`)."""
+
+    socket: str
+
+
+TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | Reside
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):

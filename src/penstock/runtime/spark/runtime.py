@@ -38,6 +38,7 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, new_scratch
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
+from penstock.runtime.spark.micro_batches import MicroBatches
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import (
     BatchListener,
@@ -47,7 +48,7 @@ from penstock.runtime.spark.query import (
     start_query,
 )
 from penstock.runtime.spark.session import session_of_context, start_context
-from penstock.runtime.spark.source import LogOffsets, check_log, positions_of
+from penstock.runtime.spark.source import LogOffsets, check_log
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -111,12 +112,11 @@ class SparkRuntime:
         self._scratch = new_scratch(config.data) if jvm is None else jvm.scratch
         self._watchdog = Watchdog(self._scratch, config.stuck_s)
         self._maintenance: MaintenanceScheduler | None = None
-        self._batches: BatchListener | None = None
-        self._batch_lock = threading.Lock()
+        self._listener: BatchListener | None = None
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
         self._checkpoint = config.data.absolute() / CHECKPOINT
-        self._offered = False  # Spark has offered a batch since the query started
+        self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
         self._query: StreamingQuery | None = None
@@ -144,7 +144,7 @@ class SparkRuntime:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
         startup.note(self._config.data, "driver", "Spark starts")
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
-        self._jobs = Jobs(self._context, self._settings())
+        self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         self._clear_scratch()
@@ -152,14 +152,14 @@ class SparkRuntime:
         recovered = self._driver.recover()  # while Spark makes a session and plans the query
         startup.note(self._config.data, "driver", "Spark plans the query")
         self._session = session_of_context()
-        self._batches = BatchListener(self._session)
+        self._listener = BatchListener(self._session)
         self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
         self._query = self._begin_query()
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
-        self._watchdog.start()
-        self._pump.start()
-        self._maintenance.start()
+        for part in (self._watchdog, self._pump, self._maintenance):
+            part.start()
+        self._jobs.start_resident()
         name = "penstock-supervisor"
         self._supervisor = threading.Thread(None, self._supervise, name, daemon=True)
         self._supervisor.start()
@@ -225,7 +225,7 @@ class SparkRuntime:
         if last is not None:
             epoch, positions = last.epoch, {**positions, **last.positions}
         lag = sum(self.log.end(partition) - at for partition, at in positions.items())
-        batch, spark_ms = self._batches.newest() if self._batches else (-1, {})
+        batch, spark_ms = self._listener.newest() if self._listener else (-1, {})
         return Progress(epoch, lag, batch, spark_ms, self._restarts)
 
     def check(self) -> None:
@@ -245,17 +245,18 @@ class SparkRuntime:
         startup.finish(self._config.data, "driver")
         if self._maintenance is not None:
             self._maintenance.stop()
-        with self._batch_lock:
-            pass  # a running epoch holds the lock until it is committed
+        if self._batches is not None:
+            self._batches.wait()  # until a running epoch is committed
         self._stop_query()
         if self._driver is not None:
             self._driver.close()
+            self._jobs.stop_resident()
         self._watchdog.stop()
         self._pump.stop()
         self._tail.close()
         if self._session is not None:
-            if self._batches is not None:
-                self._batches.close()
+            if self._listener is not None:
+                self._listener.close()
             self._session.stop()
         elif self._context is not None:
             self._context.stop()
@@ -319,23 +320,12 @@ class SparkRuntime:
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None
         assert self._driver is not None
-        run = uuid.uuid4().hex
-        offsets = LogOffsets(self.log, self._driver.positions, run, self._config.poll_ms)
-        self._offered = False
+        offsets = LogOffsets(self.log, self._driver.positions, uuid.uuid4().hex)
+        self._batches = MicroBatches(
+            self._driver, self.log, self._config, self._checkpoint, self._stopping
+        )
         name = f"penstock-{self.app.name}"
-        return start_query(self._session, name, offsets, self._checkpoint, self._on_batch)
-
-    def _on_batch(self, batch: int) -> None:
-        """Process a batch of Spark: epochs that reach the positions that the source offered."""
-        assert self._driver is not None
-        with self._batch_lock:
-            if self._stopping.is_set():
-                return
-            offsets = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()
-            reached = positions_of(offsets[-1])
-            self._offered = True
-            self._driver.advance(reached, self._stopping.is_set)
-            self._driver.before_spark_commit()
+        return start_query(self._session, name, offsets, self._checkpoint, self._batches.process)
 
     def _supervise(self) -> None:
         """Keep the query running; report an error to all callers that wait."""
@@ -350,6 +340,7 @@ class SparkRuntime:
         A failed restart counts as a failure of the query: the disk may still be full.
         """
         assert self._query is not None
+        assert self._batches is not None
         tries, failures, progress = 0, 0, self._progress()
         error = await_end(self._query)
         while not self._stopping.is_set():
@@ -365,7 +356,7 @@ class SparkRuntime:
             self._restarts += 1
             self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S))
             try:
-                if not self._offered:
+                if not self._batches.offered:
                     self._set_checkpoint_aside(cause)
                 self._stores().examine()
                 self._query = self._begin_query()

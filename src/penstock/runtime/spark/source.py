@@ -1,14 +1,15 @@
 """The offsets of Spark's streaming source over the embedded log: positions, never records.
 
 Tasks read the records themselves, so records cross no process boundary on the way. The source
-offers the whole log; the driver divides it into epochs. An offset names the driver's run and the
-positions, so a driver that starts again gets a batch at once, for all that is not committed yet.
+offers the whole log; the driver divides it into epochs. Each offset differs from the offset before it, so Spark begins
+the next batch when a batch ends, and the batch waits for records (`micro_batches`).
 """
 
 import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from penstock.base.ids import LogPartition, Lsn
 from penstock.errors import Diverged
@@ -21,34 +22,29 @@ _RUN: Final = "run"
 class LogOffsets:
     """Tells Spark how far the log has grown; `java_classes.LogSource` calls it in the driver."""
 
-    def __init__(self, log: Log, start: Mapping[LogPartition, Lsn], run: str, poll_ms: int) -> None:
+    def __init__(self, log: Log, start: Mapping[LogPartition, Lsn], run: str) -> None:
         """Follow a log.
 
         Args:
             log: The log.
             start: The committed position of each log partition.
             run: Names the run of the driver.
-            poll_ms: Milliseconds to wait for records.
         """
         self._log = log
         self._start = dict(start)
         self._run = run
-        self._poll_ms = poll_ms
+        self._numbers = count()
 
     def apply(self, start: str) -> str:
-        """Return the end of the log as an offset, after a wait of up to `poll_ms` for new records.
+        """Return the end of the log as an offset that Spark has not seen yet.
 
         Args:
             start: The offset before; empty text asks for the committed positions.
         """
         if not start:
             return self._offset(self._start, "")
-        before: dict[str, Any] = json.loads(start)
-        if before.get(_RUN) == self._run:
-            for partition in self._log.partitions[:1]:
-                self._log.wait(Lsn(before[str(partition)]), self._poll_ms, partition)
         ends = {partition: self._log.end(partition) for partition in self._log.partitions}
-        return self._offset(ends, self._run)
+        return self._offset(ends, f"{self._run}.{next(self._numbers)}")
 
     def _offset(self, positions: Mapping[LogPartition, Lsn], run: str) -> str:
         # Spark compares offsets as text, so the order of the names is always the same.

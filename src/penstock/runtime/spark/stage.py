@@ -1,8 +1,7 @@
 """The code that Spark's Python workers run: one command in, one result out.
 
-A worker keeps the application and the open stores between tasks. They cannot become stale: log
-records never change, and a store knows its epoch. Files are written under names that no other
-attempt uses, and only the files that a commit lists count.
+A worker keeps the application and the open stores between tasks. They cannot become stale: log records never change,
+and a store knows its epoch. Files have names that no other attempt uses, and only those that a commit lists count.
 """
 
 import gc
@@ -10,7 +9,9 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,7 @@ from penstock.runtime.spark.cascade_rows import size_of
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LogRange,
+    Reside,
     RunMaintenance,
     RunSteps,
     RunTransactions,
@@ -57,6 +59,7 @@ from penstock.runtime.spark.messages import (
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
+from penstock.runtime.spark.resident_task import serve
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
 from penstock.state.stores import PartitionedReader
@@ -64,7 +67,7 @@ from penstock.state.stores import PartitionedReader
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
-_ATTEMPTS: Final = 3  # a damaged store is rebuilt, and the command is run again
+_REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
 )
@@ -156,23 +159,27 @@ class Worker:
     def perform(self, command: TaskCommand) -> TaskResult:
         """Run a command of the driver."""
         match command:
-            case ApplyEpoch(partition, epoch):
+            case ApplyEpoch(partitions, epoch):
                 self._fault.reached("in-apply")
-                self._stores.catch_up_one(partition, epoch)
+                for partition in partitions:
+                    self._stores.catch_up_one(partition, epoch)
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
-            case RunTransactions() | RunSteps():
-                for attempt in range(_ATTEMPTS):
-                    try:
-                        if isinstance(command, RunSteps):
-                            return self._execute_steps(command)
-                        return self._execute(command)
-                    except Corrupt:
-                        if attempt + 1 == _ATTEMPTS:
-                            raise
-                        self._stores.examine()  # deletes damaged stores; the next attempt rebuilds
-        raise AssertionError("every command is handled")
+            case Reside(path):
+                perform = partial(_perform, messages.encode(self._settings))
+                return serve(path, perform, gc.collect)  # as Spark does after each task
+            case RunTransactions():
+                return self._on_sound_stores(partial(self._execute, command))
+            case RunSteps():
+                return self._on_sound_stores(partial(self._execute_steps, command))
+
+    def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
+        for _ in range(_REBUILDS):
+            with suppress(Corrupt):
+                return execute()
+            self._stores.examine()  # deletes damaged stores; the next attempt rebuilds
+        return execute()
 
     def _execute(self, command: RunTransactions) -> TaskResult:
         clock = [time.perf_counter()]
@@ -346,13 +353,8 @@ class Worker:
                     if left < 0:
                         return TaskResult(stopped_at=work.position)
         own = rows.tables(task.written, command.atoms)
-        return publish(
-            self._journal,
-            self._fault,
-            [own],
-            f"e{command.epoch}-steps-a{_attempt()}",
-            with_steps=True,
-        )
+        name = f"e{command.epoch}-steps-a{_attempt()}"
+        return publish(self._journal, self._fault, [own], name, with_steps=True)
 
     @staticmethod
     def _run_steps(

@@ -1,0 +1,239 @@
+"""The resident task: a task of Spark that stays, and runs the command of one small epoch after the other.
+
+A job of Spark for each small epoch takes longer than the epoch. So an epoch that a single task runs whole takes this path:
+
+1. `ResidentTask` submits a job of one task in a thread of its own. Its command, `Reside`, has the path of a socket.
+2. The task loads the application, connects to the socket, and waits (`serve`).
+3. The driver sends the command of an epoch (`ResidentTask.run`).
+4. The task runs the command with the function that runs the commands of all tasks, and sends the result.
+5. The driver commits the parts that the result names. Then the task applies the epoch to the stores.
+
+When the task fails or its process ends, the connection ends, and the same command runs as an ordinary job. Meanwhile
+Spark runs the task again, or the thread submits another job. Each job has its own socket, so no task of an earlier
+job can answer; the parts that it writes are in no commit. A driver that ends closes its end, and the task ends.
+"""
+
+import itertools
+import logging
+import os
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.messages import Reside, TaskCommand, TaskResult
+
+_log = logging.getLogger(__name__)
+
+_PATH_BYTES_MAX: Final = 100
+"""The kernel's limit for the path of a socket is 108, with its end."""
+
+_PAUSES_S: Final = (0.1, 5.0)
+"""The first and the longest pause before a job that follows a job which ended early."""
+
+TAKEN_S: Final = 30.0
+"""A task takes a command at once, unless its process hangs: stopped, or in a destructor of user code."""
+
+_TAKEN: Final = b"taken"
+_PEER: Final = struct.Struct("3i")  # process, user, group
+_EARLY_S: Final = 60.0
+_JOIN_S: Final = 60.0
+_LOST: Final = (OSError, EOFError, msgspec.MsgspecError)
+
+
+class ResidentTask:
+    """The driver's end: keeps one resident task running, and gives it commands."""
+
+    def __init__(
+        self, submit: Callable[[Reside], object], folder: Path, taken_s: float = TAKEN_S
+    ) -> None:
+        """Prepare the task; nothing runs before `start`.
+
+        Args:
+            submit: Runs the task as a job; returns when the task has ended.
+            folder: The directory of the sockets.
+            taken_s: How long a task may take before it begins a command. Then its process is killed.
+        """
+        self._taken_s = taken_s
+        self._submit = submit
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self._task: Connection | None = None
+        self._owed = 0  # results of commands that `begin` has sent
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="penstock-resident", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread that keeps the task running."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the task, and wait until its job has ended; no command may run."""
+        self._stopping.set()
+        self._close_listener()
+        if (task := self._task) is not None:
+            self._leave(task)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
+
+    def run(self, command: TaskCommand) -> TaskResult | None:
+        """Run a command in the task; only one thread may call it at a time.
+
+        Returns:
+            The result, or None without a task, or if the task is lost before it has sent the result.
+        """
+        task = self._connected()
+        if task is None:
+            return None
+        try:
+            task.send_bytes(messages.encode(command))
+            while self._owed and self._result(task).failure is None:
+                self._owed -= 1
+            result = None if self._owed else self._result(task)
+        except _LOST as error:
+            _log.info("the resident task is lost", extra={"cause": repr(error)[:500]})
+            result = None
+        if result is None or result.failure is not None:
+            self._leave(task)
+        return result
+
+    def begin(self, command: TaskCommand) -> None:
+        """Let the task run a command before the next one, and do not wait for the result."""
+        task = self._connected()
+        if task is None:
+            return
+        try:
+            task.send_bytes(messages.encode(command))
+            self._owed += 1
+        except OSError:
+            self._leave(task)
+
+    def _result(self, task: Connection) -> TaskResult:
+        """Wait for the next result; a task that does not take its command in time is killed."""
+        if not task.poll(self._taken_s):
+            _kill(task)
+            raise TimeoutError(f"the task takes no command within {self._taken_s:g} s")
+        task.recv_bytes(len(_TAKEN))
+        return messages.decode_result(task.recv_bytes())
+
+    def _connected(self) -> Connection | None:
+        """Return the connection of the newest task."""
+        with self._lock:
+            while self._listener is not None:
+                try:
+                    channel, _ = self._listener.accept()
+                except BlockingIOError:
+                    break
+                channel.settimeout(None)
+                if self._task is not None:
+                    self._task.close()
+                self._task, self._owed = Connection(channel.detach()), 0
+            return self._task
+
+    def _leave(self, task: Connection) -> None:
+        """Close the connection of a task that is not used again."""
+        with self._lock:
+            if self._task is task:
+                self._task = None
+        task.close()
+
+    def _close_listener(self) -> None:
+        with self._lock:
+            if self._listener is not None:
+                self._listener.close()
+            self._listener = None
+
+    def _keep(self) -> None:
+        """Submit one job after the other, with growing pauses if they end early."""
+        pause_s, pause_max_s = _PAUSES_S
+        with _folder_of_sockets(self._folder) as folder:
+            for number in itertools.count():
+                began = time.monotonic()
+                path = folder / f"resident-{number}"
+                try:
+                    self._listen(path)
+                    if not self._stopping.is_set():
+                        self._submit(Reside(str(path)))
+                except Exception as error:  # noqa: BLE001 -- epochs run as ordinary jobs meanwhile
+                    if not self._stopping.is_set():
+                        extra = {"cause": str(error)[:500]}
+                        _log.info("the resident task has failed and is started again", extra=extra)
+                finally:
+                    self._close_listener()  # `run` may still read the last result of the task
+                early = time.monotonic() - began < _EARLY_S
+                pause_s = min(2 * pause_s, pause_max_s) if early else _PAUSES_S[0]
+                if self._stopping.wait(pause_s):
+                    break
+
+    def _listen(self, path: Path) -> None:
+        """Create the socket of the next job."""
+        listener = socket.socket(socket.AF_UNIX)
+        listener.settimeout(0)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen()
+        with self._lock:
+            self._listener = listener
+
+
+def serve(
+    path: str, perform: Callable[[bytes], TaskResult], tidy_up: Callable[[], object]
+) -> TaskResult:
+    """Run commands as they come; the task's end.
+
+    Args:
+        path: The path of the driver's socket.
+        perform: Runs an encoded command; it returns every error as a result.
+        tidy_up: Is called after each result, while the driver works.
+
+    Returns:
+        When the driver has closed the connection, an empty result. After a command that failed, its result: then this
+        process must not be used again.
+    """
+    with suppress(OSError, EOFError), Client(path, "AF_UNIX") as driver:
+        while True:
+            command = driver.recv_bytes()
+            driver.send_bytes(_TAKEN)
+            result = perform(command)
+            with suppress(OSError):
+                driver.send_bytes(messages.encode(result))
+            if result.failure is not None:
+                return result
+            tidy_up()
+    return TaskResult()
+
+
+def _kill(task: Connection) -> None:
+    """Kill the process at the other end of a socket; Spark runs its task again."""
+    with socket.socket(fileno=os.dup(task.fileno())) as channel:
+        peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    worker, _, _ = _PEER.unpack(peer)
+    _log.error("a worker that makes no progress is killed", extra={"worker": worker})
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+
+
+@contextmanager
+def _folder_of_sockets(folder: Path) -> Iterator[Path]:
+    """Return a directory for sockets: the given one, or a temporary one if its path is too long."""
+    longest = folder / f"resident-{'9' * 6}"
+    if len(os.fsencode(longest)) <= _PATH_BYTES_MAX:
+        yield folder
+        return
+    short = Path(tempfile.mkdtemp(prefix="penstock-resident-"))
+    try:
+        yield short
+    finally:
+        shutil.rmtree(short, ignore_errors=True)
