@@ -30,15 +30,17 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
     bank, data = Bank(), tmp_path / "data"
     watch = Watch(bank.app, data, bank.conserved)
     with Load(bank, data, seed, most=200) as load:
-        # Java writes files between two micro-batches only, so each of them ends with its first epoch.
+        # Java writes files only between two micro-batches, so each micro-batch ends with its first epoch.
         with DriverProcess(bank.spec, data, batch_ms=0) as driver:
             load.finish()
             wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
             watch.check(load.acknowledged, all_answered=True)
             for whom in (workers_and_parents, java, itself):
+                # An open micro-batch needs no file of Java, so its epochs go on after the failure.
+                failures = 1 if whom is java else FAILURES
                 limit_files(whom(driver), 0)
                 load.send(50)
-                wait_for_failures(driver, len(driver.logged(RESTARTED)) + FAILURES)
+                wait_for_failures(driver, len(driver.logged(RESTARTED)) + failures)
                 watch.check(load.acknowledged)
                 if whom is not java:
                     assert len(watch.rows) == load.committed == len(load.acknowledged) - 50
