@@ -65,13 +65,15 @@ def command(
 
 def _row(former: "Deployment | None", deployment: "Deployment") -> dict[str, Any]:
     """Return a deployment as a JSON object, with its differences from the deployment before it."""
+    from penstock.journal.deployments import version_changes
+
     code, shapes = deployment.code, deployment.shapes
     changed: list[str] = []
     environment: list[str] = []
     if former is not None:
         names = sorted(former.shapes.keys() | shapes.keys())
         changed = [name for name in names if former.shapes.get(name) != shapes.get(name)]
-        environment = environment_changes(former, deployment)
+        environment = version_changes(former.code, code)
     return {
         "number": deployment.number,
         "since": deployment.since,
@@ -84,17 +86,6 @@ def _row(former: "Deployment | None", deployment: "Deployment") -> dict[str, Any
         "changed_classes": changed,
         "changed_versions": environment,
     }
-
-
-def environment_changes(before: "Deployment", after: "Deployment") -> list[str]:
-    """Return the changes of versions between two deployments as text: `numpy 2.1 → 2.2`."""
-    was = {"Python": before.code.python, **before.code.libraries}
-    now = {"Python": after.code.python, **after.code.libraries}
-    return [
-        f"{name} {was.get(name, 'absent')} → {now.get(name, 'absent')}"
-        for name in sorted(was.keys() | now.keys())
-        if was.get(name) != now.get(name)
-    ]
 
 
 def _write_source(

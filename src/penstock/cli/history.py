@@ -11,7 +11,7 @@ from rich.text import Text
 
 from penstock.base.ids import entity_key
 from penstock.cli import completion
-from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
+from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
@@ -47,11 +47,12 @@ def command(
     most: Annotated[
         int, typer.Option("--last", metavar="N", min=1, help="Only the newest N changes.")
     ] = 20,
+    present_code: PresentCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the changes of an entity; see `HELP`."""
     if remote.url is None:
-        plain = _history_here(entity, key, options, (first, last), most)
+        plain = _history_here(entity, key, options, (first, last), most, present_only=present_code)
     else:
         with remote.client() as client:
             plain = client.history(entity, key, most, from_epoch=first, to_epoch=last)
@@ -59,7 +60,13 @@ def command(
 
 
 def _history_here(
-    entity: str, key: str, options: AppOptions, bounds: tuple[int | None, int | None], most: int
+    entity: str,
+    key: str,
+    options: AppOptions,
+    bounds: tuple[int | None, int | None],
+    most: int,
+    *,
+    present_only: bool,
 ) -> dict[str, Any]:
     """Return the changes of an entity from the journal of a data directory.
 
@@ -69,6 +76,7 @@ def _history_here(
         options: The options that name the application.
         bounds: The first and the last epoch, if the command names them.
         most: The most changes.
+        present_only: Whether the present code executes all epochs.
 
     Raises:
         PenstockError: The application or the entity does not exist, or the journal cannot be read.
@@ -79,13 +87,16 @@ def _history_here(
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, entity_history
+    from penstock.history.versions import Versions
 
     name = entity_key(entity, key)
-    # The output of handlers is not part of the answer.
-    with HistoryReader(settings.data, application, "history") as past, redirect_stdout(sys.stderr):
+    with (
+        HistoryReader(settings.data, application, "history") as past,
+        Versions(past, application, settings.app, present_only=present_only) as versions,
+        redirect_stdout(sys.stderr),  # the output of handlers is not part of the answer
+    ):
         span = past.span(*bounds)
-        changes = entity_history(past, application, name, span, most, settings.limits)
-        return document_json(changes)
+        return document_json(entity_history(past, versions, name, span, most, settings.limits))
 
 
 def _show(plain: dict[str, Any], console: Console) -> None:

@@ -127,6 +127,15 @@ def schema_changes(application: "App", settings: "Config") -> "Sequence[SchemaCh
     return DataDirectory(settings.data).check_app(application)
 
 
+PresentCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--present-code",
+        help="Run all requests with the present code, not with that of their epochs.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
     """The options of every command that needs an application, or only its data directory."""

@@ -10,12 +10,13 @@ from rich.console import Console
 
 from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
+from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
 from penstock.cli.output import folding_table, json_line, print_result
 from penstock.cli.progress import epoch_progress
 from penstock.cli.value_text import difference_rows, finding_differences
 
 if TYPE_CHECKING:
+    from penstock.history.nondeterminism import Cause
     from penstock.history.replay import Divergence, ReplayResult
 
 HELP: Final = """Run the journal's requests again in this process, and compare.
@@ -27,6 +28,9 @@ changed, or a handler that calls other services, or that uses a clock, random nu
 set, the environment or global variables. Connections, processes and files that a handler asks for are
 refused. Nothing is written; the application may run meanwhile.
 
+Each epoch runs with the code that executed it, as far as penstock apps lists deployments. With --present-code,
+the present code runs all epochs, and the first difference shows the effect of a change.
+
 With --break, the command stops in pdb inside the handler of one request, with the state before it.
 
 Exit code 1: something differs.
@@ -35,6 +39,7 @@ Exit code 1: something differs.
 Examples:
   penstock replay examples/shop
   penstock replay examples/shop --from 100 --to 200 --json
+  penstock replay examples/shop --present-code
   penstock replay examples/shop --break checkout-17
 """
 
@@ -46,6 +51,7 @@ def command(
     stop_in: Annotated[
         str | None, typer.Option("--break", metavar="REQUEST_ID", help="Stop in its handler.")
     ] = None,
+    present_code: PresentCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
@@ -53,11 +59,15 @@ def command(
     from penstock.history.debugger import debug_request
     from penstock.history.reader import HistoryReader
     from penstock.history.replay import replay
+    from penstock.history.versions import Versions
 
-    with HistoryReader(settings.data, application, "replay") as past:
+    with (
+        HistoryReader(settings.data, application, "replay") as past,
+        Versions(past, application, settings.app, present_only=present_code) as versions,
+    ):
         if stop_in is not None:
             named = past.complete(stop_in)
-            outcome = debug_request(past, application, named, settings.limits)
+            outcome = debug_request(past, versions, named, settings.limits)
             from penstock.engine.replay import reply_of
 
             sys.stdout.write(f"reply: {json_line(reply_of(outcome.error, outcome.reply))}\n")
@@ -65,7 +75,7 @@ def command(
         span = past.span(first, last)
         # The output of handlers is not part of the answer.
         with epoch_progress(span) as progress, redirect_stdout(sys.stderr):
-            replayed = replay(past, application, settings.app, settings.limits, span, progress)
+            replayed = replay(past, versions, settings.limits, span, progress)
     has_streams = bool(application.topology.streams)
     print_result(
         _plain(replayed),
@@ -90,6 +100,10 @@ def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> N
         f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
         f"{replayed.spent_s:.1f} s ({rate:,.0f}/s)"
     )
+    numbers = [str(number) for number in replayed.deployments if number is not None]
+    if numbers:
+        ran = f"with the code of deployment{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        console.print(f"{ran}, and the present code" if None in replayed.deployments else ran)
     if replayed.skipped:
         console.print(
             f"{replayed.skipped:,} requests had exceeded a limit; their recorded outcome was used",
@@ -103,8 +117,6 @@ def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> N
 
 
 def _show_divergence(divergence: "Divergence", console: Console) -> None:
-    from penstock.history.nondeterminism import MEANING
-
     console.print(f"epoch {divergence.epoch} differs from the journal", style="bold red")
     console.print(f"  request  {divergence.request_id} (position {divergence.lsn} of the log)")
     console.print(f"  call     {divergence.call}")
@@ -119,6 +131,17 @@ def _show_divergence(divergence: "Divergence", console: Console) -> None:
     if verdict.request_id != divergence.request_id:
         console.print(f"The difference comes from an earlier request, {verdict.request_id}.")
     for cause in verdict.causes:
-        console.print(f"cause: {cause}: {MEANING[cause]}", style="bold")
+        console.print(f"cause: {cause}: {_meaning(cause, divergence)}", style="bold")
     for line in verdict.lines:
         console.print(f"  {line}")
+    for change in divergence.environment:
+        console.print(f"  since the deployment: {change}")
+
+
+def _meaning(cause: "Cause", divergence: "Divergence") -> str:
+    """Return the meaning of a cause in a sentence."""
+    from penstock.history.nondeterminism import ARCHIVED, MEANING, Cause
+
+    if cause is Cause.CODE and divergence.deployment is not None:
+        return ARCHIVED.format(divergence.deployment)
+    return MEANING[cause]

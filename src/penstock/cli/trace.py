@@ -12,7 +12,7 @@ from rich.tree import Tree
 
 from penstock.cli import completion
 from penstock.cli.cascade_tree import show_cascade
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, value_text
@@ -20,7 +20,7 @@ from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of,
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
 The application records nothing for this: the request is run again in this process, over the state
-before it. Nothing is written. Connections, processes and files that a handler asks for are refused
+before it and with the code of its epoch (see penstock apps). Nothing is written. Connections, processes and files that a handler asks for are refused
 and reported. The outcome is compared with the journal.
 
 The command shows the request's place in the order, the tree of calls with the time that each took in
@@ -54,26 +54,31 @@ def command(
     ],
     options: AppOptions,
     remote: RemoteOptions,
+    present_code: PresentCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a request again and show what it did; see `HELP`."""
     if remote.url is None:
-        plain = _trace_here(request_id, options)
+        plain = _trace_here(request_id, options, present_only=present_code)
     else:
         with remote.client() as client:
             plain = client.trace(request_id)
     print_result(plain, lambda console: _show(plain, console), as_json=as_json)
 
 
-def _trace_here(request_id: str, options: AppOptions) -> dict[str, Any]:
+def _trace_here(request_id: str, options: AppOptions, *, present_only: bool) -> dict[str, Any]:
     application, settings = options.load()
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, trace
+    from penstock.history.versions import Versions
 
-    # The output of handlers is not part of the answer.
-    with HistoryReader(settings.data, application, "trace") as past, redirect_stdout(sys.stderr):
+    with (
+        HistoryReader(settings.data, application, "trace") as past,
+        Versions(past, application, settings.app, present_only=present_only) as versions,
+        redirect_stdout(sys.stderr),  # the output of handlers is not part of the answer
+    ):
         named = past.complete(request_id)
-        return document_json(trace(past, application, settings.data, named, settings.limits))
+        return document_json(trace(past, versions, named, settings.limits))
 
 
 def show_outside_calls(calls: list[dict[str, str]], console: Console) -> None:

@@ -13,17 +13,20 @@ from typing import Any
 from penstock.engine.execute import Limits, Outcome
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun
+from penstock.history.versions import Versions
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_request
 
 
-def debug_request(history: HistoryReader, app: App, request_id: str, limits: Limits) -> Outcome:
+def debug_request(
+    history: HistoryReader, versions: Versions, request_id: str, limits: Limits
+) -> Outcome:
     """Replay up to a request, stop inside its handler, and return its outcome.
 
     Args:
         history: The journal.
-        app: The application.
+        versions: The code of each epoch.
         request_id: The request.
         limits: The limits of the earlier requests.
 
@@ -35,14 +38,16 @@ def debug_request(history: HistoryReader, app: App, request_id: str, limits: Lim
     recorded = history.epoch(epoch)
     position = position_of(recorded, request_id)
     row = recorded.rows[position]
-    stopper = _Stopper(_handler_code(app, row.body))
-    rerun = Rerun(app, history.state_before(epoch), limits, history.secret)
-    rerun.run_all(recorded.rows[:position])
-    sys.settrace(stopper)
-    try:
-        return rerun.run_unlimited(row)
-    finally:
-        sys.settrace(None)
+    version = versions.at(epoch)
+    with version.active():
+        stopper = _Stopper(_handler_code(version.app, row.body))
+        rerun = Rerun(version.app, history.state_before(epoch), limits, history.secret)
+        rerun.run_all(recorded.rows[:position])
+        sys.settrace(stopper)
+        try:
+            return rerun.run_unlimited(row)
+        finally:
+            sys.settrace(None)
 
 
 def _handler_code(app: App, body: bytes) -> CodeType:

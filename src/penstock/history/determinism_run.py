@@ -25,7 +25,7 @@ from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
-from penstock.process.loading import load_app
+from penstock.process.loading import Location, load
 from penstock.process.question import receive_question
 
 
@@ -33,7 +33,7 @@ class Experiment(msgspec.Struct, frozen=True):
     """A request and its surroundings.
 
     Attributes:
-        spec: The application, as on the command line.
+        location: The place of the application.
         request_id, body, time_us: The request.
         states: The entities and rows that the request and its cascade read; others do not exist.
         runs: How often the request is executed.
@@ -42,7 +42,7 @@ class Experiment(msgspec.Struct, frozen=True):
         secret: The journal's secret.
     """
 
-    spec: str
+    location: Location
     request_id: str
     body: bytes
     time_us: int
@@ -84,7 +84,7 @@ def main() -> None:
     experiment, results_file = receive_question(Experiment)
     known = set(sys.modules)
     stop_time(experiment.clock_ns)
-    app = load_app(experiment.spec)
+    app = load(experiment.location)
     for name in sorted(sys.modules.keys() - known):
         stop_dates(sys.modules[name], experiment.clock_ns)
     state = {key: data for key, data in experiment.states.items() if data is not None}

@@ -22,6 +22,7 @@ from penstock.history.lookup import (
 )
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history, trace
+from penstock.history.versions import Versions
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
@@ -42,13 +43,20 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
     app, data, limits = load_app(lookup.spec), lookup.config.data, lookup.config.limits
     match lookup.query:
         case TraceQuery(request_id):
-            with HistoryReader(data, app, "trace") as history:
-                return document_json(trace(history, app, data, request_id, limits))
+            with (
+                HistoryReader(data, app, "trace") as history,
+                Versions(history, app, lookup.spec) as versions,
+            ):
+                return document_json(trace(history, versions, request_id, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
-            with HistoryReader(data, app, "history") as history:
+            with (
+                HistoryReader(data, app, "history") as history,
+                Versions(history, app, lookup.spec) as versions,
+            ):
                 span = history.span(first, last)
-                return document_json(entity_history(history, app, name, span, changes_max, limits))
+                found = entity_history(history, versions, name, span, changes_max, limits)
+                return document_json(found)
 
 
 if __name__ == "__main__":

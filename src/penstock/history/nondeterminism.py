@@ -28,6 +28,7 @@ from penstock.errors import RequestError
 from penstock.history.determinism_run import Experiment, Result
 from penstock.model.application import App
 from penstock.model.request import decode_request
+from penstock.process.loading import Location
 
 RUNS: Final = 4
 TIMEOUT_S: Final = 120
@@ -60,6 +61,11 @@ MEANING: Final = {
     Cause.OUTSIDE: "the handler calls the outside, which a rerun refuses",
     Cause.CODE: "the outcome is the same in every run: the code has changed since the request was processed",
 }
+ARCHIVED: Final = (
+    "the outcome is the same in every run of the code of deployment {}: a library, a file, or a state "
+    "outside of the journal has changed since"
+)
+"""The meaning of `CODE` if the archived code of a deployment has run."""
 _UNORDERED: Final = {Hazard.HASH, Hazard.SET_ORDER}
 _HAZARDS: Final = {
     Cause.CHANCE: {Hazard.CHANCE, Hazard.UUID, Hazard.OUTSIDE, *_UNORDERED},
@@ -89,7 +95,7 @@ class Verdict:
 
 
 def find_causes(
-    spec: str,
+    location: Location,
     row: RequestRow,
     states: Mapping[EntityKey, bytes | None],
     replayed: Result,
@@ -99,7 +105,7 @@ def find_causes(
     """Execute a request in several processes, and return the influences on its outcome.
 
     Args:
-        spec: The application, as on the command line.
+        location: The place of the application.
         row: The request.
         states: The entities that it reads, as they were before it.
         replayed: Its result in this process.
@@ -112,7 +118,17 @@ def find_causes(
     bare["PYTHONHASHSEED"] = "0"
 
     def start(environment: Mapping[str, str], at_ns: int = clock_ns) -> "_Run":
-        shared = (spec, row.request_id, row.body, row.time_us, states, RUNS, at_ns, limits, secret)
+        shared = (
+            location,
+            row.request_id,
+            row.body,
+            row.time_us,
+            states,
+            RUNS,
+            at_ns,
+            limits,
+            secret,
+        )
         return _Run(Experiment(*shared), environment)
 
     same, again = start(environment), start(environment)

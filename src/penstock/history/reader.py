@@ -48,6 +48,7 @@ class HistoryReader:
     """Reads the history in a data directory.
 
     Attributes:
+        data: The data directory.
         last: The newest epoch when the reader was opened; later epochs are not read.
     """
 
@@ -72,7 +73,7 @@ class HistoryReader:
         self._app = app
         self._journal = directory.open_journal(app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
-        self._data = data
+        self.data = data
         self._lease = lease(data, holder, Epoch(0))
         newest = self._journal.last()
         self.last = BEFORE_FIRST if newest is None else newest.epoch
@@ -114,7 +115,7 @@ class HistoryReader:
         oldest = oldest_state(self._journal, self._snapshots)
         if oldest is None:
             raise Diverged(
-                f"the journal in {self._data} begins with epoch {self._journal.first()}, and no "
+                f"the journal in {self.data} begins with epoch {self._journal.first()}, and no "
                 "snapshot holds the state before it; restore a backup"
             )
         return Epoch(oldest + 1)
@@ -130,7 +131,7 @@ class HistoryReader:
             ConfigError: The journal is empty, or does not hold the whole span.
         """
         if self.last == BEFORE_FIRST:
-            raise ConfigError(f"the journal in {self._data} has no epoch yet")
+            raise ConfigError(f"the journal in {self.data} has no epoch yet")
         oldest = self.first
         start = oldest if first is None else first
         end = int(self.last) if last is None else last

@@ -6,7 +6,7 @@ sent requests and later records of every cascade, as bytes. A replay writes no f
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -30,7 +30,9 @@ from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun, frozen_heap
+from penstock.history.versions import Version, Versions
 from penstock.model.application import App
+from penstock.process.loading import Location
 
 PROBED_MAX: Final = 3
 """How many requests of one epoch are examined to find the cause of a difference."""
@@ -52,6 +54,8 @@ class Divergence:
         handler: `file:line` of its handler.
         findings: The values that differ.
         verdict: The request that causes the difference, and why.
+        deployment: The deployment whose code has run; None for the present code.
+        environment: How Python and libraries differ from those of the deployment.
     """
 
     epoch: Epoch
@@ -61,6 +65,8 @@ class Divergence:
     handler: str
     findings: tuple[ValueDifference, ...]
     verdict: Verdict
+    deployment: int | None = None
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class ReplayResult:
         requests: How many requests were executed.
         skipped: How many were not executed, because they had exceeded a limit.
         spent_s: The time for executing, reading and comparing, without the state before `first`.
+        deployments: The deployments whose code has run, in order; None stands for the present code.
         divergence: The first difference; None if everything is as recorded.
     """
 
@@ -80,49 +87,74 @@ class ReplayResult:
     requests: int
     skipped: int
     spent_s: float
+    deployments: tuple[int | None, ...]
     divergence: Divergence | None
 
 
 def replay(
     history: HistoryReader,
-    app: App,
-    spec: str,
+    versions: Versions,
     limits: Limits,
     span: tuple[Epoch, Epoch],
     progress: Progress,
 ) -> ReplayResult:
-    """Execute the epochs of a span again, and stop at the first difference.
+    """Execute the epochs of a span again, each with its code, and stop at the first difference.
 
     Args:
         history: The journal.
-        app: The application.
-        spec: The application as on the command line, for child processes.
+        versions: The code of each epoch.
         limits: The limits of one transaction.
         span: The first and the last epoch.
         progress: Receives each finished epoch.
 
     Raises:
+        ConfigError: The code of an epoch cannot be imported any more.
         Corrupt: The journal is damaged.
     """
     first, last = span
-    rerun = Rerun(app, history.state_before(first), limits, history.secret)
+    state = history.state_before(first)
     reached, divergence, spent_s = first, None, 0.0
+    requests = skipped = 0
+    used: list[int | None] = []
     with frozen_heap():
         began = time.perf_counter()
-        for recorded in history.epochs(first, last):
-            rerun.take_initial_state(recorded)
-            outcomes = rerun.run_all(recorded.rows)
-            reached = recorded.epoch
-            difference = first_difference(rerun.replayer, recorded, outcomes)
-            spent_s = time.perf_counter() - began
-            if difference is not None:
-                divergence = _known_cause(rerun, recorded, outcomes) or _find_cause(
-                    rerun.replayer, spec, limits, recorded, outcomes, difference
-                )
+        for version, begin, end in versions.spans(first, last):
+            used.append(version.deployment)
+            with version.active():
+                rerun = Rerun(version.app, state, limits, history.secret)
+                for recorded in history.epochs(begin, end):
+                    rerun.take_initial_state(recorded)
+                    outcomes = rerun.run_all(recorded.rows)
+                    reached = recorded.epoch
+                    difference = first_difference(rerun.replayer, recorded, outcomes)
+                    spent_s = time.perf_counter() - began
+                    if difference is not None:
+                        divergence = _divergence_of(
+                            version, rerun, limits, recorded, outcomes, difference
+                        )
+                        break
+                    rerun.replayer.finish()
+                    progress(reached, requests + rerun.requests)
+            requests, skipped = requests + rerun.requests, skipped + rerun.skipped
+            if divergence is not None:
                 break
-            rerun.replayer.finish()
-            progress(reached, rerun.requests)
-    return ReplayResult(first, reached, rerun.requests, rerun.skipped, spent_s, divergence)
+    counts = requests, skipped, spent_s
+    return ReplayResult(first, reached, *counts, tuple(dict.fromkeys(used)), divergence)
+
+
+def _divergence_of(
+    version: Version,
+    rerun: Rerun,
+    limits: Limits,
+    recorded: RecordedEpoch,
+    outcomes: list[Outcome | None],
+    difference: ReplayDifference,
+) -> Divergence:
+    """Return the divergence of an epoch that differs, with its cause."""
+    found = _known_cause(rerun, recorded, outcomes) or _find_cause(
+        rerun.replayer, version.location, limits, recorded, outcomes, difference
+    )
+    return replace(found, deployment=version.deployment, environment=version.environment)
 
 
 def _known_cause(
@@ -149,7 +181,7 @@ def _known_cause(
 
 def _find_cause(
     replayer: Replayer,
-    spec: str,
+    location: Location,
     limits: Limits,
     recorded: RecordedEpoch,
     outcomes: list[Outcome | None],
@@ -166,7 +198,7 @@ def _find_cause(
         states = _states_before(replayer, outcomes, position, rows[position].request_id)
         secret = replayer.executor.secret
         result = result_of(outcome, replayer.ran[position])
-        suspected = find_causes(spec, rows[position], states, result, limits, secret)
+        suspected = find_causes(location, rows[position], states, result, limits, secret)
         if suspected != (Cause.CODE,):
             culprit, causes = position, suspected
             break

@@ -6,7 +6,7 @@ as recorded. Only the data directory is read.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,7 +14,15 @@ import msgspec
 
 from penstock.base.difference import attribute_differences
 from penstock.base.http import ErrorBody
-from penstock.base.ids import EntityKey, Epoch, epochs_text, is_system, split_entity_key
+from penstock.base.ids import (
+    EntityKey,
+    Epoch,
+    RequestId,
+    entity_key,
+    epochs_text,
+    is_system,
+    split_entity_key,
+)
 from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
@@ -32,6 +40,7 @@ from penstock.history.cascade_document import RecordedReply, TracedCascade
 from penstock.history.cascade_trace import cascade_document
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
+from penstock.history.sandbox import OutsideCall
 from penstock.history.trace_document import (
     AttributeChange,
     EntityChange,
@@ -42,6 +51,7 @@ from penstock.history.trace_document import (
     TracedEntity,
     TraceDocument,
 )
+from penstock.history.versions import Versions
 from penstock.model.application import App
 from penstock.process.epoch_report import EpochReport
 from penstock.process.reports import ReportReader
@@ -54,28 +64,47 @@ _REPLAYED_MAX: Final = 3
 
 
 def trace(
-    history: HistoryReader, app: App, data: Path, request_id: str, limits: Limits
+    history: HistoryReader, versions: Versions, request_id: str, limits: Limits
 ) -> TraceDocument:
-    """Return the trace of a request.
+    """Return the trace of a request, which runs with the code of its epoch.
 
     Args:
         history: The journal.
-        app: The application.
-        data: The data directory, for the driver's reports.
+        versions: The code of each epoch.
         request_id: The request, or a sent request or workflow step of its cascade.
         limits: The limits of one transaction.
 
     Raises:
         RequestError: No epoch holds the request.
+        ConfigError: The code of its epoch cannot be imported any more.
         Diverged: The state before its epoch is not held.
         Corrupt: The journal is damaged.
     """
     request_id = history.record_of(request_id)
-    number = history.find(request_id)
-    recorded = history.epoch(number)
+    recorded = history.epoch(history.find(request_id))
     position = position_of(recorded, request_id)
-    row = recorded.rows[position]
-    rerun = Rerun(app, history.state_before(number), limits, history.secret)
+    version = versions.at(recorded.epoch)
+    with version.active():
+        rerun = Rerun(version.app, history.state_before(recorded.epoch), limits, history.secret)
+        document = _trace(history, rerun, recorded, position)
+        outcomes = rerun.run_all(recorded.rows[position + 1 :])
+    names = {entity_key(entity.entity, entity.key): entity for entity in document.entities}
+    changes = _first_writers(recorded.epoch, recorded.rows[position + 1 :], outcomes, list(names))
+    state = rerun.replayer.state
+    later = _LaterEpochs(history, versions, state, Epoch(recorded.epoch - 1), limits)
+    missing = [key for key in names if key not in changes]
+    changes.update(_later_changes(history, later, recorded.epoch, missing))
+    entities = [
+        msgspec.structs.replace(entity, next=changes.get(key)) for key, entity in names.items()
+    ]
+    return msgspec.structs.replace(document, entities=entities)
+
+
+def _trace(
+    history: HistoryReader, rerun: Rerun, recorded: RecordedEpoch, position: int
+) -> TraceDocument:
+    """Return the trace of the request at a position of an epoch, without the next changes of its entities."""
+    number, row = recorded.epoch, recorded.rows[position]
     is_skipped = row.error in DECIDED
     rerun.run_all(recorded.rows[:position])
     written, state = dict(rerun.replayer.written), rerun.replayer.state
@@ -84,10 +113,8 @@ def trace(
         return written[key] if key in written else state.get(key)
 
     traced = rerun.trace_recorded(row) if is_skipped else rerun.trace(row, time.perf_counter)
-    entities = _entities_of(app, before, traced)
-    later = rerun.run_all(recorded.rows[position + 1 :])
-    next_changes = _next_changes(history, rerun, recorded, position, later, list(entities))
-    report = _report_of(data, number)
+    entities = _entities_of(rerun.replayer.app, before, traced)
+    report = _report_of(history.data, number)
     cascade = _cascade_of(history, recorded, row, traced)
     return TraceDocument(
         request_id=row.request_id,
@@ -107,11 +134,8 @@ def trace(
         as_recorded=_is_as_recorded(row, traced, cascade),
         taken_as_recorded=is_skipped,
         root=None if traced.root is None else _call_of(traced.root),
-        entities=[
-            msgspec.structs.replace(entity, next=next_changes.get(key))
-            for key, entity in entities.items()
-        ],
-        outside=_refused_calls(rerun),
+        entities=list(entities.values()),
+        outside=_refused_calls(rerun.refused),
         cascade=cascade,
     )
 
@@ -134,7 +158,7 @@ def _is_as_recorded(row: RequestRow, traced: RequestTrace, cascade: TracedCascad
 
 def entity_history(
     history: HistoryReader,
-    app: App,
+    versions: Versions,
     key: EntityKey,
     span: tuple[Epoch, Epoch],
     changes_max: int,
@@ -144,7 +168,7 @@ def entity_history(
 
     Args:
         history: The journal.
-        app: The application.
+        versions: The code of each epoch.
         key: The entity.
         span: The first and the last epoch to search.
         changes_max: How many changes are returned.
@@ -160,10 +184,11 @@ def entity_history(
     if not epochs:
         raise NoSuchEntity(f"{key} was not changed in {epochs_text(first, last)}")
     chosen = epochs[-changes_max:]
-    rerun = Rerun(app, history.state_before(chosen[0]), limits, history.secret)
+    state = history.state_before(chosen[0])
+    later = _LaterEpochs(history, versions, state, Epoch(chosen[0] - 1), limits)
     changes: list[EntityChange] = []
-    for recorded, outcomes in _run_epochs(history, rerun, Epoch(chosen[0] - 1), chosen):
-        before = rerun.replayer.state.get(key)
+    for app, recorded, outcomes in later.run(chosen):
+        before = state.get(key)
         for row, outcome in zip(recorded.rows, outcomes, strict=True):
             if outcome is not None and key in outcome.writes:
                 after = outcome.writes[key]
@@ -173,23 +198,55 @@ def entity_history(
     more = len(epochs) > len(chosen) or len(changes) > changes_max
     name, text = split_entity_key(key)
     newest = changes[-changes_max:]
-    return HistoryDocument(name, text, newest, more, _refused_calls(rerun))
+    return HistoryDocument(name, text, newest, more, _refused_calls(later.refused))
 
 
-def _run_epochs(
-    history: HistoryReader, rerun: Rerun, reached: Epoch, epochs: Sequence[Epoch]
-) -> Iterator[tuple[RecordedEpoch, list[Outcome | None]]]:
-    """Execute epochs again, each over the recorded state before it.
+class _LaterEpochs:
+    """Executes some epochs again, each with its code and over the recorded state before it.
 
-    `reached` is the epoch after which the rerun's state is now.
+    Attributes:
+        refused: By request id, the first call to the outside.
     """
-    for epoch in epochs:
-        history.roll(rerun.replayer.state, reached, Epoch(epoch - 1))
-        recorded = history.epoch(epoch)
-        outcomes = rerun.run_all(recorded.rows)
-        rerun.replayer.written.clear()
-        yield recorded, outcomes
-        reached = Epoch(epoch - 1)
+
+    def __init__(
+        self,
+        history: HistoryReader,
+        versions: Versions,
+        state: dict[EntityKey, bytes],
+        reached: Epoch,
+        limits: Limits,
+    ) -> None:
+        """Begin with the state after an epoch.
+
+        Args:
+            history: The journal.
+            versions: The code of each epoch.
+            state: The state after the epoch `reached`; it is changed.
+            reached: The epoch.
+            limits: The limits of one transaction.
+        """
+        self._history = history
+        self._versions = versions
+        self._state = state
+        self._reached = reached
+        self._limits = limits
+        self.refused: dict[RequestId, OutsideCall] = {}
+
+    def run(
+        self, epochs: Sequence[Epoch]
+    ) -> Iterator[tuple[App, RecordedEpoch, list[Outcome | None]]]:
+        """Yield each epoch with its application and its outcomes; the state is that before the epoch."""
+        history = self._history
+        for epoch in epochs:
+            version = self._versions.at(epoch)
+            history.roll(self._state, self._reached, Epoch(epoch - 1))
+            self._reached = Epoch(epoch - 1)
+            recorded = history.epoch(epoch)
+            with version.active():
+                rerun = Rerun(version.app, self._state, self._limits, history.secret)
+                outcomes = rerun.run_all(recorded.rows)
+            self.refused.update(rerun.refused)
+            yield version.app, recorded, outcomes
 
 
 def _entities_of(
@@ -217,31 +274,20 @@ def _entities_of(
     return entities
 
 
-def _next_changes(
-    history: HistoryReader,
-    rerun: Rerun,
-    recorded: RecordedEpoch,
-    position: int,
-    later: Sequence[Outcome | None],
-    keys: Sequence[EntityKey],
+def _later_changes(
+    history: HistoryReader, later: "_LaterEpochs", epoch: Epoch, keys: Sequence[EntityKey]
 ) -> dict[EntityKey, NextChange]:
-    """Return the next change of each entity after a request, if there is one.
-
-    `later` has the outcomes of the requests after `position` in the same epoch.
-    """
-    epoch = recorded.epoch
-    changes = _first_writers(epoch, recorded.rows[position + 1 :], later, keys)
+    """Return the next change of each entity after an epoch, if there is one."""
+    changes: dict[EntityKey, NextChange] = {}
     ahead: dict[Epoch, list[EntityKey]] = {}
     upto = Epoch(min(history.last, epoch + AHEAD_EPOCHS))
     for key in keys:
-        if key not in changes and (epochs := history.changes_of(key, epoch, upto)):
+        if epochs := history.changes_of(key, epoch, upto):
             changes[key] = NextChange(None, None, epochs[0])
             ahead.setdefault(epochs[0], []).append(key)
-    rerun.replayer.written.clear()
-    chosen = sorted(ahead)[:_REPLAYED_MAX]
-    for next_epoch, outcomes in _run_epochs(history, rerun, Epoch(epoch - 1), chosen):
-        number, rows = next_epoch.epoch, next_epoch.rows
-        changes.update(_first_writers(number, rows, outcomes, ahead[number]))
+    for _, recorded, outcomes in later.run(sorted(ahead)[:_REPLAYED_MAX]):
+        number = recorded.epoch
+        changes.update(_first_writers(number, recorded.rows, outcomes, ahead[number]))
     return changes
 
 
@@ -274,8 +320,8 @@ def document_json(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
     return plain
 
 
-def _refused_calls(rerun: Rerun) -> list[RefusedCall]:
-    return [RefusedCall(**call) for call in outside_calls_json(rerun.refused)]
+def _refused_calls(refused: Mapping[RequestId, OutsideCall]) -> list[RefusedCall]:
+    return [RefusedCall(**call) for call in outside_calls_json(refused)]
 
 
 def _reply_of(row: RequestRow) -> RecordedReply:

@@ -150,3 +150,14 @@ def needed_archives(deployments: Sequence[Deployment], first: Epoch) -> set[str]
         for deployment, end in zip(deployments, ends, strict=False)  # without any, one end is left
         if end is None or end > first
     }
+
+
+def version_changes(before: DeployedCode, after: DeployedCode) -> list[str]:
+    """Return the changes of versions between two codes as text: `numpy 2.1 → 2.2`."""
+    was = {"Python": before.python, **before.libraries}
+    now = {"Python": after.python, **after.libraries}
+    return [
+        f"{name} {was.get(name, 'absent')} → {now.get(name, 'absent')}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name) != now.get(name)
+    ]

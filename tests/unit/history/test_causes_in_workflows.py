@@ -11,7 +11,7 @@ from penstock.engine.replay import Replayer, RequestRow
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, find_causes
 from penstock.model.request import encode_append
-from penstock.process.loading import load_app
+from penstock.process.loading import load_app, locate
 
 SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 
@@ -34,4 +34,4 @@ def test_the_cause_in_a_task_is_found(stream: str, cause: Cause) -> None:
     assert any(data is not None for data in states.values()), "the task has state"
     assert outcome.writes
     result = result_of(outcome, replayer.cascade)
-    assert find_causes(SPEC, second, states, result, Limits(), b"") == (cause,)
+    assert find_causes(locate(SPEC), second, states, result, Limits(), b"") == (cause,)

@@ -1,7 +1,15 @@
-"""An application of two modules whose rule changes, with epochs of both versions."""
+"""An application of three modules that changes between two deployments, with epochs of both versions."""
 
+import sys
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
+import msgspec
+
+from penstock.files.sealed import seal
+from penstock.journal.deployments import NAME, Deployments
+from penstock.process.archives import Archives, pack
 from tests.history import Call, journal_of
 
 APP = """
@@ -11,26 +19,51 @@ import {name}_rule
 class Item(Entity):
     name: str = key()
     price: int = 0
-{more}
+    total: int = 0
+
     def order(self, count: int) -> int:
         from {name}_discount import discount
-        return {name}_rule.total(self.price, count) - discount(count)
+        self.total = {name}_rule.total(self.price, count) - discount(count)
+        return self.total
 
 app = App("kiosk", Item)
 """
-RULE = "def total(price: int, count: int) -> int:\n    return price * count + {fee}\n"
-DISCOUNT = "def discount(count: int) -> int:\n    return {discount}\n"
+RULE = "def total(price: int, count: int) -> int:\n    return price * count + {version}\n"
+DISCOUNT = "def discount(count: int) -> int:\n    return {version} * 100\n"
+CREATED: list[list[Call]] = [[("Item", "tea", "create", {"price": 3})]]
+ORDERED: list[list[Call]] = [[("Item", "tea", "order", (2,))]]
+_numbers = count()
 
 
-def write_version(folder: Path, name: str, version: int, more: str = "") -> str:
-    """Write a version of the application; return its path. Versions of one name replace each other."""
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.py").write_text(APP.format(name=name, more=more))
-    (folder / f"{name}_rule.py").write_text(RULE.format(fee=version))
-    (folder / f"{name}_discount.py").write_text(DISCOUNT.format(discount=version * 100))
-    return str(folder / f"{name}.py")
+@dataclass(frozen=True)
+class Kiosk:
+    """The application, and its data directory."""
+
+    spec: str
+    data: Path
+
+    def redeploy(self, files: dict[str, bytes], python: str) -> None:
+        """Replace the code of the first deployment, as if it had run with it."""
+        first, *others = Deployments(self.data / "journal").every()
+        archive = Archives(self.data).put(pack(files))
+        code = msgspec.structs.replace(first.code, archive=archive, python=python)
+        every = [msgspec.structs.replace(first, code=code), *others]
+        (self.data / "journal" / NAME).write_bytes(seal("deployments", every))
 
 
-def run_epochs(spec: str, data: Path, epochs: list[list[Call]]) -> None:
-    """Process epochs with a version, as a driver does that starts."""
-    journal_of(spec, data, epochs, deploys=True)
+def fresh(folder: Path) -> Kiosk:
+    """Run two epochs with each of two versions; each call has modules of its own names."""
+    name = f"kiosk{next(_numbers)}"
+    kiosk = Kiosk(str(folder / f"{name}.py"), folder / "data")
+    for version, epochs in ((1, [*CREATED, *ORDERED]), (2, [*ORDERED, *ORDERED])):
+        _write(folder, name, version)
+        journal_of(kiosk.spec, kiosk.data, epochs, deploys=True)
+    return kiosk
+
+
+def _write(folder: Path, name: str, version: int) -> None:
+    """Write a version of the application, and let the process forget an earlier one."""
+    texts = {name: APP, f"{name}_rule": RULE, f"{name}_discount": DISCOUNT}
+    for module, text in texts.items():
+        (folder / f"{module}.py").write_text(text.format(name=name, version=version))
+        sys.modules.pop(module, None)

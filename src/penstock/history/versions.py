@@ -1,0 +1,158 @@
+"""The versions of an application's code: each recorded epoch with the code that executed it.
+
+The code of an earlier deployment is unpacked from its archive into a temporary folder, and loaded side by side
+with the present code. An epoch without a deployment is executed with the present code, and so is an epoch whose
+deployment has the present source.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from penstock.base.ids import Epoch
+from penstock.errors import ConfigError, Corrupt, DefinitionError
+from penstock.files.layout import JOURNAL
+from penstock.history.reader import HistoryReader
+from penstock.history.side_modules import SideModules
+from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
+from penstock.model.application import App
+from penstock.process.archives import Archives
+from penstock.process.deploying import code_of
+from penstock.process.loading import Location, load, locate
+
+_REMEDY: Final = "--present-code runs the requests with the present code instead"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The code of some epochs.
+
+    Attributes:
+        app: The application.
+        location: Its place, for child processes.
+        deployment: The deployment whose archived code this is; None for the present code.
+        environment: How Python and libraries differ from those of the deployment; a text for each.
+        modules: Its modules; None for the present code.
+    """
+
+    app: App
+    location: Location
+    deployment: int | None = None
+    environment: tuple[str, ...] = ()
+    modules: SideModules | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let handlers of this version run during the block."""
+        if self.modules is None:
+            yield
+        else:
+            with self.modules.active():
+                yield
+
+
+class Versions:
+    """The code of each epoch; the temporary folder exists while the block runs."""
+
+    def __init__(
+        self, history: HistoryReader, app: App, spec: str, *, present_only: bool = False
+    ) -> None:
+        """Read the deployments; no code is loaded.
+
+        Args:
+            history: The journal.
+            app: The present application.
+            spec: The present application, as on the command line.
+            present_only: Whether the present code executes all epochs.
+
+        Raises:
+            Corrupt: The file of deployments is damaged.
+        """
+        self._history = history
+        self._data = history.data
+        location = locate(spec)
+        self._present = Version(app, location)
+        every = () if present_only else Deployments(self._data / JOURNAL).every()
+        self._deployments = every
+        self._code = code_of(location)[0] if every else None
+        self._loaded: dict[int, Version] = {}
+        self._scratch: Path | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def at(self, epoch: Epoch) -> Version:
+        """Return the code that executed an epoch; it is loaded at its first use.
+
+        Raises:
+            ConfigError: The code cannot be imported any more.
+            Corrupt: The archive is missing or changed.
+        """
+        deployment = deployment_at(self._deployments, epoch)
+        if deployment is None or self._is_present(deployment):
+            return self._present
+        version = self._loaded.get(deployment.number)
+        if version is None:
+            version = self._loaded[deployment.number] = self._load(deployment)
+        return version
+
+    def spans(self, first: Epoch, last: Epoch) -> Iterator[tuple[Version, Epoch, Epoch]]:
+        """Yield the code of a range of epochs, with the first and the last epoch that it executed."""
+        begin = first
+        for deployment in self._deployments:
+            if begin < deployment.since <= last:
+                yield self.at(begin), begin, Epoch(deployment.since - 1)
+                begin = deployment.since
+        yield self.at(begin), begin, last
+
+    def _is_present(self, deployment: Deployment) -> bool:
+        code, present = deployment.code, self._code
+        assert present is not None, "there are deployments"
+        was = code.archive, code.module, code.name
+        return was == (present.archive, present.module, present.name)
+
+    def _load(self, deployment: Deployment) -> Version:
+        """Unpack and import the code of a deployment."""
+        number, code = deployment.number, deployment.code
+        folder = self._folder() / f"deployment-{number}"
+        try:
+            Archives(self._data).unpack(code.archive, folder)
+        except Corrupt as error:
+            raise Corrupt(f"{error}; {_REMEDY}") from error
+        modules = SideModules(folder, {path.stem for path in folder.iterdir()})
+        location = Location(code.module, code.name, str(folder), None)
+        present = self._code
+        assert present is not None, "there are deployments"
+        changed = tuple(version_changes(code, present))
+        try:
+            with modules.active():
+                app = load(location)
+        except (ConfigError, DefinitionError) as error:
+            changes = f" ({', '.join(changed)})" if changed else ""
+            raise ConfigError(
+                f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
+            ) from error
+        self._learn(app)
+        return Version(app, location, number, changed, modules)
+
+    def _folder(self) -> Path:
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="penstock-"))
+        return self._scratch
+
+    def _learn(self, app: App) -> None:
+        """Let the classes of an earlier version read the rows that were stored by then."""
+        for name, versions in self._history.schemas().items():
+            declared = app.stored.get(name)
+            tags = [version.shape.tag for version in versions]
+            if declared is not None and declared.shape.tag in tags:
+                declared.learn(versions[: tags.index(declared.shape.tag) + 1])

@@ -1,0 +1,126 @@
+"""Epochs run again with the code that executed them, side by side with the present code."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.cli.main import execute
+from penstock.history.reader import HistoryReader
+from penstock.history.versions import Versions
+from penstock.journal.deployments import Deployments
+from penstock.process.archives import Archives
+from penstock.process.loading import load_app
+from tests.unit.history.two_versions import Kiosk, fresh
+
+
+@pytest.fixture
+def kiosk(tmp_path: Path) -> Kiosk:
+    """Return an application whose first version ran epochs 0 and 1, and whose second version ran 2 and 3."""
+    return fresh(tmp_path)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    capsys.readouterr()
+    code = execute([*words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_each_epoch_is_replayed_with_its_code(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay over a deployment finds nothing wrong, in a process that has loaded the present code."""
+    code, found = answer(capsys, "replay", kiosk.spec, "--data", str(kiosk.data))
+    assert (code, found["divergence"]) == (0, None)
+    assert found["deployments"] == [1, None]  # the second deployment has the present source
+
+
+def test_the_present_code_shows_the_effect_of_a_change(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --present-code, the first epoch of the old code differs, and the cause is the code."""
+    words = ["replay", kiosk.spec, "--data", str(kiosk.data), "--present-code"]
+    code, found = answer(capsys, *words)
+    assert code == 1
+    assert found["divergence"]["epoch"] == 1
+    assert found["divergence"]["verdict"]["causes"] == ["code"]
+
+
+def test_a_difference_names_the_deployment_and_changed_versions(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If archived code comes out differently, the versions that have changed since are shown."""
+    first, second = Deployments(kiosk.data / "journal").every()
+    files = Archives(kiosk.data).files(first.code.archive)
+    rule = next(path for path in files if path.endswith("_rule.py"))
+    kiosk.redeploy({**files, rule: files[rule].replace(b"+ 1", b"+ 7")}, python="3.9.1")
+    code, found = answer(capsys, "replay", kiosk.spec, "--data", str(kiosk.data))
+    assert code == 1
+    assert found["divergence"]["deployment"] == 1
+    assert found["divergence"]["environment"][0].startswith("Python 3.9.1 → ")
+    assert second.number == 2
+
+
+def test_versions_of_one_module_live_side_by_side(kiosk: Kiosk) -> None:
+    """Imports inside of handlers find their own version, and the process keeps its modules."""
+    app = load_app(kiosk.spec)
+    before, path = dict(sys.modules), list(sys.path)
+    with HistoryReader(kiosk.data, app) as past, Versions(past, app, kiosk.spec) as versions:
+        old, new = versions.at(Epoch(1)), versions.at(Epoch(2))
+        assert (old.deployment, new.deployment) == (1, None)
+        assert old.app is not new.app
+        assert versions.at(Epoch(0)) is old
+        for _ in range(2):
+            for version, discount in ((old, 100), (new, 200)):
+                with version.active():
+                    order = version.app.entities["Item"].cls.order
+                    item = type("Item", (), {"price": 1})()
+                    assert order(item, 1) == 1 + discount // 100 - discount
+        scratch = Path(old.location.folder)
+        assert scratch.is_dir()
+    assert not scratch.exists()
+    assert {name: sys.modules[name] for name in before} == before
+    assert sys.path == path
+
+
+def test_a_trace_and_a_history_run_the_code_of_their_epoch(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A request of the old code is as recorded; the next change is found in an epoch of the new code."""
+    code, found = answer(capsys, "trace", "r1", kiosk.spec, "--data", str(kiosk.data))
+    assert (code, found["as_recorded"]) == (0, True)
+    (item,) = found["entities"]
+    assert item["next"]["request_id"] == "r2"
+    words = ["history", "Item", "tea", kiosk.spec, "--data", str(kiosk.data)]
+    code, found = answer(capsys, *words)
+    assert [change["request_id"] for change in found["changes"]] == ["r0", "r1", "r2"]
+    words = ["trace", "r1", kiosk.spec, "--data", str(kiosk.data), "--present-code"]
+    assert answer(capsys, *words)[1]["as_recorded"] is False
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("missing", "is missing; put the file back from a backup; --present-code runs"),
+        ("library", "the code of deployment 1 cannot be loaded"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_an_error_with_its_remedy(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str], damage: str, message: str
+) -> None:
+    """A missing archive and a missing library name the deployment and the way around it."""
+    archives = Archives(kiosk.data)
+    first, _ = Deployments(kiosk.data / "journal").every()
+    files = archives.files(first.code.archive)
+    if damage == "missing":
+        archives.path_of(first.code.archive).unlink()
+    else:
+        spoiled = {path: b"import no_such_library\n" + text for path, text in files.items()}
+        kiosk.redeploy(spoiled, python="3.9.1")
+    assert execute(["replay", kiosk.spec, "--data", str(kiosk.data)]) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
+    words = ["replay", kiosk.spec, "--data", str(kiosk.data), "--from", "2"]
+    assert execute(words) == 0
