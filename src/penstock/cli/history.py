@@ -85,14 +85,14 @@ def _history_here(
     if entity not in application.entities:
         known = ", ".join(application.entities)
         raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
+    from penstock.history.code_versions import CodeVersions
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, entity_history
-    from penstock.history.versions import Versions
 
     name = entity_key(entity, key)
     with (
         HistoryReader(settings.data, application, "history") as past,
-        Versions(past, application, settings.app, present_only=present_only) as versions,
+        CodeVersions(past, application, settings.app, present_only=present_only) as versions,
         redirect_stdout(sys.stderr),  # the output of handlers is not part of the answer
     ):
         span = past.span(*bounds)

@@ -56,14 +56,14 @@ def command(
 ) -> None:
     """Replay a range of epochs; see `HELP`."""
     application, settings = options.load()
+    from penstock.history.code_versions import CodeVersions
     from penstock.history.debugger import debug_request
     from penstock.history.reader import HistoryReader
     from penstock.history.replay import replay
-    from penstock.history.versions import Versions
 
     with (
         HistoryReader(settings.data, application, "replay") as past,
-        Versions(past, application, settings.app, present_only=present_code) as versions,
+        CodeVersions(past, application, settings.app, present_only=present_code) as versions,
     ):
         if stop_in is not None:
             named = past.complete(stop_in)

@@ -68,13 +68,13 @@ def command(
 
 def _trace_here(request_id: str, options: AppOptions, *, present_only: bool) -> dict[str, Any]:
     application, settings = options.load()
+    from penstock.history.code_versions import CodeVersions
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, trace
-    from penstock.history.versions import Versions
 
     with (
         HistoryReader(settings.data, application, "trace") as past,
-        Versions(past, application, settings.app, present_only=present_only) as versions,
+        CodeVersions(past, application, settings.app, present_only=present_only) as versions,
         redirect_stdout(sys.stderr),  # the output of handlers is not part of the answer
     ):
         named = past.complete(request_id)

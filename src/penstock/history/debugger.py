@@ -11,16 +11,16 @@ from types import CodeType, FrameType
 from typing import Any
 
 from penstock.engine.execute import Limits, Outcome
+from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun
-from penstock.history.versions import Versions
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import decode_request
 
 
 def debug_request(
-    history: HistoryReader, versions: Versions, request_id: str, limits: Limits
+    history: HistoryReader, versions: CodeVersions, request_id: str, limits: Limits
 ) -> Outcome:
     """Replay up to a request, stop inside its handler, and return its outcome.
 

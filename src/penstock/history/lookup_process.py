@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.base.ids import entity_key
 from penstock.errors import PenstockError
+from penstock.history.code_versions import CodeVersions
 from penstock.history.lookup import (
     HistoryQuery,
     Lookup,
@@ -22,7 +23,6 @@ from penstock.history.lookup import (
 )
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history, trace
-from penstock.history.versions import Versions
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
@@ -45,14 +45,14 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
         case TraceQuery(request_id):
             with (
                 HistoryReader(data, app, "trace") as history,
-                Versions(history, app, lookup.spec) as versions,
+                CodeVersions(history, app, lookup.spec) as versions,
             ):
                 return document_json(trace(history, versions, request_id, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
             with (
                 HistoryReader(data, app, "history") as history,
-                Versions(history, app, lookup.spec) as versions,
+                CodeVersions(history, app, lookup.spec) as versions,
             ):
                 span = history.span(first, last)
                 found = entity_history(history, versions, name, span, changes_max, limits)

@@ -26,11 +26,11 @@ from penstock.engine.replay import (
 )
 from penstock.engine.streams.recorded_cascade import cascade_differences
 from penstock.history.cascade_trace import described
+from penstock.history.code_versions import CodeVersion, CodeVersions
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun, frozen_heap
-from penstock.history.versions import Version, Versions
 from penstock.model.application import App
 from penstock.process.loading import Location
 
@@ -93,7 +93,7 @@ class ReplayResult:
 
 def replay(
     history: HistoryReader,
-    versions: Versions,
+    versions: CodeVersions,
     limits: Limits,
     span: tuple[Epoch, Epoch],
     progress: Progress,
@@ -143,7 +143,7 @@ def replay(
 
 
 def _divergence_of(
-    version: Version,
+    version: CodeVersion,
     rerun: Rerun,
     limits: Limits,
     recorded: RecordedEpoch,

@@ -38,6 +38,7 @@ from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
 from penstock.history.cascade_document import RecordedReply, TracedCascade
 from penstock.history.cascade_trace import cascade_document
+from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader, position_of
 from penstock.history.rerun import Rerun, outside_calls_json
 from penstock.history.sandbox import OutsideCall
@@ -51,7 +52,6 @@ from penstock.history.trace_document import (
     TracedEntity,
     TraceDocument,
 )
-from penstock.history.versions import Versions
 from penstock.model.application import App
 from penstock.process.epoch_report import EpochReport
 from penstock.process.reports import ReportReader
@@ -64,7 +64,7 @@ _REPLAYED_MAX: Final = 3
 
 
 def trace(
-    history: HistoryReader, versions: Versions, request_id: str, limits: Limits
+    history: HistoryReader, versions: CodeVersions, request_id: str, limits: Limits
 ) -> TraceDocument:
     """Return the trace of a request, which runs with the code of its epoch.
 
@@ -158,7 +158,7 @@ def _is_as_recorded(row: RequestRow, traced: RequestTrace, cascade: TracedCascad
 
 def entity_history(
     history: HistoryReader,
-    versions: Versions,
+    versions: CodeVersions,
     key: EntityKey,
     span: tuple[Epoch, Epoch],
     changes_max: int,
@@ -211,7 +211,7 @@ class _LaterEpochs:
     def __init__(
         self,
         history: HistoryReader,
-        versions: Versions,
+        versions: CodeVersions,
         state: dict[EntityKey, bytes],
         reached: Epoch,
         limits: Limits,

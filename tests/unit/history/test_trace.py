@@ -236,8 +236,8 @@ def test_traces_of_an_epoch_together_are_its_changes(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Call]]
 ) -> None:
     """For random programs, the writes of traced requests lead from each state to the next."""
+    from penstock.history.code_versions import CodeVersions  # noqa: PLC0415
     from penstock.history.trace import trace  # noqa: PLC0415
-    from penstock.history.versions import Versions  # noqa: PLC0415
 
     data = tmp_path_factory.mktemp("ledger")
     journal_of(LEDGER, data, [OPENED, *epochs])
@@ -247,7 +247,7 @@ def test_traces_of_an_epoch_together_are_its_changes(
         for epoch, requests in enumerate(epochs, 1):
             seen: dict[str, Any] = {}
             for _ in requests:
-                found = trace(past, Versions(past, app, LEDGER), f"r{number}", Limits())
+                found = trace(past, CodeVersions(past, app, LEDGER), f"r{number}", Limits())
                 number += 1
                 assert found.as_recorded
                 for one in found.entities:

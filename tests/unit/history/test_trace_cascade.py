@@ -13,9 +13,9 @@ from penstock.cli.main import execute
 from penstock.engine.execute import Limits
 from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
 from penstock.engine.streams.recorded_cascade import RecordedAtom
+from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import trace
-from penstock.history.versions import Versions
 from penstock.log.api import Entry
 from penstock.process.loading import load_app
 from tests.differential.cascade_app import Account, app, body_of
@@ -121,7 +121,7 @@ def test_every_record_is_as_recorded(data: Path) -> None:
         names = [row.request_id for recorded in epochs for row in recorded.rows]
         assert len(names) > len(BODIES)
         for name in names:
-            document = trace(history, Versions(history, load_app(SPEC), SPEC), name, Limits())
+            document = trace(history, CodeVersions(history, load_app(SPEC), SPEC), name, Limits())
             assert document.as_recorded, name
 
 
@@ -148,7 +148,7 @@ def test_differences_from_the_journal_are_named(
         monkeypatch.setattr(
             history, "epoch", lambda n: changed if n == recorded.epoch else whole(n)
         )
-        document = trace(history, Versions(history, load_app(SPEC), SPEC), "pass", Limits())
+        document = trace(history, CodeVersions(history, load_app(SPEC), SPEC), "pass", Limits())
     assert not document.as_recorded
     assert document.cascade is not None
     last = cascade.atoms[-1].atom.stream

@@ -28,7 +28,7 @@ _REMEDY: Final = "--present-code runs the requests with the present code instead
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class CodeVersion:
     """The code of some epochs.
 
     Attributes:
@@ -55,7 +55,7 @@ class Version:
                 yield
 
 
-class Versions:
+class CodeVersions:
     """The code of each epoch; the temporary folder exists while the block runs."""
 
     def __init__(
@@ -75,11 +75,11 @@ class Versions:
         self._history = history
         self._data = history.data
         location = locate(spec)
-        self._present = Version(app, location)
+        self._present = CodeVersion(app, location)
         every = () if present_only else Deployments(self._data / JOURNAL).every()
         self._deployments = every
         self._code = code_of(location)[0] if every else None
-        self._loaded: dict[int, Version] = {}
+        self._loaded: dict[int, CodeVersion] = {}
         self._scratch: Path | None = None
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class Versions:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
 
-    def at(self, epoch: Epoch) -> Version:
+    def at(self, epoch: Epoch) -> CodeVersion:
         """Return the code that executed an epoch; it is loaded at its first use.
 
         Raises:
@@ -105,7 +105,7 @@ class Versions:
             version = self._loaded[deployment.number] = self._load(deployment)
         return version
 
-    def spans(self, first: Epoch, last: Epoch) -> Iterator[tuple[Version, Epoch, Epoch]]:
+    def spans(self, first: Epoch, last: Epoch) -> Iterator[tuple[CodeVersion, Epoch, Epoch]]:
         """Yield the code of a range of epochs, with the first and the last epoch that it executed."""
         begin = first
         for deployment in self._deployments:
@@ -120,7 +120,7 @@ class Versions:
         was = code.archive, code.module, code.name
         return was == (present.archive, present.module, present.name)
 
-    def _load(self, deployment: Deployment) -> Version:
+    def _load(self, deployment: Deployment) -> CodeVersion:
         """Unpack and import the code of a deployment."""
         number, code = deployment.number, deployment.code
         folder = self._folder() / f"deployment-{number}"
@@ -142,7 +142,7 @@ class Versions:
                 f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
             ) from error
         self._learn(app)
-        return Version(app, location, number, changed, modules)
+        return CodeVersion(app, location, number, changed, modules)
 
     def _folder(self) -> Path:
         if self._scratch is None:

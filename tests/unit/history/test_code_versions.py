@@ -9,8 +9,8 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
+from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
-from penstock.history.versions import Versions
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app
@@ -68,7 +68,7 @@ def test_versions_of_one_module_live_side_by_side(kiosk: Kiosk) -> None:
     """Imports inside of handlers find their own version, and the process keeps its modules."""
     app = load_app(kiosk.spec)
     before, path = dict(sys.modules), list(sys.path)
-    with HistoryReader(kiosk.data, app) as past, Versions(past, app, kiosk.spec) as versions:
+    with HistoryReader(kiosk.data, app) as past, CodeVersions(past, app, kiosk.spec) as versions:
         old, new = versions.at(Epoch(1)), versions.at(Epoch(2))
         assert (old.deployment, new.deployment) == (1, None)
         assert old.app is not new.app
@@ -76,7 +76,7 @@ def test_versions_of_one_module_live_side_by_side(kiosk: Kiosk) -> None:
         for _ in range(2):
             for version, discount in ((old, 100), (new, 200)):
                 with version.active():
-                    order = version.app.entities["Item"].cls.order
+                    order: Any = version.app.entities["Item"].cls.__dict__["order"]
                     item = type("Item", (), {"price": 1})()
                     assert order(item, 1) == 1 + discount // 100 - discount
         scratch = Path(old.location.folder)
