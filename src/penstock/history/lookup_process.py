@@ -55,8 +55,8 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
                 CodeVersions(history, app, lookup.spec) as versions,
             ):
                 span = history.span(first, last)
-                found = entity_history(history, versions, name, span, changes_max, limits)
-                return document_json(found)
+                changes = entity_history(history, versions, name, span, changes_max, limits)
+                return document_json(changes)
 
 
 if __name__ == "__main__":

@@ -151,10 +151,10 @@ def _divergence_of(
     difference: ReplayDifference,
 ) -> Divergence:
     """Return the divergence of an epoch that differs, with its cause."""
-    found = _known_cause(rerun, recorded, outcomes) or _find_cause(
+    divergence = _known_cause(rerun, recorded, outcomes) or _find_cause(
         rerun.replayer, version.location, limits, recorded, outcomes, difference
     )
-    return replace(found, deployment=version.deployment, environment=version.environment)
+    return replace(divergence, deployment=version.deployment, environment=version.environment)
 
 
 def _known_cause(
