@@ -102,6 +102,13 @@ def test_table_is_of_one_epoch(bank: SparkRuntime) -> None:
         assert [one.balance for one in frame.collect()] == [balance]
 
 
+def test_queries_of_a_user_run_as_generated_code(bank: SparkRuntime) -> None:
+    """The query over the log runs without it, which does not change the session of tables."""
+    session = bank.table("Account").sparkSession
+    (plan,) = session.sql("EXPLAIN SELECT id + 1 FROM range(9)").collect()[0]
+    assert "*(1)" in plan  # Spark's mark of a stage of generated code
+
+
 def test_errors_come_back_typed(bank: SparkRuntime) -> None:
     """A failure raises the class of its code, names the user's exception, and leaves no effect."""
     bank.call.Account.create("strict", balance=3)

@@ -3,8 +3,6 @@
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
@@ -57,6 +55,8 @@ def command(
         _, settings = options.load(**flags)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
+        from rich.console import Console
+
         from penstock.process import presence
         from penstock.process.stop import Stop
 

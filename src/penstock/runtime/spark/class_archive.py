@@ -24,6 +24,9 @@ from penstock.runtime.spark.java_classes import TEXT
 RECORDING: Final = "penstock.runtime.spark.class_recording"
 """The module that makes an archive."""
 
+RECORDED: Final = 2
+"""Increased when a start loads other classes than before, so that each archive is made again."""
+
 RETRY_S: Final = 86_400.0
 """The time after which an archive that could not be made is tried again."""
 
@@ -50,7 +53,7 @@ class ClassArchive:
     @classmethod
     def of(cls, java: Java, jars: Sequence[Path]) -> "ClassArchive":
         """Return the archive of a Java with a class path; its name changes when a file of them does."""
-        digest = hashlib.sha256(f"{java.home}\n{TEXT}".encode())
+        digest = hashlib.sha256(f"{java.home}\n{RECORDED}\n{TEXT}".encode())
         for path in (java.home / "lib" / "modules", java.home / "lib" / "server", *jars):
             with suppress(OSError):
                 facts = path.stat()

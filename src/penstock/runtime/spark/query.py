@@ -6,7 +6,8 @@ machine. Penstock uses none of these objects, so the callbacks here keep the JVM
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -24,6 +25,11 @@ from penstock.runtime.spark.source import LogOffsets
 _SPARK = "org.apache.spark.sql"
 _DISK_IS_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
 """Java's messages."""
+
+_INTERPRETED: Final = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,24 @@ def start_query(
     java_import(gateway.jvm, f"{_SPARK}.execution.streaming.sources.*")
     helper = gateway.jvm.PythonForeachBatchHelper
     helper.callForeachBatch(writer._jwrite, _BatchCallback(on_batch))  # noqa: SLF001
-    return writer.start()
+    with _interpreted(session):
+        return writer.start()
+
+
+@contextmanager
+def _interpreted(session: SparkSession) -> Iterator[None]:
+    """Let a query that starts in the block run its plan without generated code.
+
+    The plan of the log has no rows, so generated code would only be compiled. A query keeps the settings of
+    its start; other queries of the session compile theirs, except while the block runs.
+    """
+    for name, value in _INTERPRETED.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in _INTERPRETED:
+            session.conf.unset(name)
 
 
 def await_end(query: StreamingQuery) -> BaseException | None:
