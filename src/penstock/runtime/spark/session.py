@@ -39,6 +39,7 @@ _SETTINGS: Final = {
     "spark.ui.retainedStages": "10",
     "spark.ui.retainedTasks": "100",
     "spark.sql.ui.retainedExecutions": "1",
+    "spark.sql.ui.explainMode": "simple",  # Spark describes the plan of each batch for that page
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "penstock.runtime.spark.daemon",  # loads once for all workers
     "spark.executorEnv.PYTHONHASHSEED": "0",
