@@ -43,12 +43,11 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
-from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.response_bodies import RecentLoad
 from penstock.gateway.responses import json_of
@@ -160,7 +159,7 @@ async def assemble(
     _serve_calls(routing, app, calls, reads, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
     health = HealthHandler(data, tail, lambda: gateway.draining)
-    _serve_pages(routing, app, health, secured=secured)
+    _serve_pages(routing, health, PageHandler(app, secured=secured))
     _serve_metrics(routing, metrics, journal, log, load)
     _serve_sql(routing, sql, ChangesHandler(app, sql, entity_reads, tail))
     history = _serve_history(routing, app, spec, config)
@@ -245,20 +244,11 @@ def _serve_calls(
         routing.add(route.verb, route.path, serve, "route")
 
 
-def _serve_pages(routing: Router, app: App, health: HealthHandler, *, secured: bool) -> None:
-    document = json_of(openapi_document(app, secured=secured))
-    page = docs_page(app).encode()
-
-    async def openapi(request: HttpRequest) -> Response:
-        return Response(document, 200, None, JSON)
-
-    async def docs(request: HttpRequest) -> Response:
-        return Response(page, 200, PAGE_HEADERS, "text/html; charset=utf-8")
-
+def _serve_pages(routing: Router, health: HealthHandler, pages: PageHandler) -> None:
     routing.add("GET", "/healthz", health.alive, "health")
     routing.add("GET", "/readyz", health.ready, "health")
-    routing.add("GET", "/openapi.json", openapi, "docs")
-    routing.add("GET", "/docs", docs, "docs")
+    routing.add("GET", "/openapi.json", pages.openapi, "docs")
+    routing.add("GET", "/docs", pages.docs, "docs")
 
 
 def _serve_metrics(
