@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import App, entity, key, migrate, was
-from penstock.base.ids import Lsn, RequestId
+from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.log.api import Record
 from penstock.model.schema_change import change_of
 from penstock.model.schema_version import SchemaVersion, Versions, first_version
@@ -189,7 +189,9 @@ def test_rows_of_all_versions_equal_converted_rows(
     first: list[tuple[str, str, str]], steps: list[Step], tasks: int, scatter: int
 ) -> None:
     """Replies and values are those of the twin; rows and replies of the engine are those of one thread."""
-    twin, versions, state = Twin(), (), {}
+    twin = Twin()
+    versions: Versions = ()
+    state: dict[EntityKey, bytes] = {}
     created = [("create", name, name) for name in KEYS]
     lsn = 0
     for epoch, requests in enumerate([created + first, *(step.requests for step in steps)]):

@@ -155,7 +155,7 @@ async def assemble(
     readers = _readers(app, spec, config, metrics)
     reads = ReadHandler(app, config, admission, tail, entities, readers)
     calls = CallHandler(app, config, admission, batcher, tail, reads)
-    entity_reads = EntityReadHandler(app, config, entities, tail)
+    entity_reads = EntityReadHandler(app, config, entities, tail, readers)
     _serve_calls(routing, app, calls, reads, entity_reads)
     secured = KeyStore(data).exists or config.gateway.jwks != NOT_SET
     health = HealthHandler(data, tail, lambda: gateway.draining)
@@ -275,8 +275,9 @@ def _sampled_load(data: Path, log: Log, tail: AsyncJournalTail) -> LoadSampler:
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
-    """Start the readers, if the application has `@readonly` handlers, or code in arguments."""
-    if not config.gateway.readers or not (_has_readonly(app) or calls_with_code(app)):
+    """Start the readers, if the application has `@readonly` handlers, `@migrate`, or code in arguments."""
+    migrates = any(entity_type.migrations for entity_type in app.entities.values())
+    if not config.gateway.readers or not (migrates or _has_readonly(app) or calls_with_code(app)):
         return None
     settings = ReaderSettings(
         spec=spec,

@@ -1,6 +1,7 @@
 """The readers of a gateway: processes that answer `@readonly` calls from the state on local disk.
 
-They also encode calls whose arguments run code of the application. The gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
+They also encode calls whose arguments run code of the application, and convert rows of earlier schema versions. The
+gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
 calls that it runs: they run again in another reader, and a call that has ended two readers fails with
 `limit-exceeded`. The nursery (`runtime.reads.nursery`) starts another reader for each dead one.
 """
@@ -36,6 +37,7 @@ from penstock.runtime.reads.messages import (
     ReadOutcome,
     Ready,
     Started,
+    Upcasting,
     decode_message,
     framed,
 )
@@ -90,7 +92,7 @@ class _Channel:
         self._reader, self._writer = streams
         self._bytes_max = bytes_max
 
-    def send(self, question: Question | Encoding) -> None:
+    def send(self, question: Question | Encoding | Upcasting) -> None:
         self._writer.write(framed(question))
 
     async def receive(self) -> Message:
@@ -160,15 +162,26 @@ class ReaderPool:
             timeout_s: The longest wait for a free reader and its answer.
 
         Raises:
-            Overloaded: Too many questions wait.
-            TimedOut: There was no answer in time.
+            Overloaded, TimedOut: Too many questions wait, or there was no answer in time.
             LimitExceeded: Code of the application ran too long, or ended its process.
             PenstockError: The call cannot be encoded.
         """
         message = await self._in_time(self._encoding(Encoding(target, source)), timeout_s)
-        if isinstance(message, Encoded):
-            return message.body, message.touches
-        raise raised_by(message.code, message.kind, message.message)
+        return message.body, message.touches
+
+    async def upcast(self, entity: str, key: str, row: bytes, timeout_s: float) -> bytes:
+        """Return a row of an earlier schema version as the class declares it; a reader converts it.
+
+        Args:
+            entity: The name of the class.
+            key: The text of the key.
+            row: The row, as the state has it.
+            timeout_s: The longest wait for a free reader and its answer.
+
+        Raises:
+            PenstockError: As in `encoded`, or the row cannot be converted.
+        """
+        return (await self._in_time(self._encoding(Upcasting(entity, key, row)), timeout_s)).body
 
     async def close(self) -> None:
         """End the nursery and all readers."""
@@ -194,17 +207,21 @@ class ReaderPool:
         finally:
             self._waiting -= 1
 
-    async def _encoding(self, question: Encoding) -> Encoded | Failed:
+    async def _encoding(self, question: Encoding | Upcasting) -> Encoded:
         """Ask a reader; ask another one if it has died, because it may have died before."""
         for _ in range(2):
             channel = await self._idle.get()
             asking = self._begin(self._ask_encoding(channel, question))
             message: Encoded | Failed | None = await asyncio.shield(asking)
+            if isinstance(message, Failed):
+                raise raised_by(message.code, message.kind, message.message)
             if message is not None:
                 return message
-        raise LimitExceeded("the code of an argument's class ended two processes")
+        raise LimitExceeded("the code of a class ended two processes")
 
-    async def _ask_encoding(self, channel: _Channel, question: Encoding) -> Encoded | Failed | None:
+    async def _ask_encoding(
+        self, channel: _Channel, question: Encoding | Upcasting
+    ) -> Encoded | Failed | None:
         """Return the answer of a reader; None if it has died. Kill it if it takes too long."""
         limit_ms = self._settings.limits.time_ms
         try:
@@ -215,7 +232,7 @@ class ReaderPool:
                 raise ValueError("an unexpected message")
         except TimeoutError:
             self._kill(channel)
-            why = f"the code of an argument's class ran longer than time_ms = {limit_ms}"
+            why = f"the code of a class ran longer than time_ms = {limit_ms}"
             return Failed(LimitExceeded.code, LimitExceeded.__name__, why)
         except BaseException as error:
             self._kill(channel)

@@ -14,6 +14,7 @@ from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
@@ -24,7 +25,12 @@ class EntityReadHandler:
     """Reads entities for HTTP requests."""
 
     def __init__(
-        self, app: App, config: Config, entities: EntityReader, tail: AsyncJournalTail
+        self,
+        app: App,
+        config: Config,
+        entities: EntityReader,
+        tail: AsyncJournalTail,
+        pool: ReaderPool | None,
     ) -> None:
         """Create the handler.
 
@@ -33,11 +39,13 @@ class EntityReadHandler:
             config: The gateway's configuration.
             entities: Reads the stores.
             tail: The journal tail, which knows the newest epoch.
+            pool: The readers; without them, code of the application runs in this process.
         """
         self._app = app
         self._config = config
         self._entities = entities
         self._tail = tail
+        self._pool = pool
 
     async def entity(self, request: HttpRequest) -> Response:
         """Serve `GET /entities/{Entity}/{key}`."""
@@ -59,6 +67,7 @@ class EntityReadHandler:
         Raises:
             NoSuchEntity: The entity does not exist.
             TimedOut: The required epoch is not committed in time.
+            MigrationFailed: The row has an earlier schema version, and a function of `@migrate` fails.
         """
         request.principal.require_read(name)
         if len(text.encode()) > self._config.gateway.key_bytes_max:
@@ -74,6 +83,9 @@ class EntityReadHandler:
         )
         if data is None:
             raise NoSuchEntity(f"{name} {text!r} does not exist")
+        if self._pool is not None and not data.startswith(entity_type.row_head):
+            timeout_s = self._config.gateway.reply_timeout_ms / 1_000
+            data = await self._pool.upcast(name, text, data, timeout_s)
         values = {entity_type.key_name: key, **entity_type.plain(key, data)}
         chosen = {attribute: values[attribute] for attribute in shows} if shows else values
         if MSGPACK in request.headers.get("accept", ""):

@@ -1,6 +1,6 @@
 """The messages between a gateway and its readers: encoded structs, each behind its length.
 
-A reader first sends `Ready`. It answers an `Encoding` with `Encoded` or `Failed`. It answers each question with `Started`, then with `Outcomes` until every
+A reader first sends `Ready`. It answers an `Encoding` or an `Upcasting` with `Encoded` or `Failed`. It answers each question with `Started`, then with `Outcomes` until every
 call has one. `Failed` ends a question early. A second `Started` voids the outcomes before it: the
 reader has found damage and begins again at another epoch.
 """
@@ -77,6 +77,20 @@ class Encoding(msgspec.Struct, frozen=True, tag=True, array_like=True):
     source: ArgumentSource
 
 
+class Upcasting(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A row of an earlier schema version that the reader must convert, because this may run code of the application.
+
+    Attributes:
+        entity: The name of the class.
+        key: The text of the key.
+        row: The row, as the state has it.
+    """
+
+    entity: str
+    key: str
+    row: bytes
+
+
 class ReadOutcome(msgspec.Struct, frozen=True, array_like=True):
     """The outcome of one call: `error` is None or the code of the failure, `data` the value or failure."""
 
@@ -101,10 +115,10 @@ class Outcomes(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Encoded(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The answer to an `Encoding`: the body and the access hint of a log entry."""
+    """The answer to an `Encoding`: the body and the access hint of a log entry; or the row of an `Upcasting`."""
 
     body: bytes
-    touches: bytes
+    touches: bytes = b""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -118,9 +132,9 @@ class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
 Message = Ready | Started | Outcomes | Encoded | Failed
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_questions: Final = msgspec.msgpack.Decoder(Question | Encoding)
+_questions: Final = msgspec.msgpack.Decoder(Question | Encoding | Upcasting)
 _messages: Final = msgspec.msgpack.Decoder(Message)
-decode_question: Final[Callable[[bytes], Question | Encoding]] = _questions.decode
+decode_question: Final[Callable[[bytes], Question | Encoding | Upcasting]] = _questions.decode
 decode_message: Final[Callable[[bytes], Message]] = _messages.decode
 
 
@@ -129,7 +143,7 @@ def reply_of(epoch: Epoch, outcome: ReadOutcome) -> Reply:
     return Reply(RequestId(""), _NO_REQUEST, epoch, outcome.error, outcome.data)
 
 
-def framed(message: Message | Question | Encoding) -> bytes:
+def framed(message: Message | Question | Encoding | Upcasting) -> bytes:
     """Return a message behind its length."""
     data = _encoder.encode(message)
     return len(data).to_bytes(LENGTH_BYTES) + data

@@ -33,6 +33,7 @@ from penstock.runtime.reads.messages import (
     Question,
     ReaderSettings,
     Ready,
+    Upcasting,
     decode_question,
     framed,
 )
@@ -172,7 +173,7 @@ def _end_child() -> None:
     os._exit(os.EX_OK)
 
 
-def _next(questions: IO[bytes]) -> Question | Encoding | None:
+def _next(questions: IO[bytes]) -> Question | Encoding | Upcasting | None:
     """Return the next question; None when the gateway has closed the channel."""
     length = questions.read(LENGTH_BYTES)
     if len(length) < LENGTH_BYTES:

@@ -46,6 +46,7 @@ from penstock.runtime.reads.messages import (
     ReadCall,
     ReadOutcome,
     Started,
+    Upcasting,
     reply_of,
 )
 
@@ -209,18 +210,21 @@ def _nothing(_key: EntityKey) -> bytes | None:
     return None
 
 
-def encoded(app: App, sizes: SizeLimits, question: Encoding) -> Encoded | Failed:
-    """Encode a call, whatever code of the application raises meanwhile.
+def encoded(app: App, sizes: SizeLimits, question: Encoding | Upcasting) -> Encoded | Failed:
+    """Encode a call, or upcast a row, whatever code of the application raises meanwhile.
 
     Args:
         app: The application.
         sizes: The limits of sizes.
-        question: The call.
+        question: The call, or the row.
     """
     try:
+        if isinstance(question, Upcasting):
+            entity_type = app.entities[question.entity]
+            return Encoded(entity_type.present(entity_type.key_at(question.key), question.row))
         return Encoded(*encoded_call(app, sizes, question.target, question.source))
     except PenstockError as error:
         return Failed(error.code, type(error).__name__, str(error))
     except BaseException as raised:  # noqa: BLE001 -- code of an argument's class may raise any exception
-        why = f"the class of an argument raised {type(raised).__name__}, which stops nothing here"
+        why = f"the code of a class raised {type(raised).__name__}, which stops nothing here"
         return Failed(RequestError.code, RequestError.__name__, why)
