@@ -183,6 +183,17 @@ def declared_versions(versions: Versions, app: App, epoch: int) -> Versions:
     return (*versions, version)
 
 
+def records_of(requests: list[tuple[str, str, str]], app: App, lsn: int) -> list[Record]:
+    """Return the records of requests, from a position in the log on."""
+    records = []
+    for place, (method, one, other) in enumerate(requests, lsn):
+        arguments = (app.entities["Item"].of_text(other),) if method == "take" else ()
+        name = "delete" if method == "remove" else method
+        body, _ = app.request("Item", one, name, arguments)
+        records.append(Record(Lsn(place), RequestId(f"r{place}"), body, place))
+    return records
+
+
 @settings(max_examples=60, phases=PHASES)
 @given(REQUESTS, STEPS, st.integers(1, 3), st.integers(0, 5))
 def test_rows_of_all_versions_equal_converted_rows(
@@ -199,13 +210,8 @@ def test_rows_of_all_versions_equal_converted_rows(
             twin.deploy(steps[epoch - 1])
         app = twin.app()
         versions = declared_versions(versions, app, epoch)
-        records = []
-        for method, one, other in requests:
-            given_key = (app.entities["Item"].of_text(other),) if method == "take" else ()
-            name = "delete" if method == "remove" else method
-            body, _ = app.request("Item", one, name, given_key)
-            records.append(Record(Lsn(lsn), RequestId(f"r{lsn}"), body, lsn))
-            lsn += 1
+        records = records_of(requests, app, lsn)
+        lsn += len(records)
         serial = LocalRuntime(app)
         serial.state.update(state)
         replies = list(serial.replay(records))
