@@ -30,6 +30,7 @@ COMMANDS = (
         "gateway",
         "view",
         "sql",
+        "deploy",
         "apps",
         "changes",
         "tail",

@@ -59,6 +59,9 @@ COMMANDS: Final = {
         "penstock.cli.view", "Run an application's SQL view alone: it answers queries."
     ),
     "sql": Listing("penstock.cli.sql", "Run a SQL query over all entities at one epoch."),
+    "deploy": Listing(
+        "penstock.cli.deploy", "Check what a deployment of the present code would change."
+    ),
     "apps": Listing(
         "penstock.cli.apps", "List the deployments of an application: which code ran since when."
     ),

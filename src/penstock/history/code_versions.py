@@ -34,6 +34,7 @@ class CodeVersion:
     Attributes:
         app: The application.
         location: Its place, for child processes.
+        since: The first epoch that may have been executed with it.
         deployment: The deployment whose archived code this is; None for the present code.
         environment: How Python and libraries differ from those of the deployment; a text for each.
         modules: Its modules; None for the present code.
@@ -41,6 +42,7 @@ class CodeVersion:
 
     app: App
     location: Location
+    since: Epoch = Epoch(0)
     deployment: int | None = None
     environment: tuple[str, ...] = ()
     modules: SideModules | None = None
@@ -142,7 +144,7 @@ class CodeVersions:
                 f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
             ) from error
         self._learn(app)
-        return CodeVersion(app, location, number, changed, modules)
+        return CodeVersion(app, location, deployment.since, number, changed, modules)
 
     def _folder(self) -> Path:
         if self._scratch is None:

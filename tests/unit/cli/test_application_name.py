@@ -33,6 +33,7 @@ WORDS = {
     "savepoint": ["before-sale"],
     "backup": ["backups"],
     "fork": ["copy"],
+    "deploy": ["--check"],
     "keys add": ["web", "--scope", "*"],
     "keys list": [],
     "keys revoke": ["web"],

@@ -33,6 +33,7 @@ MISTAKES = [
     ["status", "missing.py"],
     ["sql", "FROM Item", "missing.py"],
     ["apps", "missing.py"],
+    ["deploy", "missing.py", "--check"],
     ["changes", "Item", "missing.py"],
     ["tail", "lines", "missing.py"],
     ["trace", "r1", "missing.py"],

@@ -1,0 +1,137 @@
+"""`penstock deploy --check`: what a deployment of the present code would change."""
+
+import sys
+from contextlib import closing, redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from penstock.cli.error_output import OTHER_ERROR
+from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.output import print_result
+from penstock.cli.progress import epoch_progress
+from penstock.errors import ClassChanged, ConfigError
+
+if TYPE_CHECKING:
+    from penstock.history.deployment_check import CheckFinding
+    from penstock.model.application import App
+    from penstock.process.config import Config
+
+HELP: Final = """Check what would change if the present code of an application ran from the next epoch on.
+
+The command compares the present code with the last deployment (penstock apps shows it): the stored form of
+classes; methods, functions, routes and streams; and the requests that wait in the log. It runs the newest epochs
+of that deployment again with the present code, and says how many replies and entities would have come out otherwise; penstock what-if
+--code shows them. Nothing is written; the application may run meanwhile.
+
+Each finding is safe (green), needs a word (yellow: it may be intended), or is refused (red: the driver would not
+start). To deploy, start the driver again with the present code: penstock run.
+
+Exit code 0: everything is safe. Exit code 1: something needs a word, or is refused.
+
+\b
+Examples:
+  penstock deploy examples/shop --check
+  penstock deploy examples/shop --check --data /var/lib/shop --epochs 1000 --json
+"""
+
+_STYLES: Final = {"safe": "green", "needs-a-word": "yellow", "refused": "bold red"}
+_EPOCHS: Final = 100
+
+
+def command(
+    options: AppOptions,
+    check: Annotated[bool, typer.Option("--check", help="Only show what would change.")] = False,
+    epochs: Annotated[
+        int,
+        typer.Option("--epochs", metavar="N", min=0, help="The most epochs that run again."),
+    ] = _EPOCHS,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the deployment of the present code; see `HELP`."""
+    if not check:
+        raise ConfigError(
+            "penstock deploy only checks: write penstock deploy --check; to deploy the present code, "
+            "start the application again with penstock run"
+        )
+    options.find()
+    application, settings = options.load_unchecked()
+    from penstock.process.data_directory import DataDirectory
+
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(f"there is no journal in {settings.data}; name the directory with --data")
+    report = _report(application, settings, epochs)
+    print_result(report, lambda console: _show(report, console), as_json=as_json)
+    if report["verdict"] != "safe":
+        raise typer.Exit(OTHER_ERROR)
+
+
+def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:
+    """Return the report as a JSON object.
+
+    Args:
+        application: The application with the present code.
+        settings: Its settings.
+        epochs: How many of the newest epochs run again.
+
+    Raises:
+        ConfigError: The deployed code cannot be imported any more.
+        IntegrityError: A file of the data directory is damaged.
+    """
+    from penstock.history.code_versions import CodeVersions
+    from penstock.history.deployment_check import (
+        CheckFinding,
+        Level,
+        check_backlog,
+        compare_interfaces,
+        dry_run,
+        findings_of,
+        level_of,
+    )
+    from penstock.history.reader import HistoryReader
+    from penstock.process.data_directory import DataDirectory
+
+    try:
+        journal = DataDirectory(settings.data).open_journal(application)
+    except ClassChanged as error:
+        return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
+    findings = [
+        CheckFinding(Level.SAFE, "schema", f"{change.name}: {line}")
+        for change in journal.schema_changes()
+        for line in change.changes
+    ]
+    with (
+        closing(journal),
+        HistoryReader(settings.data, application, "deploy --check") as past,
+        CodeVersions(past, application, settings.app) as versions,
+        redirect_stdout(sys.stderr),
+    ):
+        deployed = versions.at(past.last)
+        findings += compare_interfaces(deployed.app, application)
+        findings += check_backlog(settings.data, journal, deployed.app, application)
+        with epoch_progress((past.first, past.last)) as progress:
+            run = dry_run(past, deployed, application, settings.limits, epochs, progress)
+        findings += [] if run is None else findings_of(run)
+    return _plain(deployed.deployment, level_of(findings), findings)
+
+
+def _plain(deployed: int | None, verdict: str, findings: "list[CheckFinding]") -> dict[str, Any]:
+    return {
+        "deployed": deployed,
+        "verdict": verdict,
+        "findings": [
+            {"level": finding.level, "kind": finding.kind, "what": finding.what}
+            for finding in findings
+        ],
+    }
+
+
+def _show(report: dict[str, Any], console: Console) -> None:
+    """Print the report for people."""
+    for finding in report["findings"]:
+        level = finding["level"]
+        console.print(f"{level:<13} {finding['kind']:<10} {finding['what']}", style=_STYLES[level])
+    if report["deployed"] is None and report["verdict"] == "safe":
+        console.print("the present code is the deployed code, or no deployment is recorded")
+    console.print(f"verdict: {report['verdict']}", style=_STYLES[report["verdict"]])

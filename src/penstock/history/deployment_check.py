@@ -1,0 +1,175 @@
+"""The check of a deployment: what would change if the present code ran from the next epoch on.
+
+It compares the interface of the present code with the deployed code, looks for waiting requests that no longer fit,
+and runs the newest epochs again with the present code. Nothing is written. The comparison of the stored classes
+belongs to the opening of the journal.
+"""
+
+import inspect
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn
+from penstock.engine.execute import Limits
+from penstock.engine.replay import call_text, rejection_of
+from penstock.files.layout import LOG
+from penstock.history.code_versions import CodeVersion
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import Progress
+from penstock.history.what_if import Scenario, WhatIf, what_if
+from penstock.journal.api import Journal
+from penstock.log import copy_prefix as logs
+from penstock.model.application import App
+from penstock.model.signature import Signature
+
+SHOWN_MAX: Final = 20
+"""How many waiting requests that no longer fit are listed."""
+
+
+class Level(StrEnum):
+    """What a change means for the deployment."""
+
+    SAFE = "safe"
+    WORD = "needs-a-word"
+    REFUSED = "refused"
+
+
+class CheckFinding(msgspec.Struct, frozen=True):
+    """One change.
+
+    Attributes:
+        level: What it means.
+        kind: The part of the application that changes.
+        what: The change, in a sentence.
+    """
+
+    level: Level
+    kind: Literal["schema", "interface", "backlog", "dry-run"]
+    what: str
+
+
+def compare_interfaces(deployed: App, present: App) -> Iterator[CheckFinding]:
+    """Compare methods, functions, routes and streams; a removal or a change needs a word."""
+    was, now = _interface(deployed), _interface(present)
+    for name in sorted(was.keys() | now.keys()):
+        if name not in was:
+            yield CheckFinding(Level.SAFE, "interface", f"{name} is added")
+        elif name not in now:
+            yield CheckFinding(Level.WORD, "interface", f"{name} is removed")
+        elif was[name] != now[name]:
+            yield CheckFinding(
+                Level.WORD, "interface", f"{name} was {was[name]}, and is {now[name]}"
+            )
+
+
+def check_backlog(
+    data: Path, journal: Journal, deployed: App, present: App
+) -> Iterator[CheckFinding]:
+    """Find the waiting and scheduled requests that the deployed code accepts, and the present code does not.
+
+    Args:
+        data: The data directory.
+        journal: Its journal.
+        deployed: The application that would process them without the deployment.
+        present: The application that would process them after it.
+
+    Raises:
+        Corrupt: The log is damaged.
+    """
+    if not (data / LOG).exists():
+        return
+    last = journal.last()
+    processed = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
+    time_us = 0 if last is None else last.time_us
+    count = 0
+    for entry in logs.requests_after(data / LOG, processed, time_us):
+        rejection = rejection_of(present, entry.body)
+        if rejection and not rejection_of(deployed, entry.body):
+            count += 1
+            if count <= SHOWN_MAX:
+                what = f"request {entry.request_id}, {call_text(entry.body)}, waits and would fail: {rejection}"
+                yield CheckFinding(Level.WORD, "backlog", what)
+    if count > SHOWN_MAX:
+        more = f"{count - SHOWN_MAX:,} more waiting requests would fail"
+        yield CheckFinding(Level.WORD, "backlog", more)
+
+
+def dry_run(
+    history: HistoryReader,
+    deployed: CodeVersion,
+    present: App,
+    limits: Limits,
+    epochs: int,
+    progress: Progress,
+) -> WhatIf | None:
+    """Run the newest epochs of the deployed code again with the present code; None if there are none.
+
+    Args:
+        history: The journal.
+        deployed: The code that executed the newest epoch.
+        present: The application with the present code.
+        limits: The limits of one transaction.
+        epochs: The most epochs.
+        progress: Receives each finished epoch.
+
+    Raises:
+        ClassChanged: A class of the present code cannot read the stored entities.
+        Corrupt: The journal is damaged.
+    """
+    if history.last == BEFORE_FIRST or not epochs or deployed.app is present:
+        return None
+    first = max(history.first, deployed.since, history.last + 1 - epochs)
+    span = Epoch(first), history.last
+    return what_if(history, Scenario(deployed.app, present), limits, span, progress)
+
+
+def findings_of(run: WhatIf) -> Iterator[CheckFinding]:
+    """Return the differences of a dry run as findings."""
+    counts = {
+        "replies": run.replies.differing.count,
+        "entities": run.entities.count,
+        "atoms": sum(run.atoms.values()),
+    }
+    differing = [f"{count:,} {noun}" for noun, count in counts.items() if count]
+    where = f"of {run.requests:,} requests of epochs {run.first} to {run.last}"
+    if differing:
+        what = f"{', '.join(differing)} {where} would have come out otherwise"
+        yield CheckFinding(Level.WORD, "dry-run", what)
+    else:
+        yield CheckFinding(Level.SAFE, "dry-run", f"nothing {where} would have come out otherwise")
+
+
+def level_of(findings: list[CheckFinding]) -> Level:
+    """Return the most serious level of some findings."""
+    order = list(Level)
+    return max((finding.level for finding in findings), key=order.index, default=Level.SAFE)
+
+
+def _interface(app: App) -> dict[str, str]:
+    """Return the parts of an application that callers use, as text by name."""
+    interface = {
+        f"method {name}.{method}": _text(signature)
+        for name, entity_type in app.entities.items()
+        for method, signature in entity_type.methods.items()
+    }
+    interface |= {f"function {name}": _text(signature) for name, signature in app.functions.items()}
+    for route in app.routes:
+        target = f"{route.entity}.{route.method}" if route.entity else route.method
+        interface[f"route {route.verb} {route.path}"] = target
+    for name, stream in app.topology.streams.items():
+        if not name.startswith("$"):
+            interface[f"stream {name}"] = (
+                f"a stream of {inspect.formatannotation(stream.annotation)}"
+            )
+    return interface
+
+
+def _text(signature: Signature) -> str:
+    shape = inspect.Signature(
+        list(signature.parameters.values()), return_annotation=signature.returns
+    )
+    return f"{'@readonly ' if signature.readonly else ''}{shape}"

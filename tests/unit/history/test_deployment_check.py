@@ -1,0 +1,105 @@
+"""`penstock deploy --check`: what a deployment of the present code would change, in three levels."""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import RequestId
+from penstock.cli.main import execute
+from penstock.log.api import Entry
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import load_app
+from tests.unit.history.two_versions import Kiosk, fresh
+
+
+@pytest.fixture
+def kiosk(tmp_path: Path) -> Kiosk:
+    """Return an application with two deployments; the present code is that of the second."""
+    return fresh(tmp_path)
+
+
+def change(kiosk: Kiosk, before: str, after: str) -> None:
+    """Change a line of the application's source."""
+    path = Path(kiosk.spec)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    sys.modules.pop(path.stem)
+
+
+def check(kiosk: Kiosk, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, Any]:
+    capsys.readouterr()
+    words = ["deploy", kiosk.spec, "--check", "--data", str(kiosk.data), "--json", *more]
+    code = execute(words)
+    report = json.loads(capsys.readouterr().out)
+    return code, (report["verdict"], report["findings"])
+
+
+def test_the_deployed_code_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a change there is nothing to report."""
+    assert check(kiosk, capsys) == (0, ("safe", []))
+
+
+def test_a_compatible_change_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new attribute with a default and a new method are safe, and the newest epochs come out the same."""
+    change(
+        kiosk,
+        "    total: int = 0\n",
+        "    total: int = 0\n    note: str = ''\n\n    def rename(self, note: str) -> None:\n        self.note = note\n",
+    )
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (0, "safe")
+    assert [finding["kind"] for finding in findings] == ["schema", "interface", "dry-run"]
+    assert findings[1]["what"] == "method Item.rename is added"
+    assert "nothing of 2 requests of epochs 2 to 3" in findings[2]["what"]
+
+
+def test_other_outcomes_and_waiting_requests_need_a_word(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A changed signature names the requests of the backlog that no longer fit, and the dry run the epochs."""
+    body, hint = load_app(kiosk.spec).request("Item", "tea", "order", (), {"count": 5})
+    with closing(DataDirectory(kiosk.data).open_log()) as log:
+        log.append([Entry(RequestId("waits"), body, hint, 1)])
+    change(kiosk, "def order(self, count: int)", "def order(self, number: str)")
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "needs-a-word")
+    told = {finding["kind"]: finding["what"] for finding in findings}
+    assert told["interface"] == (
+        "method Item.order was (count: int) -> int, and is (number: str) -> int"
+    )
+    assert told["backlog"].startswith(
+        "request waits, Item/tea.order(count=5), waits and would fail"
+    )
+    assert "would have come out otherwise" in told["dry-run"]
+
+
+def test_a_class_that_cannot_read_its_rows_is_refused(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reason and the remedy are those of the driver."""
+    change(kiosk, "    price: int = 0\n", "    price: dict[str, int] = {}\n")
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "refused")
+    assert [finding["kind"] for finding in findings] == ["schema"]
+    assert "price" in findings[0]["what"]
+
+
+def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
+    """A check with a compatible change leaves journal, deployments and archives as they are."""
+    change(kiosk, "    total: int = 0\n", "    total: int = 0\n    note: str = ''\n")
+    before = {path: path.read_bytes() for path in kiosk.data.rglob("*.json")}
+    assert check(kiosk, capsys)[0] == 0
+    assert {path: path.read_bytes() for path in kiosk.data.rglob("*.json")} == before
+
+
+def test_a_deployment_without_check_says_how_to_deploy(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command does not deploy, and names the command that does."""
+    assert execute(["deploy", kiosk.spec, "--data", str(kiosk.data)]) == 2
+    assert "with penstock run" in " ".join(capsys.readouterr().err.split())
