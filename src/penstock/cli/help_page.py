@@ -68,6 +68,11 @@ def use_help_page(command: Any) -> None:
         use_help_page(subcommand)
 
 
+def is_help_page(text: str) -> bool:
+    """Say whether a message of typer is a page: typer raises it for a group of commands without a command."""
+    return text.startswith("Usage: ")
+
+
 def _with_colour(name: str) -> str:
     """Return a name in colour: of the two forms of an option both, but not the placeholder."""
     return _FORMS.sub(lambda forms: typer.style(forms[0], fg="cyan", bold=True), name)

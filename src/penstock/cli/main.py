@@ -8,6 +8,7 @@ import typer
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.cli.error_output import ErrorDescription
+from penstock.cli.help_page import is_help_page
 from penstock.cli.missing_extra import MISSING
 from penstock.errors import ConfigError
 from penstock.files.private import keep_private
@@ -96,8 +97,9 @@ def _show(error: BaseException, *, as_json: bool) -> int:
             if not as_json:
                 return error_output.INTERRUPTED
             description = error_output.describe(error, error_output.INTERRUPTED)
-        case typer.TyperException() if not error.format_message():
-            return error.exit_code  # the help is printed
+        case typer.TyperException() if is_help_page(error.format_message()):
+            typer.echo(error.format_message())  # a group of commands without a command
+            return error.exit_code
         case typer.TyperException():
             description = _usage_error(error)
         case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):

@@ -5,6 +5,7 @@ import typer
 
 from penstock.cli.commands import load
 from penstock.cli.help_page import WIDTH_MAX, HelpPage
+from penstock.cli.main import execute
 
 
 @pytest.fixture
@@ -50,3 +51,15 @@ def test_a_group_shows_the_whole_summary_of_its_commands(monkeypatch: pytest.Mon
     text = command.get_help(command.context_class(command, info_name="keys"))
     assert "secrets are never shown." in " ".join(text.split())
     assert "..." not in text.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", [[], ["keys"], ["flow"]])
+def test_a_group_without_a_command_prints_its_page(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is no error message: it is on standard output, in plain text for a program."""
+    assert execute(command) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith(" ".join(["Usage: penstock", *command]))
+    assert "\x1b" not in shown.out
+    assert shown.err == ""
