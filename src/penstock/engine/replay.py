@@ -32,6 +32,7 @@ from penstock.engine.streams.observed_cascades import ObservedCascades
 from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
+from penstock.model.former_class import present_rows
 from penstock.model.request import decode_failure, decode_request, is_continuation
 
 REPLY: Final = "reply"
@@ -268,15 +269,23 @@ def first_differing_reply(
 
 
 def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[EntityKey]:
-    """Return the entities whose state after the epoch differs."""
+    """Return the entities whose state after the epoch differs.
+
+    A row that an earlier schema version has written is compared as the version of the code that runs.
+    """
     written, changes, state = replayer.written, recorded.changes, replayer.state
     if written == changes:
         return []
-    return [
-        key
-        for key in sorted(written.keys() | changes.keys())
-        if written.get(key, state.get(key)) != changes.get(key, state.get(key))
-    ]
+    differing: list[EntityKey] = []
+    for key in sorted(written.keys() | changes.keys()):
+        rows = [side.get(key, state.get(key)) for side in (written, changes)]
+        if rows[0] != rows[1]:
+            present = [
+                row for _, row in present_rows(replayer.app.stored, ((key, row) for row in rows))
+            ]
+            if present[0] != present[1]:
+                differing.append(key)
+    return differing
 
 
 def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:

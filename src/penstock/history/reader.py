@@ -27,7 +27,6 @@ from penstock.history.cascade_rows import recorded_cascades, sender_of
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
-from penstock.model.former_class import present_rows
 from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.leases import lease
@@ -70,7 +69,6 @@ class HistoryReader:
                 f"there is no journal in {data}: it has processed no request of {app.name}; name the "
                 "application's directory with --data"
             )
-        self._app = app
         self._journal = directory.open_journal(app)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self.data = data
@@ -143,21 +141,14 @@ class HistoryReader:
         return Epoch(start), Epoch(end)
 
     def state_before(self, epoch: Epoch) -> dict[EntityKey, bytes]:
-        """Return all entities as they were when an epoch began, as the present classes store them.
+        """Return all entities as they were when an epoch began.
 
         Raises:
             Diverged: Neither the journal nor a snapshot holds that state.
             Corrupt: A part is damaged, or the only usable snapshot.
         """
-        return dict(self._present(self._states_before(epoch)))
-
-    def stored_before(self, epoch: Epoch) -> dict[EntityKey, bytes]:
-        """Return the stored bytes of all entities when an epoch began; raises as `state_before`."""
-        states = self._states_before(epoch)
+        states = all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
         return dict(zip(entity_keys(states), states["state"].to_pylist(), strict=True))
-
-    def _states_before(self, epoch: Epoch) -> pa.Table:
-        return all_states_as_of(self._journal, Epoch(epoch - 1), self._snapshots)
 
     def epochs(self, first: Epoch, last: Epoch) -> Iterator[RecordedEpoch]:
         """Yield the epochs from `first` to `last`, both included.
@@ -305,12 +296,7 @@ class HistoryReader:
             Corrupt: A part is damaged.
         """
         rows = all_states(self._journal, after, upto)
-        apply_changes(state, dict(self._present(rows)))
-
-    def _present(self, rows: pa.Table) -> Iterator[tuple[EntityKey, Any]]:
-        """Yield the keys and states of rows, as the present classes store them."""
-        pairs = zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)
-        return present_rows(self._app.stored, pairs)
+        apply_changes(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
 
     def _requests(self, commit: Commit) -> list[list[Any]]:
         """Return the columns of `RequestRow`, in the epoch's order."""
@@ -326,7 +312,7 @@ class HistoryReader:
         parts = commit.parts_of(PartKind.CHANGES)
         tables = [self._journal.read(part, _CHANGED) for part in parts]
         rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
-        changes = dict(self._present(rows))
+        changes = dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True))
         if len(changes) != rows.num_rows:
             raise Diverged(f"epoch {commit.epoch} of the journal changes one entity twice")
         return changes

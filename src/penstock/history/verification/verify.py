@@ -197,7 +197,7 @@ class _Verification:
     def _check_states(self) -> Iterator[Finding]:
         with HistoryReader(self._data, self._app) as history:
             yield from check_states(
-                self._data, self._journal, lambda epoch: history.stored_before(Epoch(epoch + 1))
+                self._data, self._journal, lambda epoch: history.state_before(Epoch(epoch + 1))
             )
 
 
