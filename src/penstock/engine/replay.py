@@ -32,7 +32,7 @@ from penstock.engine.streams.observed_cascades import ObservedCascades
 from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
-from penstock.model.former_class import present_rows
+from penstock.model.former_class import plain_attributes, present_rows
 from penstock.model.request import decode_failure, decode_request, is_continuation
 
 REPLY: Final = "reply"
@@ -333,6 +333,8 @@ def compare_attributes(
 def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any] | None:
     """Return stored attributes by name, as plain data; a row of the engine has the single name `row`.
 
+    A row of an earlier schema version has the present attributes, or its own attributes if its migration fails.
+
     Raises:
         Diverged: The class is unknown, or is declared with another shape.
     """
@@ -344,7 +346,7 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     entity = app.stored.get(name)
     if entity is None:
         raise Diverged(f"the application has no class of the stored entity {key}")
-    return entity.plain(text, data)
+    return plain_attributes(entity, text, data)
 
 
 def reply_of(error: str | None, data: bytes) -> Any:

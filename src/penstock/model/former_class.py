@@ -7,10 +7,14 @@ those of the present code.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
+
+import msgspec
 
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.errors import Diverged, MigrationFailed
 from penstock.model.entity_type import EntityType
+from penstock.model.shape import tag_of
 from penstock.model.stored_class import stored_type
 
 
@@ -42,6 +46,23 @@ def present_row(entity_type: EntityType, text: str, data: bytes) -> bytes:
     if data.startswith(entity_type.row_head):
         return data
     return entity_type.present(entity_type.key_at(text), data)
+
+
+def plain_attributes(entity_type: EntityType, text: str, data: bytes) -> dict[str, Any]:
+    """Return the attributes of a row by name as MessagePack has them, to be shown; `text` is the text of its key.
+
+    A row whose migration fails is shown by the attributes of its own version.
+
+    Raises:
+        Diverged: The row has a shape that no version has, or is not a row.
+    """
+    try:
+        return entity_type.plain(text, present_row(entity_type, text, data))
+    except MigrationFailed:
+        tag = tag_of(data)
+        version = next(known for known in entity_type.versions if known.shape.tag == tag)
+        _, *values = msgspec.msgpack.decode(data)
+        return dict(zip(version.attributes, values, strict=True))
 
 
 def present_rows(

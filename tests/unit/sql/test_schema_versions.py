@@ -11,14 +11,15 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock import App, entity, key, migrate, was
-from penstock.base.ids import Epoch
+from penstock.base.ids import EntityKey, Epoch
+from penstock.engine.replay import attributes_of
 from penstock.files.layout import SNAPSHOTS
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
-from penstock.snapshots.state_as_of import state_as_of
+from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.view import View
 from tests.unit.sql.gallery_app import Written
@@ -204,6 +205,12 @@ def in_cents(old: dict[str, Any]) -> dict[str, Any]:
     return {"cents": old["cost"] * 100 // (old["cost"] != 5)}
 
 
+def journal_row(journal: DeltaJournal, name: str) -> bytes:
+    """Return the stored row of an item."""
+    states = all_states_as_of(journal, Epoch(0)).to_pylist()
+    return next(bytes(row["state"]) for row in states if row["key"] == name)
+
+
 def test_failing_migration_is_a_row_without_values(tmp_path: Path) -> None:
     """The function of one row raises: its attributes are NULL with the reason, and the other rows are shown."""
     shop = Shop(tmp_path)
@@ -222,6 +229,8 @@ def test_failing_migration_is_a_row_without_values(tmp_path: Path) -> None:
             assert "@migrate" in jam["_unshown"]
             assert "ZeroDivisionError" in jam["_unshown"]
             assert (nut["_unshown"], tea["_unshown"]) == (None, None)
+        jam_row = journal_row(journal, "jam")
+        assert attributes_of(app, EntityKey("Item/jam"), jam_row) == {"cost": 5}, "its own"
         old = view.ask(Query("SELECT item_id, cost FROM Item ORDER BY item_id AS OF EPOCH 0"))
         assert rows_of(old) == [{"item_id": "jam", "cost": 5}, {"item_id": "tea", "cost": 3}]
 
