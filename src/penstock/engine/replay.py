@@ -32,7 +32,7 @@ from penstock.engine.streams.observed_cascades import ObservedCascades
 from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
-from penstock.model.former_class import plain_attributes, present_rows
+from penstock.model.former_class import are_equal, plain_attributes
 from penstock.model.request import decode_failure, decode_request, is_continuation
 
 REPLY: Final = "reply"
@@ -276,16 +276,10 @@ def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[Ent
     written, changes, state = replayer.written, recorded.changes, replayer.state
     if written == changes:
         return []
-    differing: list[EntityKey] = []
-    for key in sorted(written.keys() | changes.keys()):
-        rows = [side.get(key, state.get(key)) for side in (written, changes)]
-        if rows[0] != rows[1]:
-            present = [
-                row for _, row in present_rows(replayer.app.stored, ((key, row) for row in rows))
-            ]
-            if present[0] != present[1]:
-                differing.append(key)
-    return differing
+    keys = sorted(written.keys() | changes.keys())
+    rows = [(written.get(key, state.get(key)), changes.get(key, state.get(key))) for key in keys]
+    classes = replayer.app.stored
+    return [key for key, pair in zip(keys, rows, strict=True) if not are_equal(classes, key, *pair)]
 
 
 def _last_at(outcomes: Sequence[Outcome | None], key: EntityKey) -> int:

@@ -82,3 +82,13 @@ def present_rows(
         yield key, present
     if not changed:
         yield from rows
+
+
+def are_equal(
+    classes: Mapping[str, EntityType], key: EntityKey, one: bytes | None, other: bytes | None
+) -> bool:
+    """Say whether two rows of an entity are equal as the classes are declared now; None is a missing entity."""
+    if one == other:
+        return True
+    (_, left), (_, right) = present_rows(classes, ((key, row) for row in (one, other)))
+    return left == right
