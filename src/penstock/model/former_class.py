@@ -85,10 +85,10 @@ def present_rows(
 
 
 def are_equal(
-    classes: Mapping[str, EntityType], key: EntityKey, one: bytes | None, other: bytes | None
+    classes: Mapping[str, EntityType], key: EntityKey, row: bytes | None, other_row: bytes | None
 ) -> bool:
     """Say whether two rows of an entity are equal as the classes are declared now; None is a missing entity."""
-    if one == other:
+    if row == other_row:
         return True
-    (_, left), (_, right) = present_rows(classes, ((key, row) for row in (one, other)))
+    (_, left), (_, right) = present_rows(classes, ((key, stored) for stored in (row, other_row)))
     return left == right
