@@ -1,0 +1,193 @@
+"""TPC-C: the five transactions of `examples/tpcc` over HTTP, with both latencies and the consistency conditions.
+
+    python -m benchmarks.tpcc [--warehouses 1] [--seconds 30] [--plot tpcc.svg]
+
+Starts all processes of `penstock run`, creates the database, and lets terminals work, ten for each warehouse. While
+they work and afterwards, one SQL query checks the conditions 1 to 12 of the specification, with AS OF one epoch.
+
+A transaction that writes has two latencies: accepted (the terminal knows that the request is durable in the log) and
+committed (the terminal has the reply of a committed epoch). Order-Status and Stock-Level read the state at the newest
+epoch without a request in the log, and have the second latency only.
+
+`new_orders_per_minute` counts committed New-Orders. It is not a tpmC: no audit took place, terminals neither type nor
+think unless `--wait` is given, and no figure of a run with `--items` or `--customers` may be compared with others.
+
+Prints a table, and with `--json` one JSON object. The exit code is 1 if a condition was violated or a transaction failed
+that should not.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.harness.http import running
+from benchmarks.harness.latencies import latencies_of
+from benchmarks.machine import machine
+from benchmarks.page import table
+from benchmarks.tpcc_company import Checked, Company, Done
+from examples.tpcc.nurand import FULL, Scale
+from examples.tpcc.terminal import WEIGHTS
+
+APP: Final = str(Path(__file__).parents[1] / "examples" / "tpcc")
+TERMINALS: Final = 10
+WARM_UP_S: Final = 3.0
+
+
+def main() -> None:
+    """Measure, print, and draw."""
+    chosen = options(sys.argv[1:])
+    scale = Scale(chosen.items, chosen.customers)
+    with tempfile.TemporaryDirectory(dir=chosen.directory, prefix="penstock-tpcc-") as folder:
+        about = machine(Path(folder))
+        with running(Path(folder) / "data", chosen.gateways, *chosen.set, app=APP) as port:
+            company = Company(port, chosen.warehouses, scale, chosen.seed)
+            print("creating the database …", file=sys.stderr, flush=True)
+            company.populate()
+            print("warming up …", file=sys.stderr, flush=True)
+            terminals = chosen.terminals or TERMINALS * chosen.warehouses
+            company.run(terminals, WARM_UP_S, waits=False)
+            company.done.clear()
+            print("the terminals work …", file=sys.stderr, flush=True)
+            company.run(terminals, chosen.seconds, waits=chosen.wait, check_s=chosen.check)
+            company.check()
+    found = figures_of(company.done, company.checked, chosen.seconds)
+    settings = {
+        "warehouses": chosen.warehouses,
+        "terminals": terminals,
+        "keying_and_think_times": chosen.wait,
+        "full_scale": scale == FULL,
+        "items": scale.items,
+        "customers_per_district": scale.customers,
+        "gateways": chosen.gateways,
+        "seed": chosen.seed,
+    }
+    found = {"machine": about, **settings, **found}
+    print(report(found))
+    if chosen.plot:
+        from benchmarks.tpcc_plot import draw  # noqa: PLC0415 -- matplotlib is not always installed
+
+        draw(found, chosen.plot)
+    if chosen.json:
+        print(json.dumps(found))
+    sys.exit(bool(found["violations"] or found["failures"]))
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tpcc",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--warehouses", type=int, default=1)
+    parser.add_argument("--terminals", type=int, default=0, help="default: ten for each warehouse")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--wait", action="store_true", help="keying and think times")
+    parser.add_argument("--check", type=float, default=10.0, help="seconds between checks; 0: none")
+    parser.add_argument("--items", type=int, default=FULL.items, help="fewer: not TPC-C's scale")
+    parser.add_argument("--customers", type=int, default=FULL.customers, help="of a district")
+    parser.add_argument("--gateways", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], help="a setting: NAME=VALUE")
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
+    parser.add_argument("--plot", type=Path, help="draw the rate and the latencies, as SVG or PNG")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    return parser.parse_args(arguments)
+
+
+def figures_of(done: Sequence[Done], checked: Sequence[Checked], seconds: float) -> dict[str, Any]:
+    """Return the figures of a run.
+
+    Args:
+        done: The transactions of the measured time.
+        checked: The checks of the conditions.
+        seconds: The measured time; transactions that ended later do not count in rates.
+    """
+    began = min((one.timed.sent_s for one in done), default=0.0)
+    inside = [one for one in done if one.timed.sent_s + one.timed.committed_s <= began + seconds]
+    right = [one for one in inside if one.is_right]
+    orders = [one for one in right if one.kind == "new-order" and not one.rolls_back]
+    wrong = [one for one in done if not one.is_right]
+    per_second = Counter(int(one.timed.sent_s + one.timed.committed_s - began) for one in orders)
+    return {
+        "new_orders_per_minute": round(len(orders) / seconds * 60, 1),
+        "transactions_per_s": round(len(right) / seconds, 1),
+        "seconds": seconds,
+        "transactions": {
+            kind: {
+                "count": len(some),
+                "percent": round(100 * len(some) / max(1, len(inside)), 2),
+                "rolled_back": sum(one.rolls_back for one in some),
+                **latencies_of([one.timed for one in some]),
+            }
+            for kind in WEIGHTS
+            for some in [[one for one in right if one.kind == kind]]
+        },
+        "failures": len(wrong),
+        "failure_examples": sorted({one.timed.error for one in wrong})[:3],
+        "violations": sum(len(one.violations) for one in checked),
+        "checks": [asdict(one) for one in checked],
+        "new_orders_by_second": [per_second[second] for second in range(int(seconds))],
+    }
+
+
+def report(found: Mapping[str, Any]) -> str:
+    """Return the figures as text for people."""
+    scale = (
+        "the full scale"
+        if found["full_scale"]
+        else (
+            f"NOT the full scale: {found['items']:,} items, {found['customers_per_district']:,} "
+            "customers in a district"
+        )
+    )
+    waits = "with" if found["keying_and_think_times"] else "without"
+    head = (
+        "transaction",
+        "count:",
+        "%:",
+        *(
+            f"{which} {one} ms:"
+            for which in ("accepted", "committed")
+            for one in ("p50", "p90", "p99")
+        ),
+    )
+    rows = [
+        (
+            kind,
+            f"{one['count']:,}",
+            f"{one['percent']:.1f}",
+            *(
+                "-" if value is None else f"{value:,.1f}"
+                for which in ("accepted_ms", "committed_ms")
+                for value in one[which].values()
+            ),
+        )
+        for kind, one in found["transactions"].items()
+    ]
+    checks = found["checks"]
+    during = sum(one["during"] for one in checks)
+    verdict = f"{found['violations']} violated" if found["violations"] else "all hold"
+    return "\n".join(
+        (
+            f"TPC-C transactions, not audited: {found['warehouses']} warehouses, {scale}, "
+            f"{found['terminals']} terminals {waits} keying and think times.",
+            f"{found['new_orders_per_minute']:,.0f} New-Orders a minute, "
+            f"{found['transactions_per_s']:,.1f} transactions a second, {found['failures']} failures "
+            f"{found['failure_examples'] or ''}",
+            f"Conditions 1 to 12 in {len(checks)} epochs, {during} of them while terminals worked: "
+            f"{verdict}.",
+            "",
+            table(head, rows),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

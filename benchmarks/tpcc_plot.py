@@ -1,0 +1,53 @@
+"""The plot of `benchmarks.tpcc`: New-Orders in each second, and both latencies of each kind of transaction."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from benchmarks.plot import INK, OURS, STYLE, THEIRS
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Draw the figures to a file, whose name says the format."""
+    kinds = list(found["transactions"])
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
+        figure = Figure(figsize=(9.6, 5.2), layout=layout, facecolor="white")
+        above, below = figure.subplots(2, 1)
+        by_second = found["new_orders_by_second"]
+        above.bar(range(len(by_second)), by_second, color=OURS, width=0.9)
+        above.set_title("Committed New-Orders in each second", loc="left", fontweight="bold")
+        width = 0.38
+        for offset, name, colour in ((-0.5, "accepted", THEIRS), (0.5, "committed", OURS)):
+            latencies = [found["transactions"][kind][f"{name}_ms"] for kind in kinds]
+            places = [number + offset * width for number in range(len(kinds))]
+            medians = [one["p50"] or 0.0 for one in latencies]
+            tails = [(one["p99"] or 0.0) - (one["p50"] or 0.0) for one in latencies]
+            below.bar(
+                places,
+                medians,
+                width,
+                yerr=[[0.0] * len(kinds), tails],
+                color=colour,
+                ecolor=INK,
+                label=name,
+            )
+        below.set_xticks(range(len(kinds)), kinds)
+        below.set_title("Latency in ms: p50, line up to p99", loc="left", fontweight="bold")
+        below.legend(frameon=False)
+        for axes in (above, below):
+            axes.spines[["top", "right"]].set_visible(False)
+        machine = found["machine"]
+        figure.supxlabel(
+            f"{found['warehouses']} warehouses, {found['terminals']} terminals; not an audited result; "
+            f"{machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
+            fontsize=8,
+            x=0.01,
+            ha="left",
+        )
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=150, metadata=metadata)
