@@ -8,11 +8,11 @@ a stalled system does not hide its own latency ("coordinated omission").
 
 import signal
 import time
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.harness.board import Board
 from benchmarks.harness.options import Options
@@ -31,13 +31,14 @@ POLL_S: Final = 0.001
 
 
 def feed(options: Options, data: Path, board: Board, outcome: Path) -> None:
-    """Run the whole process; the send times of all requests are left in `outcome`, an npz file.
+    """Run the whole process; the times of all requests are left in `outcome`, an npz file.
 
     Args:
         options: The options of the run.
         data: Its data directory.
         board: The numbers that the processes share.
-        outcome: The file for `times_ns`: an int64 array with a time for each request, in log order.
+        outcome: The file for `times_ns` and `accepted_ns`: int64 arrays with a time for each request, in log order.
+            A request is accepted when its append has returned, so that it is durable.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     workload = workload_of(options)
@@ -55,7 +56,8 @@ def feed(options: Options, data: Path, board: Board, outcome: Path) -> None:
             feeder.with_backlog()
     finally:
         log.close()
-    np.savez(outcome, times_ns=feeder.times_ns())
+    times_ns, accepted_ns = feeder.times_ns()
+    np.savez(outcome, times_ns=times_ns, accepted_ns=accepted_ns)
     board["fed"] = 1
 
 
@@ -69,7 +71,7 @@ class _Feeder:
         self._board = board
         self._sent = 0
         self._end = 0
-        self._times: list[tuple[int, int]] = []  # time, how many requests have it
+        self._times: list[tuple[int, int, int]] = []  # sent, accepted, how many requests
 
     def load(self) -> None:
         """Fill the application and wait until all of it is committed."""
@@ -95,16 +97,17 @@ class _Feeder:
             while (size := self._left(min(due - self._sent, CHUNK))) > 0:
                 first = self._sent
                 self._send(size)
-                del self._times[-1]
+                _, accepted_ns, _ = self._times.pop()
                 self._times += [
-                    (began_ns + number * 1_000_000_000 // rate, 1)
+                    (began_ns + number * 1_000_000_000 // rate, accepted_ns, 1)
                     for number in range(first, first + size)
                 ]
             time.sleep(TICK_S)
 
-    def times_ns(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """Return the time of each request after loading, in order: int64, in nanoseconds."""
-        return np.fromiter(chain.from_iterable(repeat(*one) for one in self._times), np.int64)
+    def times_ns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return when each request after loading was sent and accepted, in order: int64, in nanoseconds."""
+        sent, accepted, counts = np.array(self._times, np.int64).reshape(-1, 3).T
+        return np.repeat(sent, counts), np.repeat(accepted, counts)
 
     @property
     def _stopped(self) -> bool:
@@ -124,8 +127,9 @@ class _Feeder:
         pool = self._workload.pool
         picked = [pool[index] for index in self._workload.draw(size).tolist()]
         ids = [f"request-{number}" for number in range(self._sent, self._sent + size)]
-        self._times.append((time.monotonic_ns(), size))
+        sent_ns = time.monotonic_ns()
         self._append(ids, picked)
+        self._times.append((sent_ns, time.monotonic_ns(), size))
         self._sent += size
 
     def _append(self, ids: list[str], requests: list[Encoded]) -> None:

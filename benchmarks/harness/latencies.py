@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks.harness.load import Answer, Connection, Load, Request
 
@@ -83,9 +84,10 @@ async def read(load: Load, connection: Connection, request: Request) -> Timed:
     return Timed(sent_s, math.nan, took_s, "", _decode(answer.body))
 
 
-def percentiles_ms(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return p50, p90 and p99 in milliseconds; None without values."""
-    values = np.array([one for one in seconds if not math.isnan(one)]) * 1_000
+def percentiles_ms(seconds: ArrayLike) -> dict[str, float | None]:
+    """Return p50, p90 and p99 of seconds, in milliseconds; None without values. NaN is left out."""
+    times = np.asarray(seconds, np.float64)
+    values = times[~np.isnan(times)] * 1_000
     return {
         f"p{one}": round(float(np.percentile(values, one)), 2) if len(values) else None
         for one in PERCENTILES

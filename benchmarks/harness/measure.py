@@ -78,7 +78,8 @@ class Measured:
         rows: For each epoch: number, decoded at (ns), log position after it, replies, errors, and
             replies that are neither an error nor the success of their request.
         opens, closes: Index into `rows` of the epochs at whose ends the window begins and ends.
-        latencies_ms: Of every request of the window, in log order.
+        latencies_ms: The time until the reply of every request of the window was decoded, in log order.
+        accepted_ms: The time until the append of every request of the window had returned, in log order.
         epochs: The driver's reports of the window's epochs.
         findings: Of the audit, with the oracle's differences where those were asked for.
         serial_per_s: Requests a second of the serial oracle.
@@ -89,6 +90,7 @@ class Measured:
     opens: int
     closes: int
     latencies_ms: NDArray[np.float64]
+    accepted_ms: NDArray[np.float64]
     epochs: list[EpochReport]
     findings: Findings
     serial_per_s: float
@@ -118,6 +120,7 @@ class _Clocked:
     rows: NDArray[np.int64]
     counting_s: float
     sent_ns: NDArray[np.int64]
+    accepted_ns: NDArray[np.int64]
     reports: list[EpochReport]
 
 
@@ -152,7 +155,13 @@ def measure(options: Options, config: Config, start: Start, watcher: Watcher) ->
         finally:
             driver.stop()
     with np.load(rows) as counted, np.load(times) as sent:
-        clocked = _Clocked(counted["rows"], float(counted["cpu_s"]), sent["times_ns"], reports)
+        clocked = _Clocked(
+            counted["rows"],
+            float(counted["cpu_s"]),
+            sent["times_ns"],
+            sent["accepted_ns"],
+            reports,
+        )
     return _conclude(options, config.data, clocked, watcher)
 
 
@@ -273,13 +282,15 @@ def _conclude(options: Options, data: Path, clocked: _Clocked, watcher: Watcher)
         findings.complaints += differences(options, data, findings)
     first, last = int(rows[opens, 2]), int(rows[closes, 2])
     answered_ns = np.repeat(rows[opens + 1 : closes + 1, 1], np.diff(rows[opens : closes + 1, 2]))
-    sent_ns = clocked.sent_ns[first - loading : last - loading]
+    window = slice(first - loading, last - loading)
+    sent_ns = clocked.sent_ns[window]
     inside = range(int(rows[opens, 0]) + 1, int(rows[closes, 0]) + 1)
     return Measured(
         rows=rows,
         opens=opens,
         closes=closes,
         latencies_ms=(answered_ns - sent_ns) / 1e6,
+        accepted_ms=(clocked.accepted_ns[window] - sent_ns) / 1e6,
         epochs=[one for one in clocked.reports if one.epoch in inside],
         findings=findings,
         serial_per_s=serial_per_s,

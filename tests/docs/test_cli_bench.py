@@ -58,7 +58,7 @@ def test_checkouts_are_counted_conserved_and_equal_to_the_oracle(
     assert figures["requests"] == loading_count(SMALL) + 2 * SMALL.requests
     assert 0 < figures["checkouts"] <= SMALL.requests
     assert figures["checkouts_per_s"] > 0
-    assert figures["latency_ms"].keys() == {"p50", "p90", "p99"}
+    assert figures["latency_ms"].keys() == figures["accepted_ms"].keys() == {"p50", "p90", "p99"}
     assert figures["rounds_per_epoch"] == 1
     assert figures["ratio_to_serial"] > 0
     assert figures["phases_ms"].keys() == {"round1", "commit"}
@@ -77,6 +77,8 @@ def test_transfers_at_a_rate_are_counted_from_when_they_were_due(
     assert figures["conserved"] is True
     assert 0 < figures["transfers"] <= SMALL.requests
     assert 0 < figures["latency_ms"]["p50"] <= figures["latency_ms"]["p99"]
+    for name, accepted in figures["accepted_ms"].items():
+        assert 0 < accepted < figures["latency_ms"][name], "durable before it is committed"
 
 
 def test_damaged_history_is_not_conserved(
