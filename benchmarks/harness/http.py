@@ -1,8 +1,9 @@
 """`penstock bench http`: checkouts over HTTP, with everything on this machine.
 
 It starts all processes of `penstock run`, fills the shop, and checks out each order once through the
-gateway. Many clients send at the same time: every connection has one request in progress. Afterwards
-the journal shows whether money and stock agree with the replies. The gateway's processor time for a
+gateway. Many clients send at the same time: every connection has one request in progress. Then, for a
+fourth of the time, the clients send each request to `/send` and wait for its reply, which gives both latencies of the
+same requests: accepted (durable in the log) and committed. Afterwards the journal shows whether money and stock agree with the replies. The gateway's processor time for a
 request is compared with that of an empty Starlette route, under the same server and the same load.
 """
 
@@ -19,10 +20,12 @@ from typing import Any, Final
 import numpy as np
 import psutil
 import typer
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness.answers import succeeded
+from benchmarks.harness.answers import DONE, succeeded
+from benchmarks.harness.latencies import Timed, latencies_of, percentiles_ms, send_all
 from benchmarks.harness.load import Answer, Load, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
@@ -39,7 +42,6 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 120.0
 STOP_S: Final = 90.0
 AMOUNT: Final = 1_000_000
-_PERCENTILES: Final = (50, 90, 99)
 _OK: Final = 200
 
 
@@ -49,6 +51,7 @@ class HttpFigures:
 
     Attributes:
         answers: The answers in the measured seconds.
+        timed: The requests that were sent to `/send`, with both latencies.
         seconds: The time from the first request to the last answer.
         gateway_us: Processor time of the gateways for each request, in microseconds.
         empty_us: The same for a server whose route does nothing.
@@ -57,6 +60,7 @@ class HttpFigures:
     """
 
     answers: list[Answer]
+    timed: list[Timed]
     seconds: float
     gateway_us: float
     empty_us: float
@@ -66,16 +70,17 @@ class HttpFigures:
     def as_json(self) -> dict[str, Any]:
         """Return the figures for `--json`. Keys are stable."""
         failed = [answer for answer in self.answers if not succeeded(answer)]
-        took_ms = np.array([answer.took_s for answer in self.answers]) * 1_000
+        refused = [one for one in self.timed if not is_checkout(one)]
+        both = latencies_of(self.timed)
         return {
             "requests_per_s": round((len(self.answers) - len(failed)) / self.seconds, 1),
-            "latency_ms": {
-                f"p{percent}": round(float(np.percentile(took_ms, percent)), 2)
-                for percent in _PERCENTILES
-            },
-            "errors": len(failed),
+            "latency_ms": percentiles_ms([answer.took_s for answer in self.answers]),
+            "accepted_ms": both["accepted_ms"],
+            "sent_committed_ms": both["committed_ms"],
+            "errors": len(failed) + len(refused),
             "error_examples": sorted(
                 {f"{answer.status} {answer.body[:200]!r}" for answer in failed}
+                | {one.error or f"{one.value!r}" for one in refused}
             )[:3],
             "requests": len(self.answers),
             "seconds": round(self.seconds, 2),
@@ -118,12 +123,17 @@ def measure_http(
                 before_s = cpu_seconds(data)
                 measured = checkouts(port, connections, numbers[len(warm) :], seconds)
                 gateway_s = cpu_seconds(data) - before_s
+                status.update("sending, and waiting for replies …")
+                timed = sent_checkouts(
+                    port, connections, numbers[len(warm) + len(measured) :], seconds / 4
+                )
             status.update("asking the journal …")
-            complaints = complaints_of(data, [*warm, *measured])
+            complaints = complaints_of(data, [*warm, *measured], sum(map(is_checkout, timed)))
             status.update("measuring an empty route …")
             empty_us, empty_per_s = empty_route(connections)
     figures = HttpFigures(
         measured,
+        timed,
         max(answer.sent_s + answer.took_s for answer in measured)
         - min(answer.sent_s for answer in measured),
         gateway_s / len(measured) * 1e6,
@@ -205,14 +215,41 @@ def checkouts(
     return Load(HOST, port, connections).run(requests, seconds)
 
 
+def sent_checkouts(port: int, connections: int, numbers: list[int], seconds: float) -> list[Timed]:
+    """Check out orders of these numbers by `/send`, and wait for each reply.
+
+    Args:
+        port: The port of the gateway.
+        connections: The number of clients.
+        numbers: The numbers of orders that are not paid.
+        seconds: How long clients begin checkouts.
+    """
+    requests = (
+        Request("POST", f"/send/Order/{number}/checkout", b"[]", f"sent-{number}")
+        for number in numbers
+    )
+    return uvloop.run(send_all(Load(HOST, port, connections), requests, seconds))
+
+
+def is_checkout(timed: Timed) -> bool:
+    """Say whether the reply is the success of a checkout."""
+    return not timed.error and timed.value == DONE
+
+
 def cpu_seconds(data: Path) -> float:
     """Return the processor time that the gateways have used so far."""
     times = [psutil.Process(found.pid).cpu_times() for found in presence.find(data, "gateway")]
     return float(sum(time_.user + time_.system for time_ in times))
 
 
-def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
-    """Compare the answers with the state that follows from the journal's changes."""
+def complaints_of(data: Path, answers: list[Answer], more: int = 0) -> list[str]:
+    """Compare the answers with the state that follows from the journal's changes.
+
+    Args:
+        data: The data directory.
+        answers: The answers.
+        more: The number of further successes.
+    """
     app = load_app(EXAMPLE)
     state: dict[tuple[str, str], dict[str, Any]] = {}
     journal = DataDirectory(data).open_journal_of(app.name)
@@ -229,7 +266,7 @@ def complaints_of(data: Path, answers: list[Answer]) -> list[str]:
         return sum(values[attribute] for (name, _), values in state.items() if name == entity)
 
     count = sum(entity == "Item" for entity, _ in state)
-    successes = sum(map(succeeded, answers))
+    successes = sum(map(succeeded, answers)) + more
     facts = {
         "orders are paid": total("Order", "paid"),
         "pairs of items are missing from stock": (count * AMOUNT - total("Item", "stock")) / 2,
@@ -266,7 +303,10 @@ def _show(plain: dict[str, Any]) -> None:
     latencies = plain["latency_ms"]
     table.add_row("requests per second", f"{plain['requests_per_s']:,.0f}")
     for name, value in latencies.items():
-        table.add_row(f"latency {name}", f"{value:,.1f} ms")
+        table.add_row(f"latency {name}, committed", f"{value:,.1f} ms")
+    for what, name in (("accepted", "accepted_ms"), ("committed", "sent_committed_ms")):
+        values = " / ".join("-" if one is None else f"{one:,.1f}" for one in plain[name].values())
+        table.add_row(f"by /send: {what} p50 / p90 / p99", f"{values} ms")
     table.add_row("errors", str(plain["errors"]))
     table.add_row("money and stock", "conserved" if plain["conserved"] else "NOT conserved")
     table.add_row(

@@ -4,9 +4,10 @@ A benchmark publishes both. Over HTTP, `POST /send` answers as soon as the reque
 waits for the reply of the same request.
 """
 
+import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,6 +67,28 @@ async def send_and_wait(load: Load, connection: Connection, request: Request) ->
     error = reply.get("error")
     text = f"{error['code']}: {error['message']}" if error else ""
     return Timed(sent_s, accepted_s, committed_s, text, reply.get("value"))
+
+
+async def send_all(load: Load, requests: Iterator[Request], seconds: float) -> list[Timed]:
+    """Send requests over all connections of a load, and wait for each reply; return them in the order of replies.
+
+    Args:
+        load: The address, and the number of connections; each has one request at a time.
+        requests: The requests, to paths below `/send`, each with a request id.
+        seconds: How long requests begin; those under way are completed.
+    """
+    deadline = time.perf_counter() + seconds
+    found: list[Timed] = []
+
+    async def work() -> None:
+        with load.connection() as connection:
+            for request in requests:  # shared by all workers of this loop
+                found.append(await send_and_wait(load, connection, request))
+                if time.perf_counter() >= deadline:
+                    return
+
+    await asyncio.gather(*(work() for _ in range(load.connections)))
+    return found
 
 
 async def read(load: Load, connection: Connection, request: Request) -> Timed:
