@@ -23,7 +23,7 @@ class UnusedItem(Aborted):
 
 @dataclass
 class WantedLine:
-    """What a customer wants of an item, and the warehouse that supplies it."""
+    """An item that a customer orders, and the warehouse that supplies it."""
 
     ol_i_id: int
     ol_supply_w_id: int

@@ -1,6 +1,7 @@
 """The TPC-C benchmark counts what is committed, times both latencies, and finds violations."""
 
 import math
+import shlex
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,12 @@ def test_report_names_the_scale(full: object, text: str) -> None:
     assert text in said
     assert "not audited" in said
     assert "without keying and think times" in said
+
+
+def test_commands_of_the_readme_are_accepted() -> None:
+    """Each command of the example's README has options that the benchmark takes."""
+    text = (Path(tpcc.APP) / "README.md").read_text()
+    commands = [line for line in text.splitlines() if line.startswith("python -m benchmarks.tpcc")]
+    assert len(commands) == 2
+    for command in commands:
+        assert tpcc.options(shlex.split(command)[3:]).seconds > 0
