@@ -23,6 +23,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ WARM_UP_S: Final = 3.0
 def main() -> None:
     """Measure, print, and draw."""
     chosen = options(sys.argv[1:])
+    plot = import_module("benchmarks.tpcc_plot") if chosen.plot else None
     scale = Scale(chosen.items, chosen.customers)
     with tempfile.TemporaryDirectory(dir=chosen.directory, prefix="penstock-tpcc-") as folder:
         about = machine(Path(folder))
@@ -69,10 +71,8 @@ def main() -> None:
     }
     found = {"machine": about, **settings, **found}
     print(report(found))
-    if chosen.plot:
-        from benchmarks.tpcc_plot import draw  # noqa: PLC0415 -- matplotlib is not always installed
-
-        draw(found, chosen.plot)
+    if plot:
+        plot.draw(found, chosen.plot)
     if chosen.json:
         print(json.dumps(found))
     sys.exit(bool(found["violations"] or found["failures"]))
@@ -96,7 +96,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], help="a setting: NAME=VALUE")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
-    parser.add_argument("--plot", type=Path, help="draw the rate and the latencies, as SVG or PNG")
+    parser.add_argument(
+        "--plot", type=Path, help="draw rate and latencies, as SVG or PNG; needs matplotlib"
+    )
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args(arguments)
 

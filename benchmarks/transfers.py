@@ -78,6 +78,8 @@ class Transfers:
 
     def requests(self, prefix: str) -> Iterator[Request]:
         """Yield transfers of one unit without end; two accounts of a transfer differ."""
+        sources: list[int] = []
+        targets: list[int] = []
         for number in itertools.count():
             if number % DRAWN_AT_ONCE == 0:
                 sources = self._draw(DRAWN_AT_ONCE).tolist()
@@ -103,18 +105,13 @@ class Transfers:
 def main() -> None:
     """Measure, and print."""
     chosen = options(sys.argv[1:])
-    rows = []
-    for alpha in chosen.alpha:
-        for in_flight in (1, chosen.in_flight):
-            case = Case(alpha, chosen.clients, in_flight)
-            print(f"{case.name} clients, alpha {alpha:g} …", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(
-                dir=chosen.directory, prefix="penstock-transfers-"
-            ) as folder:
-                about = machine(Path(folder))
-                app = f"{transfer.__file__}:app"
-                with running(Path(folder) / "data", chosen.gateways, app=app) as port:
-                    rows.append(measure(port, case, chosen))
+    about = machine(chosen.directory)
+    cases = [
+        Case(alpha, chosen.clients, in_flight)
+        for alpha in chosen.alpha
+        for in_flight in (1, chosen.in_flight)
+    ]
+    rows = [run(case, chosen) for case in cases]
     found = {"machine": about, "accounts": chosen.accounts, "seed": chosen.seed, "rows": rows}
     print(report(found))
     if chosen.json:
@@ -141,16 +138,26 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def run(case: Case, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Start the application in an empty directory, run one case, and return its row."""
+    print(f"{case.name} clients, alpha {case.alpha:g} …", file=sys.stderr, flush=True)
+    app = f"{transfer.__file__}:app"
+    with (
+        tempfile.TemporaryDirectory(dir=chosen.directory, prefix="penstock-transfers-") as folder,
+        running(Path(folder) / "data", chosen.gateways, app=app) as port,
+    ):
+        return measure(port, case, chosen)
+
+
 def measure(port: int, case: Case, chosen: argparse.Namespace) -> dict[str, Any]:
     """Run one case on an application without accounts, and return its row."""
     load_accounts(port, chosen.accounts)
     transfers = Transfers(chosen.accounts, case.alpha, chosen.seed)
     connections = case.clients * case.in_flight
-    timed = []
-    for prefix, seconds in (("warm", WARM_UP_S), ("transfer", chosen.seconds)):
-        load = Load(HOST, port, connections)
-        began_s = time.perf_counter()
-        timed = uvloop.run(send_all(load, transfers.requests(prefix), seconds))
+    load = Load(HOST, port, connections)
+    uvloop.run(send_all(load, transfers.requests("warm"), WARM_UP_S))
+    began_s = time.perf_counter()
+    timed = uvloop.run(send_all(load, transfers.requests("transfer"), chosen.seconds))
     return {
         **figures_of(case, timed, began_s, chosen.seconds),
         "complaints": complaints_of(port, chosen.accounts, transfers),
