@@ -2,6 +2,9 @@
 
 import math
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +19,31 @@ from tests.gateway_thread import RunningGateway
 SMALL = Scale(items=60, customers=30)
 
 
-def test_terminals_work_through_a_gateway(tmp_path: Path) -> None:
-    """Every transaction succeeds or is rolled back by intent; an append is accepted before it is committed."""
-    with RunningGateway(tpcc.APP, tmp_path / "data") as gateway:
-        company = Company(gateway.config.gateway.port, 1, SMALL)
-        company.populate()
-        company.run(10, 4.0, waits=False)
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    """A gateway of the company, with a view in a process of its own."""
+    data = tmp_path / "data"
+    command = [sys.executable, "-P", "-m", "penstock", "view", tpcc.APP, "--data", str(data)]
+    with RunningGateway(tpcc.APP, data) as gateway, subprocess.Popen(command) as view:
+        yield gateway
+        view.terminate()
+
+
+def test_terminals_work_through_a_gateway(gateway: RunningGateway) -> None:
+    """Transactions succeed or are rolled back by intent, accepted before committed; the conditions hold."""
+    company = Company(gateway.config.gateway.port, 1, SMALL)
+    company.populate()
+    company.run(10, 4.0, waits=False, check_s=1.0)
+    last = company.check()
     assert [one for one in company.done if not one.is_right] == []
-    assert len(company.done) > 10
     for one in company.done:
         timed = one.timed
         assert math.isnan(timed.accepted_s) or 0 < timed.accepted_s < timed.committed_s
-    figures = tpcc.figures_of(company.done, [], 4.0)
+    assert [one.violations for one in company.checked] == [{}] * len(company.checked)
+    assert (last.during, company.checked[-1]) == (False, last)
+    figures = tpcc.figures_of(company.done, company.checked, 600.0)
     assert figures["transactions"]["payment"]["count"] > 0
-    assert figures["failures"] == 0
+    assert (figures["failures"], figures["violations"]) == (0, 0)
 
 
 def done(kind: Kind, end_s: float, *, error: str = "", rolls_back: bool = False) -> Done:
