@@ -34,7 +34,7 @@ from penstock.journal.api import SCHEMAS, PartKind
 from penstock.journal.atoms import decode_atom
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.model.request import decode_failure, decode_request, is_continuation
+from penstock.model.request import decode_failure, is_continuation
 from penstock.model.streams.stream import Atom
 from penstock.runtime.spark.rows import (
     RoundRows,
@@ -140,8 +140,8 @@ class Simulation:
             if run.tasks > 1:
                 parts[0].pop(PartKind.EVENTS, None)
                 parts.append(self._second_pass(several))
-        called = sum(not is_append(record.body) for record in records)
-        assert sum(roots.values()) == called, "each request counts once, however often it ran"
+        counted = sum(not is_continuation(record.body) for record in records)
+        assert sum(roots.values()) == counted, "each record counts once, however often it ran"
         self.rounds = run.rounds
         return self._commit(parts, records)
 
@@ -224,11 +224,6 @@ class Simulation:
         lsns = rows["lsn"].to_pylist()
         assert lsns == [record.lsn for record in records], "one reply each"
         return answers_of(rows)
-
-
-def is_append(body: bytes) -> bool:
-    """Say whether a record calls no method: it is an append, or continues a cascade."""
-    return decode_request(body).stream is not None or is_continuation(body)
 
 
 def rows_of(parts: list[Tables], part_kind: PartKind) -> pa.Table:
