@@ -49,7 +49,7 @@ def begun() -> LocalRuntime:
     return serial
 
 
-@settings(max_examples=150, phases=PHASES)
+@settings(max_examples=80, phases=PHASES)
 @given(programs)
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""

@@ -361,7 +361,8 @@ def run(*command: str, folder: Path) -> str:
 
 
 def mypy(folder: Path) -> Findings:
-    shown = run(sys.executable, "-m", "mypy", "--no-error-summary", ".", folder=folder)
+    options = ["--no-error-summary", f"--cache-dir={os.devnull}"]
+    shown = run(sys.executable, "-m", "mypy", *options, ".", folder=folder)
     found: Findings = {}
     for name, line, text in re.findall(r"^([^:\n]+):(\d+): error: (.*)$", shown, re.MULTILINE):
         found.setdefault(name, []).append(f"{line}: {text}")
