@@ -36,6 +36,13 @@ def test_master_defaults_to_local_cores_with_retries() -> None:
     assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
 
 
+def test_a_resident_task_needs_a_slot() -> None:
+    """Only the embedded master has a slot for it; the setting turns it off."""
+    assert Config(Path("d")).resides
+    assert not Config(Path("d"), resident_task=0).resides
+    assert not Config(Path("d"), master="spark://h:1").resides
+
+
 def test_config_refuses_all_wrong_values_at_once() -> None:
     """A Config that is built by hand reports every wrong value."""
     with pytest.raises(ConfigError) as caught:
