@@ -186,4 +186,5 @@ def test_socket_is_private_and_its_path_fits(tmp_path: Path) -> None:
     assert len(os.fsencode(path)) < 108
     assert path.stat().st_mode & 0o777 == 0o600
     task.stop()
+    assert not path.exists(), "a copy of the data directory has no socket"
     assert not path.parent.exists() or path.parent == folder

@@ -152,6 +152,7 @@ class ResidentTask:
     def _close_listener(self) -> None:
         with self._lock:
             if self._listener is not None:
+                Path(self._listener.getsockname()).unlink(missing_ok=True)
                 self._listener.close()
             self._listener = None
 
