@@ -5,6 +5,11 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.engine.limits import Limits
+from penstock.errors import LimitExceeded
+from penstock.history.code_versions import CodeVersions
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import replay
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from penstock.runtime.spark.quarantine import STEPS_OF
@@ -60,3 +65,15 @@ def test_steps_that_kill_their_worker_are_refused(
     assert len(streams["totals"]) == 2
     ((failed,),) = streams["totals-failed"]
     assert b"quarantined" in failed
+    with (
+        HistoryReader(tmp_path, flows.app) as history,
+        CodeVersions(history, flows.app, flows.spec) as versions,
+    ):
+        span = history.span(None, None)
+        replayed = replay(history, versions, Limits(), span, lambda *_: None)
+        (recorded,) = history.epochs(*span)
+    assert replayed.divergence is None, "a replay does not run the step"
+    (cascade,) = [recorded.cascade(row) for row in recorded.rows if recorded.cascade(row).sent]
+    assert [(sent.request_id, sent.error) for sent in cascade.sent] == [
+        ("r1~~s1", LimitExceeded.code)
+    ]

@@ -6,7 +6,8 @@ This module does no I/O: the caller reads the journal, supplies the state before
 the limits of handlers. Results are compared as bytes; values are decoded only to show a difference.
 
 A transaction that exceeded a limit, or was set aside, does not run again, because time and memory
-depend on the machine. Its recorded outcome is used, and it is counted.
+depend on the machine. Its recorded outcome is used, and it is counted. The same is true for sent requests and
+workflow steps, which are not counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,6 +70,15 @@ class RecordedEpoch:
     rows: Sequence[RequestRow]
     changes: dict[EntityKey, bytes | None]
     cascades: Mapping[Lsn, RecordedCascade] = field(default_factory=dict)
+
+    def decided(self) -> dict[RequestId, Outcome]:
+        """Return the outcomes of sent requests and workflow steps that do not run again, by their ids."""
+        return {
+            request_id: Outcome(error, reply, (), {})
+            for cascade in self.cascades.values()
+            for request_id, _, error, reply in cascade.sent
+            if error in DECIDED
+        }
 
     def cascade(self, row: RequestRow) -> RecordedCascade:
         """Return the cascade of a record of the epoch."""

@@ -42,6 +42,7 @@ def debug_request(
     with version.active():
         stopper = _Stopper(_handler_code(version.app, row.body))
         rerun = Rerun(version.app, history.state_before(epoch), limits, history.secret)
+        rerun.begin(recorded)
         rerun.run_all(recorded.rows[:position])
         sys.settrace(stopper)
         try:

@@ -123,7 +123,7 @@ def replay(
             with version.active():
                 rerun = Rerun(version.app, state, limits, history.secret)
                 for recorded in history.epochs(begin, end):
-                    rerun.take_initial_state(recorded)
+                    rerun.begin(recorded)
                     outcomes = rerun.run_all(recorded.rows)
                     reached = recorded.epoch
                     difference = first_difference(rerun.replayer, recorded, outcomes)

@@ -69,8 +69,17 @@ class Rerun:
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
 
-    def take_initial_state(self, recorded: RecordedEpoch) -> None:
-        """Take over the changes of the first epoch of a scratch journal, which has no requests."""
+    def begin(self, recorded: RecordedEpoch, *, other_code: bool = False) -> None:
+        """Take over what an epoch does not compute.
+
+        These are the outcomes of sent requests and workflow steps that exceeded a limit, and the changes of the first
+        epoch of a scratch journal, which has no requests.
+
+        Args:
+            recorded: The epoch, whose records run next.
+            other_code: Whether other code runs, so that all requests and steps run again.
+        """
+        self.replayer.cascades.decided = {} if other_code else recorded.decided()
         if recorded.epoch == 0 and not recorded.rows:
             self.replayer.take(recorded.changes)
 

@@ -106,6 +106,7 @@ def _trace(
     """Return the trace of the request at a position of an epoch, without the next changes of its entities."""
     number, row = recorded.epoch, recorded.rows[position]
     is_skipped = row.error in DECIDED
+    rerun.begin(recorded)
     rerun.run_all(recorded.rows[:position])
     written, state = dict(rerun.replayer.written), rerun.replayer.state
 
@@ -244,6 +245,7 @@ class _LaterEpochs:
             recorded = history.epoch(epoch)
             with version.active():
                 rerun = Rerun(version.app, self._state, self._limits, history.secret)
+                rerun.begin(recorded)
                 outcomes = rerun.run_all(recorded.rows)
             self.refused.update(rerun.refused)
             yield version.app, recorded, outcomes

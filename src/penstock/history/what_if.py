@@ -147,7 +147,7 @@ class _ScenarioRun:
         plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
         if recorded.epoch == 0 and not recorded.rows:
             check_classes(scenario, self._schemas, recorded.changes, recorded.epoch)
-        self._rerun.take_initial_state(recorded)
+        self._rerun.begin(recorded, other_code=scenario.other_code)
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
         self._compare_atoms(recorded, plan)

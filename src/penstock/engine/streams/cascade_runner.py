@@ -13,11 +13,12 @@ the workflow steps of a record run after its requests, or after all requests of 
 `run_steps` are two passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Outcome
+from penstock.engine.failure import DECIDED
 from penstock.engine.limits import Limits
 from penstock.engine.streams.cascade import (
     Cascade,
@@ -73,6 +74,7 @@ class CascadeRunner:
     Attributes:
         on_failure: Takes the failure of each step that fails.
         refusal: The failure of all steps, none of which runs; None where they run.
+        decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
         paused: The workflows that are paused.
     """
 
@@ -111,6 +113,7 @@ class CascadeRunner:
         self._steps = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.refusal: Failure | None = None
+        self.decided: Mapping[RequestId, Outcome] = {}
         self.paused = PausedFlows(app.topology, read, apply)
 
     def run_requests(
@@ -141,7 +144,9 @@ class CascadeRunner:
                 break
             request_id, sent = cascade.requests.popleft()
             is_refused = continues and outcome.error is not None
-            result = outcome if is_refused else self._executor.run(request_id, sent, time_us)
+            result = outcome if is_refused else self.decided.get(request_id)
+            if result is None:
+                result = self._executor.run(request_id, sent, time_us)
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
             cascade.send(result)
@@ -159,6 +164,7 @@ class CascadeRunner:
         """
         is_set_aside = cascade.continues or (failure is not None and failure.code == Internal.code)
         self._steps.refusal = self.refusal or (failure if is_set_aside else None)
+        self._steps.decided = self.decided
         self._begin(cascade, failure, reply)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
@@ -238,7 +244,7 @@ class CascadeRunner:
         """Run a step of a workflow, publish its atom, and queue its questions and answers; return its failure."""
         output, outcome = self._steps.run(cascade, plan, take)
         if outcome.error is not None:
-            return self._failed(outcome)
+            return self._failed(cascade, outcome)
         self._publish(cascade, plan.workflow.name, tuple(output.events))
         cascade.later += output.requests
         if output.questions:
@@ -249,7 +255,11 @@ class CascadeRunner:
             cascade.queue.append(Delivered(workflow, task, tuple(answers)))
         return None
 
-    def _failed(self, outcome: Outcome) -> Failure:
+    def _failed(self, cascade: Cascade, outcome: Outcome) -> Failure:
+        """Report the failure of a step; one that depends on the machine is recorded, so that no replay runs the step."""
+        if outcome.error in DECIDED:
+            step = step_id(cascade.root, cascade.taken)
+            cascade.completed.append(CompletedRequest(step, encode_continuation(), outcome))
         failure = decode_failure(outcome.reply)
         self.on_failure(failure)
         return failure
@@ -325,6 +335,6 @@ class CascadeRunner:
         outcome = self._steps.perform(cascade, work)
         if outcome.error is None:
             return True
-        failure = self._failed(outcome)
+        failure = self._failed(cascade, outcome)
         self._set_aside(cascade, consumer.failed, consumer.source.name, failure, atom)
         return False

@@ -1,9 +1,9 @@
 """Runs the workflow steps of cascades as transactions: a step takes effect whole, or it leaves nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.base.ids import EntityKey
+from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Effect, Outcome
 from penstock.engine.failure import close_all
 from penstock.engine.streams.cascade import Cascade
@@ -25,6 +25,7 @@ class StepRunner:
 
     Attributes:
         refusal: The failure of all steps, none of which runs; None where they run.
+        decided: The outcomes of steps that do not run, by their ids.
     """
 
     def __init__(self, services: StepServices, read: Read, apply: Callable[[Writes], None]) -> None:
@@ -46,6 +47,7 @@ class StepRunner:
         self._blank = frozenset(topology.blank_rows.values())
         self._step: WorkflowStep | None = None
         self.refusal: Failure | None = None
+        self.decided: Mapping[RequestId, Outcome] = {}
 
     def run(
         self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
@@ -125,8 +127,9 @@ class StepRunner:
         return {key: None if row in blank else row for key, row in writes.items()}
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
-        """Run user code as a transaction, unless all steps are refused."""
+        """Run user code as a transaction, unless all steps are refused or its outcome is decided."""
         refusal = self.refusal
         if refusal is None:
-            return self._executor.perform(txn, work)
+            decided = self.decided.get(txn.request_id)
+            return self._executor.perform(txn, work) if decided is None else decided
         return Outcome(refusal.code, encode_failure(refusal), (), {})
