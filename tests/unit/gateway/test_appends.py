@@ -10,13 +10,15 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from penstock import AsyncClient, Client, ConfigError, RequestError, Throttled
+from penstock.base.ids import RequestId
 from penstock.engine.execute import Limits
 from penstock.errors import Forbidden, RequestConflict
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import granted
 from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.gateway.openapi.document import openapi_document
-from penstock.model.request import append_events, decode_request
+from penstock.log.api import Entry
+from penstock.model.request import append_events, decode_request, encode_continuation
 from penstock.process.config import GatewayConfig
 from penstock.process.pauses import PauseFile
 from tests.gateway_thread import RunningGateway
@@ -260,6 +262,14 @@ def test_rights_limits_and_pauses(tmp_path: Path) -> None:
             star.append(scarce, [1])
         sun.append(scarce, [4], request_id="own")
         assert sun.pending("own", int).result() == 1  # the right to append is the right to ask
+        assert stand.driver is not None
+        later = [RequestId("sun~own~~c1"), RequestId("sun~gone~~c1")]
+        stand.driver.log.append([Entry(name, encode_continuation(), b"", 1) for name in later])
+        asked = {"headers": {"X-API-Key": secrets["sun"]}, "params": {"wait": 30}, "timeout": 60}
+        answers = [
+            httpx.get(f"{stand.url}/requests/{name}~~c1", **asked) for name in ("own", "gone")
+        ]
+        assert [answer.status_code for answer in answers] == [200, 403], "the right of the root"
         with pytest.raises(Throttled, match="the limit `streams/scarce 2/d per principal`"):
             sun.append(scarce, [5])
         PauseFile(tmp_path).pause("streams/headlines", "test", "strike", 0)

@@ -62,6 +62,14 @@ def is_question_id(request_id: RequestId) -> bool:
     return f"{MARK}{_STEP}" in request_id
 
 
+def root_of(request_id: RequestId) -> RequestId:
+    """Return the id of the request that begins the cascade to which a record belongs; a chosen id is its own root.
+
+    Of an id that was shortened, this is the beginning of the root's id.
+    """
+    return RequestId(request_id.partition(MARK)[0])
+
+
 def _shortened(root: str) -> str:
     """Return the id of a record, with the end of a long id replaced by a hash of the id."""
     if len(root) <= LENGTH_MAX:

@@ -12,9 +12,10 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
+from penstock.engine.streams.derived_ids import root_of
 from penstock.errors import TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import flow_caller, require_right, target_of
@@ -120,7 +121,7 @@ class CallHandler:
             place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
             raise _unknown(request.request_id)
-        await self._check_may_ask(request, place)
+        await self._check_may_ask(request, request_id, place)
         reply = await self._reply_within(place, wait_s, limit_s)
         if reply is None:
             return self._status_response(await self._without_reply(request.request_id, place))
@@ -217,15 +218,26 @@ class CallHandler:
         except TimedOut:
             return None
 
-    async def _check_may_ask(self, request: HttpRequest, place: LogPosition) -> None:
+    async def _check_may_ask(
+        self, request: HttpRequest, request_id: RequestId, place: LogPosition
+    ) -> None:
         """Check that the principal may make the request whose reply it asks for, or is an operator.
+
+        For a record that a cascade has appended, the right to make the request at the root of the cascade counts.
+
+        Args:
+            request: The HTTP request.
+            request_id: The id as the log stores it.
+            place: The position in the log.
 
         Raises:
             Forbidden: The principal may not.
         """
         if request.principal.is_admin:
             return
-        body = await self._batcher.body_of(place)
+        root = root_of(request_id)
+        root_place = place if root == request_id else await self._batcher.place_of(root)
+        body = None if root_place is None else await self._batcher.body_of(root_place)
         if body is None:  # the log was truncated
             request.principal.require_admin()
         else:
