@@ -265,10 +265,10 @@ def test_rights_limits_and_pauses(tmp_path: Path) -> None:
         assert stand.driver is not None
         later = [RequestId("sun~own~~c1"), RequestId("sun~gone~~c1")]
         stand.driver.log.append([Entry(name, encode_continuation(), b"", 1) for name in later])
-        asked = {"headers": {"X-API-Key": secrets["sun"]}, "params": {"wait": 30}, "timeout": 60}
-        answers = [
-            httpx.get(f"{stand.url}/requests/{name}~~c1", **asked) for name in ("own", "gone")
-        ]
+        key = {"X-API-Key": secrets["sun"]}
+        with httpx.Client(base_url=stand.url, headers=key, timeout=60) as http:
+            paths = [f"/requests/{name}~~c1?wait=30" for name in ("own", "gone")]
+            answers = [http.get(path) for path in paths]
         assert [answer.status_code for answer in answers] == [200, 403], "the right of the root"
         with pytest.raises(Throttled, match="the limit `streams/scarce 2/d per principal`"):
             sun.append(scarce, [5])
