@@ -71,15 +71,6 @@ class RecordedEpoch:
     changes: dict[EntityKey, bytes | None]
     cascades: Mapping[Lsn, RecordedCascade] = field(default_factory=dict)
 
-    def decided(self) -> dict[RequestId, Outcome]:
-        """Return the outcomes of sent requests and workflow steps that do not run again, by their ids."""
-        return {
-            request_id: Outcome(error, reply, (), {})
-            for cascade in self.cascades.values()
-            for request_id, _, error, reply in cascade.sent
-            if error in DECIDED
-        }
-
     def cascade(self, row: RequestRow) -> RecordedCascade:
         """Return the cascade of a record of the epoch."""
         return self.cascades.get(row.lsn, NOTHING)

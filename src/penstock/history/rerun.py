@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
+from penstock.engine.failure import DECIDED
 from penstock.engine.replay import RecordedEpoch, Replayer, RequestRow
 from penstock.engine.tracing import RequestTrace, trace
 from penstock.history.sandbox import OutsideCall, Sandbox
@@ -79,7 +80,7 @@ class Rerun:
             recorded: The epoch, whose records run next.
             other_code: Whether other code runs, so that all requests and steps run again.
         """
-        self.replayer.cascades.decided = {} if other_code else recorded.decided()
+        self.replayer.cascades.decided = {} if other_code else _decided(recorded)
         if recorded.epoch == 0 and not recorded.rows:
             self.replayer.take(recorded.changes)
 
@@ -113,6 +114,16 @@ class Rerun:
             return outcome
         failure = Failure(REFUSED, "OutsideCall", f"{call.text}; a rerun refuses such calls")
         return Outcome(REFUSED, encode_failure(failure), outcome.reads, {})
+
+
+def _decided(recorded: RecordedEpoch) -> dict[RequestId, Outcome]:
+    """Return the outcomes of sent requests and workflow steps that do not run again, by their ids."""
+    return {
+        request_id: Outcome(error, reply, (), {})
+        for cascade in recorded.cascades.values()
+        for request_id, _, error, reply in cascade.sent
+        if error in DECIDED
+    }
 
 
 @contextmanager
