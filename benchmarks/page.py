@@ -132,7 +132,10 @@ def peers_text(figures: Figures) -> str:
 
 def checkouts_content(figures: Figures) -> str:
     """Return the table of `benchmarks.peers checkouts`."""
-    numbers = ("clients:", "in flight:", "checkouts/s:", "p50 ms:", "p99 ms:")
+    latencies = [
+        f"{which} {one} ms:" for which in ("accepted", "committed") for one in ("p50", "p99")
+    ]
+    numbers = ("clients:", "in flight:", "checkouts/s:", *latencies)
     rows = [
         (
             row["what"],
@@ -140,7 +143,8 @@ def checkouts_content(figures: Figures) -> str:
             f"{row['clients']:,}",
             f"{row['in_flight']:,}",
             number(row["per_s"]),
-            *(number(row["latency_ms"][one]) for one in ("p50", "p99")),
+            *_latencies(row.get("accepted_ms", {})),
+            *_latencies(row["latency_ms"]),
             row["durable"],
             _verdict(row),
         )
@@ -184,6 +188,11 @@ CONTENTS: Final = {
     "history": parts_content,
 }
 """The function that makes each generated part from its figures."""
+
+
+def _latencies(latency_ms: Figures) -> list[str]:
+    """Return p50 and p99 as text; dashes without figures."""
+    return [number(latency_ms[one]) if latency_ms else "-" for one in ("p50", "p99")]
 
 
 def _verdict(row: Figures) -> str:

@@ -41,7 +41,8 @@ class Row:
         system: The system that answers.
         clients: How many ask; `in_flight` how many operations they wait for at most.
         per_s: Operations a second.
-        latency_ms: `p50` and `p99` of an operation; empty if it has no reply of its own.
+        latency_ms: `p50` and `p99` until an operation is committed; empty if it has no reply of its own.
+        accepted_ms: The same until it is durable; empty for a system that has nothing durable before the commit.
         durable: The data that are on disk and synced when an operation counts.
         checked: Whether the system's own check of its results held.
         figures: All that its program printed.
@@ -54,6 +55,7 @@ class Row:
     in_flight: int
     per_s: float
     latency_ms: dict[str, float]
+    accepted_ms: dict[str, float]
     durable: str
     checked: bool
     figures: dict[str, Any]
@@ -92,6 +94,7 @@ class Setup:
             in_flight=found["in_flight"],
             per_s=found[f"{kind}s_per_s"],
             latency_ms=found["latency_ms"],
+            accepted_ms=found["accepted_ms"],
             durable="request, change, reply",
             checked=found["conserved"],
             figures=found,
@@ -119,6 +122,7 @@ def over_http(setup: Setup, clients: int) -> Row:
         in_flight=clients,
         per_s=found["requests_per_s"],
         latency_ms=found["latency_ms"],
+        accepted_ms=found["accepted_ms"],
         durable="request, change, reply",
         checked=found["conserved"] and not found["errors"],
         figures=found,
@@ -138,6 +142,7 @@ def postgres(setup: Setup) -> tuple[str, list[Row]]:
             in_flight=one["in_flight"],
             per_s=one["checkouts_per_s"],
             latency_ms=one["latency_ms"],
+            accepted_ms={},
             durable="change",
             checked=one["checked"],
             figures=one,
@@ -175,6 +180,7 @@ def keys(setup: Setup) -> dict[str, Any]:
         in_flight=found["records"],
         per_s=found["records_per_s"],
         latency_ms={},
+        accepted_ms={},
         durable="nothing is synced",
         checked=found["checked"],
         figures=found,

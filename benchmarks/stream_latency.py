@@ -1,4 +1,4 @@
-"""From an append over HTTP to the event at a follower, for `benchmarks.streams`.
+"""From an append over HTTP to its acceptance, and to the event at a follower, for `benchmarks.streams`.
 
 `penstock run` serves a workflow that forwards numbers. An event is the time at which it should have been sent, on the
 clock of the machine. So a late generator counts against the figure, and the follower needs no second record: it
@@ -77,7 +77,7 @@ class Follower:
             time.sleep(0.05)
 
 
-def follow(directory: Path, rate: int, seconds: float) -> tuple[list[float], bool]:
+def follow(directory: Path, rate: int, seconds: float) -> tuple[list[float], list[float], bool]:
     """Append at a rate and follow.
 
     Args:
@@ -86,7 +86,8 @@ def follow(directory: Path, rate: int, seconds: float) -> tuple[list[float], boo
         seconds: The measured time, after a warm-up.
 
     Returns:
-        The milliseconds of each measured event, and whether each append came once and in order.
+        The milliseconds of each measured event until its append was accepted and until it was at the follower, and
+        whether each append came once and in order.
     """
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="penstock-follow-") as folder,
@@ -96,16 +97,25 @@ def follow(directory: Path, rate: int, seconds: float) -> tuple[list[float], boo
         thread = threading.Thread(target=follower.run, daemon=True)
         thread.start()
         warm_up = int(rate * WARM_UP_S)
-        sent = uvloop.run(_append(port, rate, warm_up + int(rate * seconds)))
+        sent, accepted_ms = uvloop.run(_append(port, rate, warm_up + int(rate * seconds)))
         follower.wait(len(sent))
     is_right = follower.numbers == list(range(len(sent))) and sorted(follower.stamps) == sent
     pairs = zip(follower.came, follower.stamps, strict=True)
     measured_from = sent[warm_up]
-    return [(came - due) / 1e6 for came, due in pairs if due >= measured_from], is_right
+    came_ms = [(came - due) / 1e6 for came, due in pairs if due >= measured_from]
+    return accepted_ms[warm_up:], came_ms, is_right
 
 
-async def _append(port: int, rate: int, count: int) -> list[int]:
-    """Append events at a rate; return when each should have been sent, in nanoseconds.
+async def _append(port: int, rate: int, count: int) -> tuple[list[int], list[float]]:
+    """Append events at a rate.
+
+    Args:
+        port: The port of the gateway.
+        rate: The appends in a second.
+        count: The number of appends.
+
+    Returns:
+        When each should have been sent, in nanoseconds, and the milliseconds until it was accepted.
 
     Raises:
         RuntimeError: An append was refused.
@@ -114,16 +124,18 @@ async def _append(port: int, rate: int, count: int) -> list[int]:
     begin = time.monotonic_ns() + 100_000_000
     due_ns = [begin + number * 1_000_000_000 // rate for number in range(count)]
     waiting = zip(itertools.count(), due_ns)
-    await asyncio.gather(*(_work(load, waiting) for _ in range(CONNECTIONS)))
+    accepted_ms = [0.0] * count
+    await asyncio.gather(*(_work(load, waiting, accepted_ms) for _ in range(CONNECTIONS)))
     refused = [answer for answer in load.answers if answer.status not in _OK]
     if refused:
         raise RuntimeError(f"an append was refused: {refused[0].status} {refused[0].body[:200]!r}")
-    return due_ns
+    return due_ns, accepted_ms
 
 
-async def _work(load: Load, waiting: Iterator[tuple[int, int]]) -> None:
+async def _work(load: Load, waiting: Iterator[tuple[int, int]], accepted_ms: list[float]) -> None:
     with load.connection() as connection:
         for number, due_ns in waiting:  # shared by all workers
             await asyncio.sleep(max(0.0, (due_ns - time.monotonic_ns()) / 1e9))
             request = Request("POST", "/send/streams/stamps", b"[%d]" % due_ns, f"stamp-{number}")
             load.answers.append(await load.ask(connection, request))
+            accepted_ms[number] = (time.monotonic_ns() - due_ns) / 1e6

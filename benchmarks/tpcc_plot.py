@@ -42,8 +42,9 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
         for axes in (above, below):
             axes.spines[["top", "right"]].set_visible(False)
         machine = found["machine"]
+        scale = "full scale" if found["full_scale"] else "NOT the full scale"
         figure.supxlabel(
-            f"{found['warehouses']} warehouses, {found['terminals']} terminals; not an audited result; "
+            f"{found['warehouses']} warehouses, {scale}, {found['terminals']} terminals; not audited; "
             f"{machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
             fontsize=8,
             x=0.01,
