@@ -178,8 +178,8 @@ def report(found: Mapping[str, Any]) -> str:
     verdict = f"{found['violations']} violated" if found["violations"] else "all hold"
     return "\n".join(
         (
-            f"TPC-C transactions, not audited: {found['warehouses']} warehouses, {scale}, "
-            f"{found['terminals']} terminals {waits} keying and think times.",
+            f"TPC-C transactions, not audited. Warehouses: {found['warehouses']}, {scale}. "
+            f"Terminals: {found['terminals']}, {waits} keying and think times.",
             f"{found['new_orders_per_minute']:,.0f} New-Orders a minute, "
             f"{found['transactions_per_s']:,.1f} transactions a second, {found['failures']} failures "
             f"{found['failure_examples'] or ''}",

@@ -55,7 +55,7 @@ class Checked:
         epoch: The epoch.
         violations: How many places violate each condition, by its number; conditions that hold are left out.
         took_s: The seconds of the query.
-        during: Whether transactions ran meanwhile.
+        during: Whether terminals worked when the query began.
     """
 
     epoch: int
@@ -83,6 +83,8 @@ class Company:
     seed: int = 1
     done: list[Done] = field(default_factory=list)
     checked: list[Checked] = field(default_factory=list)
+    _terminals: list[Iterator[Transaction]] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)  # of request ids
 
     def populate(self) -> int:
         """Create the database; return the number of requests.
@@ -100,13 +102,13 @@ class Company:
         return len(answers)
 
     def run(self, terminals: int, seconds: float, *, waits: bool, check_s: float = 0.0) -> None:
-        """Let terminals work, and check the conditions meanwhile.
+        """Let terminals work, and check the conditions meanwhile. A second run goes on with further transactions.
 
         Args:
             terminals: The number of terminals, each with one transaction at a time.
             seconds: How long they begin transactions; those under way are completed.
             waits: Whether users type and think as long as the specification says.
-            check_s: The pause between two checks; 0 checks nothing.
+            check_s: The pause between two checks; 0 checks nothing. A check that has begun is completed.
         """
         uvloop.run(self._run(terminals, seconds, waits=waits, check_s=check_s))
 
@@ -116,24 +118,20 @@ class Company:
 
     async def _run(self, terminals: int, seconds: float, *, waits: bool, check_s: float) -> None:
         deadline = time.perf_counter() + seconds
-        checking = asyncio.create_task(self._keep_checking(check_s)) if check_s else None
-        numbers = itertools.count()
+        for number in range(len(self._terminals), terminals):
+            terminal = Terminal(number, self.warehouses, self.scale, self.seed)
+            self._terminals.append(iter(terminal))
+        stopping = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            for number in range(terminals):
-                terminal = Terminal(number, self.warehouses, self.scale, self.seed)
-                group.create_task(self._work(iter(terminal), numbers, deadline, waits=waits))
-        if checking is not None:
-            checking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await checking
+            if check_s:
+                group.create_task(self._keep_checking(check_s, stopping))
+            await asyncio.gather(
+                *(self._work(one, deadline, waits=waits) for one in self._terminals[:terminals])
+            )
+            stopping.set()
 
     async def _work(
-        self,
-        transactions: Iterator[Transaction],
-        numbers: Iterator[int],
-        deadline: float,
-        *,
-        waits: bool,
+        self, transactions: Iterator[Transaction], deadline: float, *, waits: bool
     ) -> None:
         """Perform the transactions of one terminal until the deadline."""
         load = Load(HOST, self.port, 1)
@@ -146,15 +144,17 @@ class Company:
                 if one.kind in READS:
                     timed = await read(load, connection, request_for(one.work, "", "call"))
                 else:
-                    request = request_for(one.work, f"tpcc-{next(numbers)}", "send")
+                    request = request_for(one.work, f"tpcc-{next(self._numbers)}", "send")
                     timed = await send_and_wait(load, connection, request)
                 self.done.append(Done(one.kind, one.rolls_back, timed))
                 if waits:
                     await asyncio.sleep(max(0, min(one.think_s, deadline - time.perf_counter())))
 
-    async def _keep_checking(self, pause_s: float) -> None:
-        while True:
-            await asyncio.sleep(pause_s)
+    async def _keep_checking(self, pause_s: float, stopping: asyncio.Event) -> None:
+        while not stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), pause_s)
+                return
             await self._check(during=True)
 
     async def _check(self, *, during: bool) -> Checked:

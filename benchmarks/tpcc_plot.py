@@ -44,7 +44,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
         machine = found["machine"]
         scale = "full scale" if found["full_scale"] else "NOT the full scale"
         figure.supxlabel(
-            f"{found['warehouses']} warehouses, {scale}, {found['terminals']} terminals; not audited; "
+            f"Warehouses: {found['warehouses']}, {scale}; terminals: {found['terminals']}; not audited; "
             f"{machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
             fontsize=8,
             x=0.01,

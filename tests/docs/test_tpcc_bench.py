@@ -33,6 +33,7 @@ def test_terminals_work_through_a_gateway(gateway: RunningGateway) -> None:
     """Transactions succeed or are rolled back by intent, accepted before committed; the conditions hold."""
     company = Company(gateway.config.gateway.port, 1, SMALL)
     company.populate()
+    company.run(10, 1.0, waits=False)
     company.run(10, 4.0, waits=False, check_s=1.0)
     last = company.check()
     assert [one for one in company.done if not one.is_right] == []
