@@ -93,8 +93,8 @@ def _versions_of(libraries: frozenset[str]) -> dict[str, str]:
             versions[library] = importlib.metadata.version(library)
         except importlib.metadata.PackageNotFoundError:
             unknown.append(library)
-    if unknown:
-        names = importlib.metadata.packages_distributions()
-        for distribution in (name for library in unknown for name in names.get(library, [])):
-            versions[distribution] = importlib.metadata.version(distribution)
+    for distribution in importlib.metadata.distributions() if unknown else ():
+        files = "\n" + (distribution.read_text("RECORD") or "")  # each line begins with a path
+        if any(f"\n{name}/" in files or f"\n{name}.py," in files for name in unknown):
+            versions[distribution.name] = distribution.version
     return dict(sorted(versions.items()))

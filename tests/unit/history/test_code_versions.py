@@ -1,5 +1,6 @@
 """Epochs run again with the code that executed them, side by side with the present code."""
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -11,10 +12,19 @@ from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
+from penstock.history.side_modules import SideModules
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app
 from tests.unit.history.two_versions import Kiosk, fresh
+
+LATE = """
+def values():
+    import importlib
+    from late_pack import absolute
+    from .. import relative
+    return [module.VALUE for module in (absolute, relative, importlib.import_module("late_pack.named"))]
+"""
 
 
 @pytest.fixture
@@ -124,3 +134,24 @@ def test_code_that_cannot_be_loaded_is_an_error_with_its_remedy(
     assert message in " ".join(capsys.readouterr().err.split())
     words = ["replay", kiosk.spec, "--data", str(kiosk.data), "--from", "2"]
     assert execute(words) == 0
+
+
+def test_late_and_relative_imports_find_their_own_version(tmp_path: Path) -> None:
+    """Imports inside of functions, absolute, relative and by name, agree in two versions of a package."""
+    sides: list[tuple[SideModules, Any]] = []
+    for version in ("1", "2"):
+        folder = tmp_path / version / "late_pack"
+        (folder / "inner").mkdir(parents=True)
+        (folder / "__init__.py").write_text("from .inner import values\n")
+        (folder / "inner" / "__init__.py").write_text(LATE)
+        for name in ("absolute", "relative", "named"):
+            (folder / f"{name}.py").write_text(f"VALUE = {version}\n")
+        modules = SideModules(tmp_path / version, {"late_pack"})
+        with modules.active():
+            sides.append((modules, importlib.import_module("late_pack")))
+    for _ in range(2):
+        for number, (modules, package) in enumerate(sides, 1):
+            with modules.active():
+                assert package.values() == [number, number, number]
+                assert sys.modules["late_pack"] is package
+        assert "late_pack" not in sys.modules

@@ -8,6 +8,7 @@ import pytest
 from penstock.errors import ConfigError, Corrupt, OperationalError
 from penstock.process import source
 from penstock.process.archives import Archives, hash_of, pack
+from penstock.process.deploying import code_of
 from penstock.process.loading import locate
 from penstock.process.source import read_source
 
@@ -199,3 +200,12 @@ def test_a_changed_archive_is_refused_and_the_next_start_replaces_it(tmp_path: P
         archives.files(name)
     archives.put(pack({"a.py": b"1"}))
     assert archives.files(name) == {"a.py": b"1"}
+
+
+def test_a_library_is_recorded_by_the_name_of_its_distribution(write: Write) -> None:
+    """A module whose distribution has another name is found, too; an unknown module is left out."""
+    write({"kiosk.py": "import msgspec, yaml, no_such_library"})
+    code, _ = code_of(locate("kiosk.py"))
+    names = [name.lower() for name in code.libraries]
+    assert sorted(names) == ["msgspec", "pyyaml"]
+    assert all(version[0].isdigit() for version in code.libraries.values())
