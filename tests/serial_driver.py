@@ -49,6 +49,7 @@ class SerialDriver:
         self.log = DataDirectory(config.data).open_log()
         self.journal = DataDirectory(config.data).open_journal(self.app)
         if deploys:
+            self.journal.deploy()
             deploy(config.data, spec, self.app, self.journal)
         self._break_state = break_state or (lambda key, data: data)
         self._state: dict[EntityKey, bytes] = {}

@@ -16,6 +16,7 @@ from penstock.history.side_modules import SideModules
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app
+from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
 LATE = """
@@ -155,3 +156,23 @@ def test_late_and_relative_imports_find_their_own_version(tmp_path: Path) -> Non
                 assert package.values() == [number, number, number]
                 assert sys.modules["late_pack"] is package
         assert "late_pack" not in sys.modules
+
+
+def test_versions_of_a_changed_class_read_their_own_rows(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class gets an attribute in a deployment, and another one in the present code; all epochs are as recorded."""
+    attribute = "    total: int = 0\n"
+    kiosk.change(attribute, f"{attribute}    note: str = 'none'\n")
+    journal_of(kiosk.spec, kiosk.data, [[("Item", "tea", "order", (9,))]], deploys=True)
+    kiosk.change(attribute, f"{attribute}    size: int = 7\n")
+    code, found = answer(capsys, "replay", kiosk.spec, "--data", str(kiosk.data))
+    assert (code, found["divergence"], found["deployments"]) == (0, None, [1, 2, 3])
+    for request_id in ("r1", "r2", "r4"):
+        words = ["trace", request_id, kiosk.spec, "--data", str(kiosk.data)]
+        code, found = answer(capsys, *words)
+        assert (code, found["as_recorded"]) == (0, True)
+    assert [set(one["after"]) for one in found["entities"]] == [{"price", "total", "note"}]
+    words = ["history", "Item", "tea", kiosk.spec, "--data", str(kiosk.data)]
+    code, found = answer(capsys, *words)
+    assert [change["request_id"] for change in found["changes"]] == ["r0", "r1", "r2", "r4"]

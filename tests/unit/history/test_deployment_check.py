@@ -1,7 +1,6 @@
 """`penstock deploy --check`: what a deployment of the present code would change, in three levels."""
 
 import json
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ def kiosk(tmp_path: Path) -> Kiosk:
     return fresh(tmp_path)
 
 
-def change(kiosk: Kiosk, before: str, after: str) -> None:
-    """Change a line of the application's source."""
-    path = Path(kiosk.spec)
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after))
-    sys.modules.pop(path.stem)
-
-
 def check(kiosk: Kiosk, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, Any]:
     capsys.readouterr()
     words = ["deploy", kiosk.spec, "--check", "--data", str(kiosk.data), "--json", *more]
@@ -46,8 +36,7 @@ def test_the_deployed_code_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[s
 
 def test_a_compatible_change_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
     """A new attribute with a default and a new method are safe, and the newest epochs come out the same."""
-    change(
-        kiosk,
+    kiosk.change(
         "    total: int = 0\n",
         "    total: int = 0\n    note: str = ''\n\n    def rename(self, note: str) -> None:\n        self.note = note\n",
     )
@@ -65,7 +54,7 @@ def test_other_outcomes_and_waiting_requests_need_a_word(
     body, hint = load_app(kiosk.spec).request("Item", "tea", "order", (), {"count": 5})
     with closing(DataDirectory(kiosk.data).open_log()) as log:
         log.append([Entry(RequestId("waits"), body, hint, 1)])
-    change(kiosk, "def order(self, count: int)", "def order(self, number: str)")
+    kiosk.change("def order(self, count: int)", "def order(self, number: str)")
     code, (verdict, findings) = check(kiosk, capsys)
     assert (code, verdict) == (1, "needs-a-word")
     told = {finding["kind"]: finding["what"] for finding in findings}
@@ -82,7 +71,7 @@ def test_a_class_that_cannot_read_its_rows_is_refused(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The reason and the remedy are those of the driver."""
-    change(kiosk, "    price: int = 0\n", "    price: dict[str, int] = {}\n")
+    kiosk.change("    price: int = 0\n", "    price: dict[str, int] = {}\n")
     code, (verdict, findings) = check(kiosk, capsys)
     assert (code, verdict) == (1, "refused")
     assert [finding["kind"] for finding in findings] == ["schema"]
@@ -91,7 +80,7 @@ def test_a_class_that_cannot_read_its_rows_is_refused(
 
 def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
     """A check with a compatible change leaves journal, deployments and archives as they are."""
-    change(kiosk, "    total: int = 0\n", "    total: int = 0\n    note: str = ''\n")
+    kiosk.change("    total: int = 0\n", "    total: int = 0\n    note: str = ''\n")
     before = {path: path.read_bytes() for path in kiosk.data.rglob("*.json")}
     assert check(kiosk, capsys)[0] == 0
     assert {path: path.read_bytes() for path in kiosk.data.rglob("*.json")} == before

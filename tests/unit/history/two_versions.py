@@ -42,6 +42,14 @@ class Kiosk:
     spec: str
     data: Path
 
+    def change(self, before: str, after: str) -> None:
+        """Change a line of the application's source; the next load sees it."""
+        path = Path(self.spec)
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, after))
+        sys.modules.pop(path.stem)
+
     def redeploy(self, files: dict[str, bytes], python: str) -> None:
         """Replace the code of the first deployment, as if it had run with it."""
         first, *others = Deployments(self.data / "journal").every()
