@@ -202,6 +202,8 @@ def test_attribute_that_came_back_has_its_new_default(tmp_path: Path) -> None:
 
 
 def in_cents(old: dict[str, Any]) -> dict[str, Any]:
+    if old["cost"] == 6:
+        raise SystemExit
     return {"cents": old["cost"] * 100 // (old["cost"] != 5)}
 
 
@@ -214,7 +216,7 @@ def journal_row(journal: DeltaJournal, name: str) -> bytes:
 def test_failing_migration_is_a_row_without_values(tmp_path: Path) -> None:
     """The function of one row raises: its attributes are NULL with the reason, and the other rows are shown."""
     shop = Shop(tmp_path)
-    shop.write(app_of({"cost": int}), tea={"cost": 3}, jam={"cost": 5})
+    shop.write(app_of({"cost": int}), tea={"cost": 3}, jam={"cost": 5}, oil={"cost": 6})
     app = app_of({"cents": int}, in_cents)
     shop.write(app, nut={"cents": 7})
     query = "SELECT item_id, cents, _unshown FROM Item ORDER BY item_id"
@@ -224,15 +226,20 @@ def test_failing_migration_is_a_row_without_values(tmp_path: Path) -> None:
     ):
         view.start()
         for asked in (query, f"{query} AS OF EPOCH 1"):
-            jam, nut, tea = rows_of(view.ask(Query(asked)))
+            jam, nut, oil, tea = rows_of(view.ask(Query(asked)))
             assert (jam["cents"], nut["cents"], tea["cents"]) == (None, 7, 300)
             assert "@migrate" in jam["_unshown"]
             assert "ZeroDivisionError" in jam["_unshown"]
+            assert "SystemExit" in oil["_unshown"]
             assert (nut["_unshown"], tea["_unshown"]) == (None, None)
         jam_row = journal_row(journal, "jam")
         assert attributes_of(app, EntityKey("Item/jam"), jam_row) == {"cost": 5}, "its own"
         old = view.ask(Query("SELECT item_id, cost FROM Item ORDER BY item_id AS OF EPOCH 0"))
-        assert rows_of(old) == [{"item_id": "jam", "cost": 5}, {"item_id": "tea", "cost": 3}]
+        assert rows_of(old) == [
+            {"item_id": "jam", "cost": 5},
+            {"item_id": "oil", "cost": 6},
+            {"item_id": "tea", "cost": 3},
+        ]
 
 
 def test_view_of_the_former_class_is_rebuilt(shop: Shop) -> None:
