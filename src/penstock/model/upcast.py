@@ -88,7 +88,7 @@ class Upcast:
             lowered = {
                 str(attribute): lower_reply(value) for attribute, value in dict(made).items()
             }
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an exit would end the thread of a reader
             raise MigrationFailed(f"{name} raised {type(error).__name__}") from error
         lowered.pop(self._declared.key_name, None)
         if lowered.keys() != set(version.attributes):

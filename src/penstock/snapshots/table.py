@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import Diverged, MigrationFailed, PenstockError
+from penstock.errors import Diverged, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.former_class import present_row, type_at
@@ -185,7 +185,7 @@ class EntityTable:
             MigrationFailed: A function of `@migrate` has failed.
         """
         pairs = zip(texts, states, strict=True)
-        return [_contained_upcast(self.entity_type, text, state) for text, state in pairs]
+        return [present_row(self.entity_type, text, state) for text, state in pairs]
 
     def _one_by_one(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
@@ -209,7 +209,7 @@ class EntityTable:
         """Decode the attributes of one entity, each by itself."""
         values: list[Any] = []
         try:
-            state = _contained_upcast(self.entity_type, text, state)
+            state = present_row(self.entity_type, text, state)
         except MigrationFailed as error:
             reason.update(dict.fromkeys((name for name, _ in self._attributes), reason_text(error)))
             return [None] * len(self._attributes)
@@ -241,22 +241,6 @@ class EntityTable:
         return Diverged(
             f"the journal holds a {self.entity_type.name} that does not fit its class: {error}"
         )
-
-
-def _contained_upcast(entity_type: EntityType, text: str, state: bytes) -> bytes:
-    """Return a row as the class declares it; `SystemExit` and the like of user code end no thread of a reader.
-
-    Raises:
-        Diverged: The row has a shape that no version has.
-        MigrationFailed: A function of `@migrate` has failed.
-    """
-    try:
-        return present_row(entity_type, text, state)
-    except (PenstockError, MemoryError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        name = type(error).__name__
-        raise MigrationFailed(f"{entity_type.name}: @migrate raised {name}") from error
 
 
 def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
