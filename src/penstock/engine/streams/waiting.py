@@ -7,7 +7,7 @@ coroutines can be forgotten at any time between two turns.
 
 from collections.abc import Iterator, Mapping
 from types import CoroutineType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -22,7 +22,7 @@ HandlerCoroutine: TypeAlias = "CoroutineType[Any, Any, Any]"
 """A coroutine of a handler."""
 
 
-class PortalQuestion(NamedTuple):
+class PortalQuestion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request to a portal, on its way to the replying task.
 
     Attributes:
@@ -43,7 +43,7 @@ class PortalQuestion(NamedTuple):
     data: bytes
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The reply to the request `id` of a handler: encoded, or the failure in its place."""
 
     id: str

@@ -122,15 +122,14 @@ class WorkflowStep:
                 before = self._plan.nodes[task.name].inputs[0]
                 for key, event, data in self._flow.taken(before, task.event):
                     self._take(task, key, task.key_text(key), data, event)
-            self._complete(task)
+            if task.completion is not None:
+                self._complete(task)
         output, workflow = self.output, self._plan.workflow
         for _, data in self._flow.encoded(workflow.last, workflow.events):
             output.count(data)
             output.events.append(data)
 
     def _complete(self, task: TaskType) -> None:
-        if task.completion is None:
-            return
         text = "" if task.is_keyed else ONLY_KEY
         instance = self._begin(task, None, (task.name, text), None)
         refuse_generator(task, start_handler(task, None, instance, self._out))
@@ -169,7 +168,10 @@ class WorkflowStep:
     def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
         """Begin a handler, and return its `self`."""
         self._enter(task, key, place, item)
-        instance = instance_of(task, place[1])
+        known: Any = task.rows.prefix + place[1]
+        instance = self._txn.instances.get(known)
+        if instance is None:
+            instance = instance_of(task, place[1])
         if task.noted and kind_of(item) in task.noted:
             self._waiting()
             self._note_live(state_keys(task, place[1]))
@@ -214,7 +216,7 @@ class WorkflowStep:
     def _require_record(self, handler: Waiting) -> None:
         """Refuse that the running handler waits if one of its reads has not been noted."""
         task = handler.task
-        if self._has_missed and (task.rows.attributes or task.shared is not None):
+        if self._has_missed and task.has_state:
             self.is_unrecorded = True
             task.noted.add(kind_of(handler.item))
             raise Unrecorded
@@ -261,7 +263,7 @@ class WorkflowStep:
         self._end()
         if not handler.awaiting:
             waits.drop(handler)
-        for item in waits.all_held(handler):
+        for item in waits.all_held(handler) if handler.task.exclusive else ():
             self._take(handler.task, handler.key, handler.place[1], item)
 
     def _continue(self, handler: Waiting, answer: Answer) -> None:
@@ -270,7 +272,8 @@ class WorkflowStep:
         self._enter(handler.task, handler.key, handler.place, handler.item)
         turn = Turn(answer, step_id, self._txn.time_us, self._turns)
         self._handler, self._turn = handler, turn
-        self._note_live(state_keys(handler.task, handler.place[1]))
+        if handler.task.has_state:
+            self._note_live(state_keys(handler.task, handler.place[1]))
         if last.step == step_id:
             self._note_live(last.rows)
         handler.turns.append(turn)

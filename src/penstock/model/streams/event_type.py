@@ -83,7 +83,8 @@ class EventType(Generic[T]):
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
             raise Unencodable(f"{self.place}: {reason_of(error)}") from error
-        if self._is_plain(value):
+        given: Any = value
+        if type(given) is self._plain or self._has_plain_parts(given):
             return data
         stored = self.decode(data)
         if not (self._exact and stored == value) and not alike(value, stored):
@@ -92,11 +93,9 @@ class EventType(Generic[T]):
             )
         return data
 
-    def _is_plain(self, value: Any) -> bool:
-        """Say whether a value has the type itself, and needs no other check."""
-        if type(value) is tuple:
-            return tuple(map(type, value)) == self._parts
-        return type(value) is self._plain
+    def _has_plain_parts(self, value: Any) -> bool:
+        """Say whether a value is a tuple whose parts have the declared types themselves."""
+        return type(value) is tuple and tuple(map(type, value)) == self._parts
 
     def decode(self, data: bytes) -> T:
         """Return a new value.

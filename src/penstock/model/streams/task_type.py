@@ -75,6 +75,11 @@ class TaskType:
     completing: type = object
     noted: set[str] = field(default_factory=set)
 
+    @property
+    def has_state(self) -> bool:
+        """Whether its handlers have any attributes."""
+        return bool(self.rows.attributes) or self.shared is not None
+
     def key_text(self, value: object) -> str:
         """Return the text of a key, as rows have it.
 
