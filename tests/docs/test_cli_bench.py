@@ -116,7 +116,9 @@ class Mumbling(SerialDriver):
         changes: dict[EntityKey, bytes | None],
     ) -> None:
         said = msgspec.msgpack.encode("Checkout perhaps")
-        changed = [(record, outcome._replace(reply=said)) for record, outcome in outcomes]
+        changed = [
+            (record, msgspec.structs.replace(outcome, reply=said)) for record, outcome in outcomes
+        ]
         super()._commit(end, changed, changes)
 
 

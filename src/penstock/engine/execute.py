@@ -6,7 +6,7 @@ handler that runs too long, by raising `Interrupted` inside it.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -41,7 +41,7 @@ _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """How a transaction ended.
 
     `error` is None if it took effect, else the code of the failure. `reply` is the encoded value or

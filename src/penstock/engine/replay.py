@@ -172,7 +172,8 @@ class Replayer:
         self.step_reads[row.request_id] = self._noted
         sent = [request.outcome.reads for request in cascade.completed]
         reads = tuple(dict.fromkeys(chain(outcome.reads, *sent)))
-        return outcome._replace(reads=reads, writes={**outcome.writes, **self._wrote})
+        writes = {**outcome.writes, **self._wrote}
+        return msgspec.structs.replace(outcome, reads=reads, writes=writes)
 
     def run_all(self, rows: Iterable[RequestRow]) -> list[Outcome | None]:
         """Process records in order; None means that the recorded outcome is used."""

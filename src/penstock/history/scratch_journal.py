@@ -116,7 +116,7 @@ class ScratchJournal:
         lsns, ids, times, bodies, errors, replies = zip(*rows, strict=True)
         errors, replies = zip(
             *(
-                (error, reply) if outcome is None else outcome[:2]
+                (error, reply) if outcome is None else (outcome.error, outcome.reply)
                 for error, reply, outcome in zip(errors, replies, outcomes, strict=True)
             ),
             strict=True,
@@ -139,11 +139,11 @@ class ScratchJournal:
         events, sent, appends = [], [], []
         for row, cascade in ran:
             place, time_us = (ONLY_PARTITION, row.lsn), row.time_us
-            for stream, step, atom in cascade.published:
-                number = self._atoms.get(stream, 0)
-                self._atoms[stream] = number + 1
-                data = encode_atom(atom)
-                events.append((stream, number, *place, step, time_us, len(atom), data))
+            for atom in cascade.published:
+                number = self._atoms.get(atom.stream, 0)
+                self._atoms[atom.stream] = number + 1
+                size, data = len(atom.events), encode_atom(atom.events)
+                events.append((atom.stream, number, *place, atom.step, time_us, size, data))
             for request_id, body, error, reply in sent_of(cascade):
                 sent.append((*place, request_id, time_us, body, error, reply))
             for request_id, body, delay_us in cascade.later:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from penstock.base.ids import EntityKey
 
@@ -41,14 +43,14 @@ class RunningStep(Protocol):
         """Note that the running handler begins to use an instance that another handler of the step has used."""
 
 
-class Emission(NamedTuple):
+class Emission(msgspec.Struct, frozen=True):
     """Events that a transaction publishes: the name of the stream, and the encoded events."""
 
     stream: str
     events: tuple[bytes, ...]
 
 
-class Dispatch(NamedTuple):
+class Dispatch(msgspec.Struct, frozen=True):
     """A request that a transaction sends: its body, and its delay in microseconds."""
 
     body: bytes

@@ -9,6 +9,7 @@ without end.
 """
 
 import faulthandler
+import os
 import resource
 import signal
 import sys
@@ -29,6 +30,8 @@ RENEW_EVERY: Final = 32
 
 CHECK_EVERY: Final = 256
 """Transactions between two looks at all names that a handler may have replaced."""
+
+_STATM_BYTES: Final = 256
 
 STUCK: Final = 3
 """A handler that cannot be interrupted ends the process after this many times its limit of
@@ -147,7 +150,10 @@ class Guard:
 def _data_bytes() -> int:
     """Return the bytes of private data that this process has, 0 where that cannot be read."""
     try:
-        with open("/proc/self/statm") as statm:  # noqa: PTH123 -- no path object on a hot path
-            return int(statm.read().split()[5]) * resource.getpagesize()
+        statm = os.open("/proc/self/statm", os.O_RDONLY)  # a file object costs three times as much
+        try:
+            return int(os.read(statm, _STATM_BYTES).split()[5]) * resource.getpagesize()
+        finally:
+            os.close(statm)
     except OSError:
         return resource.RLIM_INFINITY // 4 if resource.RLIM_INFINITY > 0 else 1 << 40

@@ -118,11 +118,9 @@ def test_wrong_row_of_a_task_is_found(recorded: RecordedEpoch) -> None:
 
 
 def _other_event(cascade: RecordedCascade) -> RecordedCascade:
-    (number, (stream, step, events)), *others = cascade.atoms
-    return replace(
-        cascade,
-        atoms=[RecordedAtom(number, PublishedAtom(stream, step, (b"\xa1z", *events[1:]))), *others],
-    )
+    (number, atom), *others = cascade.atoms
+    other = PublishedAtom(atom.stream, atom.step, (b"\xa1z", *atom.events[1:]))
+    return replace(cascade, atoms=[RecordedAtom(number, other), *others])
 
 
 @pytest.mark.parametrize(

@@ -133,13 +133,11 @@ def test_differences_from_the_journal_are_named(
         recorded = history.epoch(history.find("pass"))
         row = next(row for row in recorded.rows if row.request_id == "pass")
         cascade = recorded.cascade(row)
-        number, (stream, step, events) = cascade.atoms[0]
+        number, first = cascade.atoms[0]
+        other = PublishedAtom(first.stream, first.step, (b"\x07", *first.events[1:]))
         wrong = replace(
             cascade,
-            atoms=[
-                RecordedAtom(number, PublishedAtom(stream, step, (b"\x07", *events[1:]))),
-                *cascade.atoms[1:-1],
-            ],
+            atoms=[RecordedAtom(number, other), *cascade.atoms[1:-1]],
             sent=cascade.sent[:1],
             later=[*cascade.later, LaterRecord(RequestId("pass~~9"), b"", 0)],
         )
@@ -154,7 +152,7 @@ def test_differences_from_the_journal_are_named(
     last = cascade.atoms[-1].atom.stream
     found = [(one.place, one.part, one.recorded is None) for one in document.cascade.differences]
     assert found == [
-        (f"atom {number} of stream {stream}", "event 0", False),
+        (f"atom {number} of stream {first.stream}", "event 0", False),
         (f"a further atom of stream {last}", "atom", True),
         ("sent request pass~~2", "request", True),
         ("later record pass~~9", "record", False),

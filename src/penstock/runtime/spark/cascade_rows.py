@@ -43,11 +43,12 @@ def cascade_tables(
 def _events(epoch: Epoch, cascades: _Cascades, reached: dict[str, int]) -> pa.Table:
     rows: list[tuple[Any, ...]] = []
     for position, partition, record, cascade in cascades:
-        for stream, step, events in cascade.published:
+        for atom in cascade.published:
+            stream, events = atom.stream, atom.events
             number = reached.get(stream, 0)
             reached[stream] = number + 1
             rows.append(
-                (stream, number, partition, record.lsn, step, record.time_us, len(events), events, position)
+                (stream, number, partition, record.lsn, atom.step, record.time_us, len(events), events, position)
             )  # fmt: skip
     columns = _columns(rows, 9)
     columns[7] = [encode_atom(events) for events in columns[7]]
