@@ -1,4 +1,4 @@
-"""`penstock deploy --check`: what a deployment of the present code would change."""
+"""`penstock deploy --check`: the changes that a deployment of the present code would make."""
 
 import sys
 from contextlib import closing, redirect_stdout
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.model.application import App
     from penstock.process.config import Config
 
-HELP: Final = """Check what would change if the present code of an application ran from the next epoch on.
+HELP: Final = """Show the changes if the present code of an application ran from the next epoch on.
 
 The command compares the present code with the last deployment (penstock apps shows it): the stored form of
 classes; methods, functions, routes and streams; and the requests that wait in the log. It runs the newest epochs
@@ -42,7 +42,7 @@ _EPOCHS: Final = 100
 
 def command(
     options: AppOptions,
-    check: Annotated[bool, typer.Option("--check", help="Only show what would change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only show the changes.")] = False,
     epochs: Annotated[
         int,
         typer.Option("--epochs", metavar="N", min=0, help="The most epochs that run again."),

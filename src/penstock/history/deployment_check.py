@@ -1,4 +1,4 @@
-"""The check of a deployment: what would change if the present code ran from the next epoch on.
+"""The check of a deployment: the changes for callers and requests if the present code ran from the next epoch on.
 
 It compares the interface of the present code with the deployed code, looks for waiting requests that no longer fit,
 and runs the newest epochs again with the present code. Nothing is written. The comparison of the stored classes
@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 20
 
 
 class Level(StrEnum):
-    """What a change means for the deployment."""
+    """The meaning of a change for the deployment."""
 
     SAFE = "safe"
     WORD = "needs-a-word"
@@ -42,7 +42,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
     """One change.
 
     Attributes:
-        level: What it means.
+        level: The meaning of the change.
         kind: The part of the application that changes.
         what: The change, in a sentence.
     """
