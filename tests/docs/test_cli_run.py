@@ -311,7 +311,7 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
             steps.append(pids)
             with closing(DataDirectory(data).open_journal(app)) as journal:
                 journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "part")
-            write_app(path, "0\n        colour: str = ''")
+            path.write_text(path.read_text().replace("stock: int = 0", "stock: list[str]"))
         elif len(steps) == 1 and "keeps the old processes running" in text:
             steps.append(pids)
             write_app(path, "1234")
@@ -320,8 +320,8 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
 
     shown.run(look)
     assert steps[0] == steps[1]
-    assert "  + colour: str\n" in output.getvalue()
-    assert "Go back to the code that wrote them" in output.getvalue()
+    assert "stock: int is stored, list[str] is declared" in output.getvalue()
+    assert "go back to the code that wrote them" in output.getvalue()
 
 
 def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) -> None:
