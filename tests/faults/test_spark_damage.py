@@ -9,6 +9,7 @@ from penstock.errors import Corrupt, Diverged, Fenced
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process.data_directory import DataDirectory
+from tests.differential.inline import Inline
 from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess
 from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
@@ -21,16 +22,19 @@ SENT = 300
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data directory with a history and requests that wait, next to an older log."""
+    """Return a data directory with a history and requests that wait, next to an older log.
+
+    The driver of epochs made the history without Spark, whose checkpoint is a hint.
+    """
     data, bank = tmp_path_factory.mktemp("damage") / "data", Bank()
     with Load(bank, data, seed=1, most=0) as load:
         load.finish()
     shutil.copytree(data, data.with_name("older"))
     with Load(bank, data, seed=1, most=SENT) as load:
         load.finish()
-        with DriverProcess(bank.spec, data, epoch_records_max=100) as driver:
-            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
-            driver.stop()
+    runtime = Inline(data, 2, bank.spec, bank.app.name, epoch_records_max=100)
+    runtime.advance(SENT)
+    runtime.close()
     with Load(bank, data, seed=2, most=2 * SENT, first=SENT) as load:
         load.finish()
     return data

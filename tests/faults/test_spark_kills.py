@@ -91,7 +91,6 @@ def test_kills_and_a_damaged_checkpoint_change_no_outcome(tmp_path: Path, seed: 
     lives = [
         Life("offsets-planned", MULTI, delete_checkpoint),
         Life("in-round", SMALL, flip_metadata),
-        Life("before-commit", MULTI),
         Life("in-apply", MULTI_3),
         Life("before-spark-commit", MULTI, cut_checkpoint),
     ]
