@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from penstock.files.layout import RUN
-from penstock.process import presence
 
 ROLE: Final = "generator"
 """The role of a process that runs generators."""
@@ -63,6 +62,8 @@ def write_progress(data: Path, progress: Sequence[GeneratorProgress]) -> None:
 
 def read_progress(data: Path) -> list[GeneratorProgress]:
     """Return the progress of all generators that have run on a data directory, in the order of their names."""
+    from penstock.process import presence  # noqa: PLC0415 -- psutil, which a command's help does not need
+
     running = {process.pid for process in presence.find(data, ROLE)}
     return [
         msgspec.structs.replace(progress, status=STOPPED)
