@@ -1,5 +1,6 @@
 """An application of three modules that changes between two deployments, with epochs of both versions."""
 
+import os
 import sys
 from dataclasses import dataclass
 from itertools import count
@@ -33,6 +34,7 @@ DISCOUNT = "def discount(count: int) -> int:\n    return {version} * 100\n"
 CREATED: list[list[Call]] = [[("Item", "tea", "create", {"price": 3})]]
 ORDERED: list[list[Call]] = [[("Item", "tea", "order", (2,))]]
 _numbers = count()
+_seconds = count(1_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,7 @@ class Kiosk:
         path = Path(self.spec)
         text = path.read_text()
         assert before in text
-        path.write_text(text.replace(before, after))
-        sys.modules.pop(path.stem)
+        _put(path, text.replace(before, after))
 
     def redeploy(self, files: dict[str, bytes], python: str) -> None:
         """Replace the code of the first deployment, as if it had run with it."""
@@ -73,5 +74,16 @@ def _write(folder: Path, name: str, version: int) -> None:
     """Write a version of the application, and let the process forget an earlier one."""
     texts = {name: APP, f"{name}_rule": RULE, f"{name}_discount": DISCOUNT}
     for module, text in texts.items():
-        (folder / f"{module}.py").write_text(text.format(name=name, version=version))
-        sys.modules.pop(module, None)
+        _put(folder / f"{module}.py", text.format(name=name, version=version))
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a module, and let the process forget an earlier one.
+
+    Python takes compiled code for that of a source with the same size and the same second, so each version has a second
+    of its own.
+    """
+    path.write_text(text)
+    second = next(_seconds)
+    os.utime(path, (second, second))
+    sys.modules.pop(path.stem, None)
