@@ -101,8 +101,9 @@ class Terminal:
 
     def __iter__(self) -> Iterator[Transaction]:
         draw = self._draw
+        kinds: list[Kind] = [*WEIGHTS]
         while True:
-            (kind,) = draw.choices([*WEIGHTS], [*WEIGHTS.values()])
+            (kind,) = draw.choices(kinds, [*WEIGHTS.values()])
             rolls_back = kind == "new-order" and draw.randrange(100) == 0
             work = self._work(kind, rolls_back=rolls_back)
             think_s = min(draw.expovariate(1 / THINK_S[kind]), 10 * THINK_S[kind])
