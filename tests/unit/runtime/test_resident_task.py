@@ -188,3 +188,14 @@ def test_socket_is_private_and_its_path_fits(tmp_path: Path) -> None:
     task.stop()
     assert not path.exists(), "a copy of the data directory has no socket"
     assert not path.parent.exists() or path.parent == folder
+
+
+def test_directory_without_sockets_is_replaced(tmp_path: Path) -> None:
+    """Some file systems hold no sockets, such as shared folders of containers; the task runs all the same."""
+    task = ResidentTask((tasks := Tasks(counted)).submit, folder := tmp_path / "missing")
+    task.start()
+    assert result_of(task, 3).aborts == 3
+    task.stop()
+    (path,) = tasks.sockets
+    assert path.parent != folder
+    assert not path.parent.exists()

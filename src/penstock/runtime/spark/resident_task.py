@@ -228,9 +228,8 @@ def _kill(task: Connection) -> None:
 
 @contextmanager
 def _folder_of_sockets(folder: Path) -> Iterator[Path]:
-    """Return a directory for sockets: the given one, or a temporary one if its path is too long."""
-    longest = folder / f"resident-{'9' * 6}"
-    if len(os.fsencode(longest)) <= _PATH_BYTES_MAX:
+    """Return a directory for sockets: the given one, or a temporary one if the given one takes no sockets."""
+    if _takes_sockets(folder):
         yield folder
         return
     short = Path(tempfile.mkdtemp(prefix="penstock-resident-"))
@@ -238,3 +237,17 @@ def _folder_of_sockets(folder: Path) -> Iterator[Path]:
         yield short
     finally:
         shutil.rmtree(short, ignore_errors=True)
+
+
+def _takes_sockets(folder: Path) -> bool:
+    """Say whether the paths in a directory are short enough for sockets, and its file system can hold sockets."""
+    longest = folder / f"resident-{'9' * 6}"
+    if len(os.fsencode(longest)) > _PATH_BYTES_MAX:
+        return False
+    with socket.socket(socket.AF_UNIX) as tried:
+        try:
+            tried.bind(str(longest))
+        except OSError:  # a shared folder of a container often has no sockets
+            return False
+    longest.unlink(missing_ok=True)
+    return True

@@ -354,7 +354,8 @@ class SparkRuntime:
                 return
             _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
             self._restarts += 1
-            self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S))
+            if self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S)):
+                return
             try:
                 if not self._batches.offered:
                     self._set_checkpoint_aside(cause)
@@ -362,8 +363,10 @@ class SparkRuntime:
                 self._query = self._begin_query()
             except Exception as failed:  # noqa: BLE001 -- handled as a failed query
                 error = failed
-            else:
-                error = await_end(self._query)
+                continue
+            if self._stopping.is_set():  # `stop` may have seen the query before
+                self._query.stop()
+            error = await_end(self._query)
 
     def _cause_of(self, error: BaseException | None) -> BaseException | None:
         """Return why the query ended, as precisely as it is known here."""
