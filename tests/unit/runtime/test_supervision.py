@@ -43,8 +43,16 @@ def ended(query: Query) -> None:
 def test_no_query_begins_after_a_stop(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop during the pause before a restart is the end: the next query would run without end."""
     begun: list[Query] = []
-    runtime._begin_query = lambda: begun.append(Query()) or begun[-1]
-    runtime._stopping.wait = lambda _: runtime._stopping.set() or True
+
+    def begin() -> Query:
+        begun.append(Query())
+        return begun[-1]
+
+    def wait(_pause_s: float) -> bool:
+        runtime._stopping.set()
+        return True
+
+    runtime._begin_query, runtime._stopping.wait = begin, wait
     monkeypatch.setattr("penstock.runtime.spark.runtime.await_end", lambda _: None)
     runtime._keep_running()
     assert begun == []
