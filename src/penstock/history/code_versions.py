@@ -17,7 +17,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.history.reader import HistoryReader
-from penstock.history.side_modules import SideModules
+from penstock.history.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
 from penstock.model.application import App
 from penstock.process.archives import Archives
@@ -130,7 +130,7 @@ class CodeVersions:
             Archives(self._data).unpack(code.archive, folder)
         except Corrupt as error:
             raise Corrupt(f"{error}; {_REMEDY}") from error
-        modules = SideModules(folder, {path.stem for path in folder.iterdir()})
+        modules = SideModules(folder, top_level(folder))
         location = Location(code.module, code.name, str(folder), None)
         present = self._code
         assert present is not None, "there are deployments"
@@ -143,7 +143,7 @@ class CodeVersions:
             raise ConfigError(
                 f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
             ) from error
-        self._learn(app)
+        self._learn(app, deployment)
         return CodeVersion(app, location, deployment.since, number, changed, modules)
 
     def _folder(self) -> Path:
@@ -151,10 +151,14 @@ class CodeVersions:
             self._scratch = Path(tempfile.mkdtemp(prefix="penstock-"))
         return self._scratch
 
-    def _learn(self, app: App) -> None:
+    def _learn(self, app: App, deployment: Deployment) -> None:
         """Let the classes of an earlier version read the rows that were stored by then."""
+        later = (each.since for each in self._deployments if each.since > deployment.since)
+        end = next(later, None)
         for name, versions in self._history.schemas().items():
             declared = app.stored.get(name)
-            tags = [version.shape.tag for version in versions]
-            if declared is not None and declared.shape.tag in tags:
-                declared.learn(versions[: tags.index(declared.shape.tag) + 1])
+            begun = [version for version in versions if end is None or version.since < end]
+            while declared is not None and begun and begun[-1].shape.tag != declared.shape.tag:
+                begun.pop()
+            if declared is not None and begun:
+                declared.learn(begun)

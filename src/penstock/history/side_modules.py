@@ -40,3 +40,9 @@ class SideModules:
         """Remove all modules of these names from `sys.modules`, and return them."""
         names = [name for name in sys.modules if name.partition(".")[0] in self._names]
         return {name: sys.modules.pop(name) for name in names}
+
+
+def top_level(folder: Path) -> set[str]:
+    """Return the names of the top-level modules and packages below a folder; data files have none."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*.py"))
+    return {path.parts[0].removesuffix(".py") for path in paths}

@@ -18,7 +18,7 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_change import SchemaChange, change_of
-from penstock.model.schema_version import Versions, first_version
+from penstock.model.schema_version import SchemaVersion, Versions, first_version
 from penstock.model.shape import Shape, attribute_names
 
 logger = logging.getLogger(__name__)
@@ -58,10 +58,16 @@ class Shapes:
             ClassChanged: A class cannot read its stored rows; the message says why, and what to do.
             Corrupt: The file is missing or damaged.
         """
-        stored = self.versions()
+        return self._compare(self.versions(), since)[0]
+
+    def _compare(
+        self, stored: Mapping[str, Versions], since: int
+    ) -> tuple[list[SchemaChange], dict[str, Versions]]:
+        """Return the changes, and the versions of each class after them; see `check`."""
         changes: list[SchemaChange] = []
         refusals: list[str] = []
-        for name, versions in stored.items():
+        after: dict[str, Versions] = {}
+        for name, every in stored.items():
             declared = self._declared.get(name)
             if declared is None:
                 refusals.append(
@@ -69,21 +75,24 @@ class Shapes:
                     "its key is enough"
                 )
                 continue
+            versions = _with_rows(every, declared, since)
             refusals += _lost_migrations(versions, declared)
             change = change_of(versions, declared, since)
-            if change is None:
-                declared.learn(versions)
-                continue
-            declared.learn((*versions, change.version))
-            changes.append(change)
-            refusals += [f"{name}: {refusal}" for refusal in change.refusals]
+            if change is not None:
+                versions = (*versions, change.version)
+                changes.append(change)
+                refusals += [f"{name}: {refusal}" for refusal in change.refusals]
+            declared.learn(versions)
+            after[name] = versions
         if refusals:
             raise self._refused(refusals)
         self._recorded = frozenset(stored) - {change.name for change in changes}
-        return changes
+        return changes, after
 
     def deploy(self, since: int) -> list[SchemaChange]:
         """Store the new versions of changed classes durably, before a driver writes their first rows.
+
+        A version without rows is replaced if the class has changed again, for example back to its former attributes.
 
         Args:
             since: The epoch after the newest one.
@@ -95,13 +104,11 @@ class Shapes:
             ClassChanged, Corrupt: As in `check`; nothing was written.
         """
         with locked_directory(self._root):
-            changes = self.check(since)
-            if changes:
-                stored = self.versions()
-                for change in changes:
-                    stored[change.name] = (*stored[change.name], change.version)
-                durable.replace(self._path, seal(_FIELD, stored))
-                self._recorded = frozenset(stored)
+            stored = self.versions()
+            changes, after = self._compare(stored, since)
+            if after != stored:
+                durable.replace(self._path, seal(_FIELD, after))
+                self._recorded = frozenset(after)
         for change in changes:
             facts = {
                 "entity": change.name,
@@ -135,8 +142,7 @@ class Shapes:
             stored = self.versions()
             declared = {name: self._declared[name] for name in fresh if name not in stored}
             added = {
-                name: (first_version(entity_type.shape, entity_type.attributes, since),)
-                for name, entity_type in declared.items()
+                name: (_first_of(entity_type, since),) for name, entity_type in declared.items()
             }
             if added:
                 durable.replace(self._path, seal(_FIELD, {**stored, **added}))
@@ -163,6 +169,21 @@ class Shapes:
             "Nothing was written. Change the code as said, go back to the code that wrote them, or let this code begin "
             "in a directory of its own: --data DIR"
         )
+
+
+def _first_of(declared: EntityType, since: int) -> SchemaVersion:
+    """Return the first version of a class."""
+    return first_version(declared.shape, declared.attributes, since, declared.migrations)
+
+
+def _with_rows(versions: Versions, declared: EntityType, since: int) -> Versions:
+    """Return the versions that a declared class follows: without a newest one that has no rows and is not the class.
+
+    A driver that ended before its first epoch has left such a version.
+    """
+    begun = tuple(version for version in versions if version.since < since)
+    is_newest = versions[-1].shape.tag == declared.shape.tag
+    return versions if is_newest or not begun else begun
 
 
 def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:

@@ -4,7 +4,7 @@ A journal keeps the versions of each class (`journal.shapes`). A version says fo
 from in a row of the version before. So an upcast needs neither the code of former versions nor the present defaults.
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -27,7 +27,8 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     """A version of the stored form of a class.
 
     Attributes:
-        number: 1 for the first.
+        number: The next version has the next number. The first one has 1; if its class has functions of `@migrate` already,
+            it has the highest number that they make.
         since: The first epoch that may have rows of it.
         shape: The stored shape.
         attributes: The names of the attributes, in the order of a row, without the key.
@@ -47,6 +48,16 @@ Versions = tuple[SchemaVersion, ...]
 """The versions of a class, the oldest first."""
 
 
-def first_version(shape: Shape, attributes: Any, since: int) -> SchemaVersion:
-    """Return the first version of a class whose attributes have these names, in order."""
-    return SchemaVersion(1, since, shape, tuple(attributes))
+def first_version(
+    shape: Shape, attributes: Iterable[str], since: int, migrations: Iterable[int] = ()
+) -> SchemaVersion:
+    """Return the first version of a class.
+
+    Args:
+        shape: The stored shape.
+        attributes: The names of the attributes, in the order of a row, without the key.
+        since: The first epoch that may have rows of it.
+        migrations: The numbers of the versions that functions of `@migrate` make. Another journal has these
+            versions; this one begins after them.
+    """
+    return SchemaVersion(max(migrations, default=1), since, shape, tuple(attributes))

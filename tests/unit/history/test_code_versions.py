@@ -12,7 +12,7 @@ from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
-from penstock.history.side_modules import SideModules
+from penstock.history.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app
@@ -176,3 +176,32 @@ def test_versions_of_a_changed_class_read_their_own_rows(
     words = ["history", "Item", "tea", kiosk.spec, "--data", str(kiosk.data)]
     code, found = answer(capsys, *words)
     assert [change["request_id"] for change in found["changes"]] == ["r0", "r1", "r2", "r4"]
+
+
+def test_code_of_a_shape_that_came_back_reads_the_rows_between(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class gets an attribute, loses it, and gets it again; each deployment reads all rows of its time."""
+    attribute, note = "    total: int = 0\n", "    note: str = 'none'\n"
+    orders = [[("Item", "tea", "order", (9,))]]
+    for before, after in [
+        (attribute, attribute + note),
+        (attribute + note, attribute),
+        (attribute, f"{attribute}    size: int = 7\n"),
+    ]:
+        kiosk.change(before, after)
+        journal_of(kiosk.spec, kiosk.data, orders, deploys=True)
+    code, found = answer(capsys, "replay", kiosk.spec, "--data", str(kiosk.data))
+    assert (code, found["divergence"], found["deployments"]) == (0, None, [1, 2, 3, 4, None])
+
+
+def test_data_file_hides_no_module(tmp_path: Path) -> None:
+    """A file `json.csv` of the source is no module, so each version uses the same `json`."""
+    (tmp_path / "prices.csv").write_text("1")
+    (tmp_path / "json.csv").write_text("1")
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock" / "a.txt").write_text("1")
+    (tmp_path / "kiosk.py").write_text("")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("")
+    assert top_level(tmp_path) == {"kiosk", "pack"}

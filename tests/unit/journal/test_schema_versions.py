@@ -12,7 +12,7 @@ from penstock import App, entity, key, migrate
 from penstock.errors import ClassChanged
 from penstock.files.sealed import seal
 from penstock.journal.api import CHANGES, PartKind
-from penstock.journal.shapes import NAME
+from penstock.journal.shapes import NAME, Shapes
 from penstock.model.entity_type import EntityType
 from penstock.model.shape import Shape
 from penstock.process.data_directory import DataDirectory
@@ -86,3 +86,40 @@ def test_function_that_old_rows_need_must_stay(tmp_path: Path) -> None:
         journal.deploy()
     with pytest.raises(ClassChanged, match="since=2\\) is gone; keep it"):
         DataDirectory(tmp_path).check_app(app_of({"cents": int, "label": str}))
+
+
+def test_class_with_functions_begins_in_an_empty_journal(tmp_path: Path) -> None:
+    """Its first version has the number of the last function, so that the functions are of the past there, too."""
+    values = {"__annotations__": {"item_id": str, "cents": int, "label": str}, "item_id": key()}
+    cls = entity(type("Item", (), {**values, "__module__": __name__}))
+    app = App("shop", cls, migrate(cls, since=2)(in_cents))
+    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
+        data = rows(app.entities["Item"], cents=1, label="")
+        journal.write(PartKind.CHANGES, data, "one")
+    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
+        assert journal.deploy() == []
+        assert [version.number for version in journal.schemas()["Item"]] == [2]
+
+
+def test_version_without_an_epoch_is_taken_back(tmp_path: Path) -> None:
+    """The former code, or another change, follows the version that has rows."""
+    item = {"stock": int, "tag": str}
+    first, shorter = app_of(item), app_of({"stock": int})
+    data = tmp_path / "journal"
+    shapes = Shapes(data, first.entities)
+    data.mkdir()
+    shapes.create()
+    shapes.record(["Item"], 0)
+    before = shapes.versions()
+    assert [change.version.since for change in Shapes(data, shorter.entities).deploy(5)] == [5]
+    assert Shapes(data, first.entities).check(5) == []
+    assert len(shapes.versions()["Item"]) == 2, "a reader writes nothing"
+    with pytest.raises(ClassChanged, match="tag is new and has no default"):
+        Shapes(data, first.entities).deploy(6)
+    assert Shapes(data, first.entities).deploy(5) == []
+    assert shapes.versions() == before
+    longer = app_of({**item, "note": str}, note="")
+    Shapes(data, shorter.entities).deploy(5)
+    (change,) = Shapes(data, longer.entities).deploy(5)
+    assert change.changes == ["+ note: str"]
+    assert [version.number for version in shapes.versions()["Item"]] == [1, 2]
