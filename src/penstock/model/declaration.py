@@ -89,6 +89,7 @@ def declare(cls: type) -> Declaration:
             declaration.initializer = initializer
             _declare_assignments(declaration, owner, initializer)
     _find_key(declaration, cls, where)
+    _complain_of_former_names(declaration, cls, where)
     return declaration
 
 
@@ -317,3 +318,26 @@ def _find_key(declaration: Declaration, cls: type, where: str) -> None:
         declaration.complaints.append(
             f"{where_of(keyed)}: {name}.__key__ returns {declaration.key_name}, which is not an attribute"
         )
+
+
+def _complain_of_former_names(declaration: Declaration, cls: type, where: str) -> None:
+    """Complain of `was(…)` without a name, and of attributes that exchange their names.
+
+    A stored row does not say whether an exchange has been made, so it needs two deployments.
+    """
+    names = declaration.former_names
+    for name, former in names.items():
+        if type(former) is not str:
+            declaration.complaints.append(
+                f"{where}: {cls.__name__}.{name}: was({former!r}) needs the former name of the attribute, a str"
+            )
+            names[name] = ""
+    for name in names:
+        seen = [name]
+        while names.get(seen[-1], "") not in ("", *seen):
+            seen.append(names[seen[-1]])
+        if names.get(seen[-1]) == name and name == min(seen):
+            declaration.complaints.append(
+                f"{where}: {cls.__name__}: was(…) of {', '.join(seen)} form a circle; rename one attribute to a name "
+                "that was never used, deploy, and rename the others then"
+            )

@@ -4,7 +4,7 @@ A change is recorded as a new schema version, or refused with a reason and a rem
 accident: a refused change leaves the stored version in force.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.base.lowering import lower_of
@@ -67,7 +67,8 @@ def change_of(
     origins = {} if is_migrated else comparison.origins
     names = tuple(declared.attributes)
     version = SchemaVersion(number, since, declared.shape, names, origins, is_migrated)
-    return SchemaChange(declared.name, version, comparison.changes, comparison.refusals)
+    refusals = comparison.refusals or list(_mistaken(versions, version))
+    return SchemaChange(declared.name, version, comparison.changes, refusals)
 
 
 class _Comparison:
@@ -78,6 +79,7 @@ class _Comparison:
         self._declared = declared
         self._mark = f"@migrate({declared.name}, since={number})"
         self._used: set[str] = set()
+        self._former_names = _former_names(former.attributes, declared)
         self.changes: list[str] = []
         self.refusals: list[str] = []
         self.origins: dict[str, Origin] = {}
@@ -102,7 +104,7 @@ class _Comparison:
             is_migrated: Whether a function makes the new version, so that nothing about attributes is refused.
         """
         annotation = self._declared.attributes[name]
-        former = self._former_name(name)
+        former = self._former_names[name]
         if former is None:
             self._added(name, annotation, is_migrated=is_migrated)
             return
@@ -119,13 +121,6 @@ class _Comparison:
                 f"{name}: {name_of(before)} is stored, {name_of(annotation)} is declared: {why}; keep the type, or "
                 f"write a function with {self._mark}"
             )
-
-    def _former_name(self, name: str) -> str | None:
-        """Return the stored attribute that an attribute gets its values from; None for a new attribute."""
-        if name in self._former.attributes:
-            return name
-        former = self._declared.former_names.get(name)
-        return former if former in self._former.attributes else None
 
     def _added(self, name: str, annotation: Any, *, is_migrated: bool) -> None:
         self.changes.append(f"+ {name}: {name_of(annotation)}")
@@ -178,3 +173,42 @@ class _Comparison:
             self.changes.append(f"the order is {', '.join(declared)}")
         if not self.changes:
             self.changes.append("a record or an enumeration of its attributes changed")
+
+
+def _former_names(stored: Collection[str], declared: EntityType) -> dict[str, str | None]:
+    """Return the stored attribute that each attribute gets its values from; None for a new attribute.
+
+    An attribute keeps its name, unless a renamed attribute takes its values; then it is a new attribute, or a renamed
+    one, too.
+    """
+    names: dict[str, str | None] = {
+        name: name if name in stored else None for name in declared.attributes
+    }
+    waiting = [name for name, former in names.items() if former is None]
+    while waiting:  # `was` has no circles
+        name = waiting.pop()
+        former = declared.former_names.get(name)
+        names[name] = former if former in stored else None
+        if names[name] is not None and names.get(former or "") == former:
+            waiting.append(former)
+    return names
+
+
+def _mistaken(versions: Sequence[SchemaVersion], added: SchemaVersion) -> Iterator[str]:
+    """Yield a refusal if rows of an earlier version with the same shape would be read with exchanged names.
+
+    Rows of equal shapes are read alike, so an attribute must still have the values that it had there.
+    """
+    for index, earlier in enumerate(versions[:-1]):
+        steps = [added, *reversed(versions[index + 1 :])]
+        if earlier.shape.tag != added.shape.tag or any(step.migrated for step in steps):
+            continue
+        for name in added.attributes:
+            former: str | None = name
+            for step in steps:
+                former = None if former is None else step.origins[former].former
+            if former not in (None, name):
+                yield (
+                    f"{name}: version {earlier.number} had the same attributes, and the values were in {former}, so its "
+                    "rows would be mistaken; declare the attributes in another order"
+                )

@@ -48,6 +48,55 @@ def test_added_removed_reordered_and_renamed_attributes() -> None:
     assert present.must_exist == ("owner",)
 
 
+def test_new_attribute_may_have_the_name_of_a_renamed_one() -> None:
+    """The renamed attribute takes the values, also in a chain; the attribute with the free name is new."""
+    former = item({"price": int, "stock": int})
+    present = item({"cost": int, "price": int}, cost=was("price"), price=0)
+    assert upcast(former, present, price=3, stock=10) == {"cost": 3, "price": 0}
+    present = item({"cost": int, "price": int}, cost=was("price"), price=was("stock"))
+    assert upcast(former, present, price=3, stock=10) == {"cost": 3, "price": 10}
+    later = item({"cost": int, "price": int, "n": int}, cost=was("price"), price=was("stock"), n=1)
+    assert upcast(present, later, cost=3, price=10) == {"cost": 3, "price": 10, "n": 1}
+    change = change_of(history(former), item({"cost": int, "price": int}, cost=was("price")), 7)
+    assert change is not None
+    assert change.changes == ["price is called cost", "+ price: int", "- stock: int"]
+    assert "price is new and has no default" in change.refusals[0]
+
+
+def test_attributes_cannot_exchange_their_names() -> None:
+    """A row does not say on which side of the exchange it is; the mistake is found with the class."""
+    with pytest.raises(DefinitionError, match=r"Item: was\(…\) of a, b form a circle; rename one"):
+        item({"a": int, "b": int}, a=was("b"), b=was("a"))
+    with pytest.raises(DefinitionError, match="of a form a circle"):
+        item({"a": int}, a=was("a"))
+    wrong: Any = ["a"]
+    with pytest.raises(DefinitionError, match="needs the former name of the attribute, a str"):
+        item({"a": int}, a=was(wrong))
+
+
+def test_names_exchanged_in_steps_need_another_order() -> None:
+    """Rows of equal shapes cannot be told apart; a shape that came back with the same names is no mistake."""
+    between = item({"t": int, "b": int}, t=was("a"))
+    turned = item({"t": int, "a": int}, a=was("b"))
+    versions = history(item({"a": int, "b": int}))
+    for present in (between, turned):
+        change = change_of(versions, present, 7)
+        assert change is not None
+        versions = (*versions, change.version)
+    change = change_of(versions, item({"b": int, "a": int}, b=was("t")), 8)
+    assert change is not None
+    assert change.refusals == []
+    change = change_of(versions, item({"a": int, "b": int}, b=was("t")), 8)
+    assert change is not None
+    assert [refusal.partition(";")[0] for refusal in change.refusals] == [
+        "a: version 1 had the same attributes, and the values were in b, so its rows would be mistaken",
+        "b: version 1 had the same attributes, and the values were in a, so its rows would be mistaken",
+    ]
+    change = change_of(versions[:2], item({"a": int, "b": int}, a=was("t")), 8)
+    assert change is not None
+    assert change.refusals == []
+
+
 def test_new_attribute_without_a_default_is_refused() -> None:
     """The remedy names the default, the removed attribute, and the function."""
     change = change_of(history(item({"price": int})), item({"cost": int}), 7)
