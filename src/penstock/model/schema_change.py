@@ -187,9 +187,9 @@ def _former_names(stored: Collection[str], declared: EntityType) -> dict[str, st
     waiting = [name for name, former in names.items() if former is None]
     while waiting:  # `was` has no circles
         name = waiting.pop()
-        former = declared.former_names.get(name)
+        former = declared.former_names.get(name, "")
         names[name] = former if former in stored else None
-        if names[name] is not None and names.get(former or "") == former:
+        if former in stored and names.get(former) == former:
             waiting.append(former)
     return names
 
