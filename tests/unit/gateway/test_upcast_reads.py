@@ -66,7 +66,7 @@ def parcels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     [
         ("endless", 400, "limit-exceeded"),
         ("ends", 400, "limit-exceeded"),
-        ("raises", 400, "request"),
+        ("raises", 500, "migration-failed"),
     ],
 )
 def test_function_costs_its_request_only(
