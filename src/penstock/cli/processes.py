@@ -42,6 +42,10 @@ class ChildOptions:
     generates: bool = False
 
 
+_GENERATOR_STOP_S: Final = 2.0
+"""A generator may wait for its source without end. A kill loses and repeats no atom."""
+
+
 def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     """Return the processes of an application in the order in which they start."""
     data, settings_of_gateways = settings.data, settings.gateway
@@ -54,7 +58,7 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     flags = ["--dev"] if options.development else []
     stop_s = settings_of_gateways.drain_ms / 1_000 + _SLACK_S
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
-    generating = _child(ROLE, options, settings, command="generate")
+    generating = _child(ROLE, options, settings, command="generate", stop_s=_GENERATOR_STOP_S)
     generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
     return [
         _child("driver", options, settings, progress=newest_epoch),

@@ -6,6 +6,7 @@ position of a generator follows from the ids of its appends in the log, and a fi
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -50,14 +51,15 @@ class GeneratorProgress(msgspec.Struct, frozen=True):
 
 
 def write_progress(data: Path, progress: Sequence[GeneratorProgress]) -> None:
-    """Write the progress of generators that this process runs."""
+    """Write the progress of generators that this process runs; on a full disk the files stay as they were."""
     folder = data / RUN / _FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for generator in progress:
-        path = folder / f"{generator.generator}.json"
-        written = path.with_suffix(f".{os.getpid()}")
-        written.write_bytes(msgspec.json.encode(generator))
-        written.replace(path)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for generator in progress:
+            path = folder / f"{generator.generator}.json"
+            written = path.with_suffix(f".{os.getpid()}")
+            written.write_bytes(msgspec.json.encode(generator))
+            written.replace(path)
 
 
 def read_progress(data: Path) -> list[GeneratorProgress]:

@@ -32,3 +32,12 @@ def test_progress_is_read_by_other_processes(tmp_path: Path) -> None:
         ]
         write_progress(tmp_path, [progress_of("here", "finished", os.getpid())])
         assert read_progress(tmp_path)[2].status == "finished"
+
+
+def test_full_disk_ends_no_generator(tmp_path: Path) -> None:
+    """The files are for displays; a process that cannot write them goes on."""
+    folder = tmp_path / "run" / "generators"
+    write_progress(tmp_path, [progress_of("here", "running", -1)])
+    (folder / f"here.{os.getpid()}").mkdir()  # in the place of the file that is written first
+    write_progress(tmp_path, [progress_of("here", "finished", -1)])
+    assert [one.status for one in read_progress(tmp_path)] == ["stopped"]
