@@ -10,6 +10,8 @@ def test_generator_that_waits_for_its_source_delays_no_stop(tmp_path: Path) -> N
     """It is killed soon, because the log knows its atoms; the others may end what they have begun."""
     options = ChildOptions("app.py", None, (), generates=True)
     children = {child.role: child for child in children_of(options, Config(tmp_path))}
-    assert children["generator"].stop_s <= 2 < min(
-        child.stop_s for role, child in children.items() if role != "generator"
+    assert (
+        children["generator"].stop_s
+        <= 2
+        < min(child.stop_s for role, child in children.items() if role != "generator")
     )
