@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey
-from penstock.engine.failure import Escape, Interrupted
+from penstock.engine.failure import Escape
 from penstock.errors import Aborted, Corrupt, Fenced, LimitExceeded, StateUnavailable, Truncated
+from penstock.model.interruption import Interrupted
 
 LONG: Final = 1_000_000
 

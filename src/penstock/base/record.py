@@ -128,6 +128,28 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
             raise TypeError(f"{cls!r} is not a record")
 
 
+def default_of(annotation: Any, name: str) -> Any:
+    """Return the default value of a field of a record that has one; a factory makes a new value.
+
+    Raises:
+        Exception: The factory fails, or a pydantic model gives it the values of other fields.
+    """
+    cls: Any = typing.get_origin(annotation) or annotation
+    match kind_of(cls):
+        case RecordKind.DATACLASS:
+            field = cls.__dataclass_fields__[name]
+            made = field.default is dataclasses.MISSING
+            return field.default_factory() if made else field.default
+        case RecordKind.STRUCT:
+            (member,) = (each for each in msgspec.structs.fields(cls) if each.name == name)
+            made = member.default is msgspec.NODEFAULT
+            return member.default_factory() if made else member.default
+        case RecordKind.PYDANTIC:
+            return cls.model_fields[name].get_default(call_default_factory=True)
+        case _:
+            return cls._field_defaults[name]
+
+
 def is_frozen(cls: Any) -> bool:
     """Say whether the fields of a record's class cannot be assigned."""
     match kind_of(cls):

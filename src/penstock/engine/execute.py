@@ -14,7 +14,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
-from penstock.engine.failure import Escape, Interrupted, cancelled, exceeded, failure_of
+from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
@@ -22,6 +22,7 @@ from penstock.model.application import App
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.interruption import Interrupted
 from penstock.model.references import require_references
 from penstock.model.request import (
     CONTINUE,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.base.ids import EntityKey
 from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, LimitExceeded, UserError
+from penstock.model.interruption import Interrupted
 from penstock.model.request import Failure
 
 DECIDED: Final = frozenset({LimitExceeded.code, Internal.code})
@@ -33,10 +34,6 @@ class Escape(BaseException):
     def __init__(self, key: EntityKey) -> None:
         self.key = key
         super().__init__(key)
-
-
-class Interrupted(BaseException):
-    """The transaction exceeded a limit; the text says which."""
 
 
 def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:

@@ -5,14 +5,15 @@ accident: a refused change leaves the stored version in force.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-from penstock.base.lowering import lower_of
-from penstock.base.schema import ENCODER, name_of, reason_of
+from penstock.base.schema import name_of, reason_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_version import Origin, SchemaVersion
 from penstock.model.stored_class import stored_type
+from penstock.model.stored_default import stored_default
 from penstock.model.widening import narrowing
 
 
@@ -67,7 +68,10 @@ def change_of(
     origins = {} if is_migrated else comparison.origins
     names = tuple(declared.attributes)
     version = SchemaVersion(number, since, declared.shape, names, origins, is_migrated)
-    refusals = comparison.refusals or list(_mistaken(versions, version))
+    refusals = comparison.refusals or [
+        *_mistaken(versions, version),
+        *_unfit(versions, version, declared),
+    ]
     return SchemaChange(declared.name, version, comparison.changes, refusals)
 
 
@@ -130,7 +134,8 @@ class _Comparison:
             default = self._default(name, annotation)
         except Exception as error:  # noqa: BLE001 -- a factory is user code
             self.refusals.append(
-                f"{name} is new, and its default cannot be stored: {reason_of(error)}"
+                f"{name} is new, and its default cannot be stored: {reason_of(error)}; give it another default, or write "
+                f"a function with {self._mark}"
             )
             return
         if default is None:
@@ -156,13 +161,7 @@ class _Comparison:
             default = declared.assigned[name]
         else:
             return None
-        lower = lower_of(annotation) or (lambda value: value)
-        encoded, again = (ENCODER.encode(lower(new_value(default))) for _ in range(2))
-        if encoded != again:
-            raise ValueError(
-                f"its factory returns a different value each time; write a function with {self._mark}"
-            )
-        return encoded
+        return stored_default(lambda: new_value(default), annotation)
 
     def look_for_removed(self) -> None:
         """Note the attributes that are stored and no longer declared, and another order of the others."""
@@ -211,4 +210,28 @@ def _mistaken(versions: Sequence[SchemaVersion], added: SchemaVersion) -> Iterat
                 yield (
                     f"{name}: version {earlier.number} had the same attributes, and the values were in {former}, so its "
                     "rows would be mistaken; declare the attributes in another order"
+                )
+
+
+def _unfit(
+    versions: Sequence[SchemaVersion], added: SchemaVersion, declared: EntityType
+) -> Iterator[str]:
+    """Yield a refusal for each attribute whose values in an earlier version do not fit, though those of the newest do.
+
+    A field that a record lost and got again with another type is such a case: earlier rows have the former field.
+    """
+    names: dict[str, str | None] = {name: name for name in added.attributes}
+    for step, earlier in pairwise([added, *reversed(versions)]):
+        if step.migrated:
+            return
+        names = {name: former and step.origins[former].former for name, former in names.items()}
+        stored = stored_type(declared.name, earlier.shape).attributes
+        for name, former in names.items():
+            if former is None:
+                continue
+            why = narrowing(stored[former], declared.attributes[name])
+            if why is not None:
+                yield (
+                    f"{name}: rows of version {earlier.number} have {name_of(stored[former])}: {why}; keep the type, or "
+                    f"write a function with @migrate({declared.name}, since={added.number})"
                 )

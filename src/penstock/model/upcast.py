@@ -13,6 +13,7 @@ import msgspec
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import ENCODER, UNENCODABLE, reason_of
 from penstock.errors import MigrationFailed
+from penstock.model.interruption import Interrupted
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape
 
@@ -88,7 +89,9 @@ class Upcast:
             lowered = {
                 str(attribute): lower_reply(value) for attribute, value in dict(made).items()
             }
-        except (Exception, SystemExit) as error:  # an exit would end the thread of a reader
+        except (Interrupted, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # another one would end the thread of a reader
             raise MigrationFailed(f"{name} raised {type(error).__name__}") from error
         lowered.pop(self._declared.key_name, None)
         if lowered.keys() != set(version.attributes):

@@ -8,10 +8,20 @@ import types
 import typing
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from penstock.base.record import Field, RecordKind, fields_of, is_record, kind_of, tag_of_record
-from penstock.base.schema import is_enum, name_of, reference_type
+from penstock.base.record import (
+    Field,
+    RecordKind,
+    default_of,
+    fields_of,
+    is_record,
+    kind_of,
+    tag_of_record,
+)
+from penstock.base.schema import is_enum, name_of, reason_of, reference_type
+from penstock.model.stored_default import stored_default
 
 _UNIONS: Final = (typing.Union, types.UnionType)
 _SAME_BYTES: Final = {frozenset: set, deque: list}
@@ -96,6 +106,11 @@ class _Comparison:
             known = before.get(member.wire)
             if (known is None or known.member.is_optional) and not member.has_default:
                 return f"{place} is new and has no default"
+            if known is None and not member.is_optional:
+                try:
+                    stored_default(partial(default_of, present, member.name), annotation)
+                except Exception as error:  # noqa: BLE001 -- a factory is user code
+                    return f"{place} is new, and its default cannot be stored: {reason_of(error)}"
             why = None if known is None else self.narrowing(known.annotation, annotation)
             if why is not None:
                 return f"{place}: {why}"

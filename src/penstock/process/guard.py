@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
-from penstock.engine.failure import Interrupted
+from penstock.model.interruption import Interrupted
 from penstock.process.tampering import ProcessSettings, refuse_changes
 
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from penstock.engine.failure import Interrupted
 from penstock.errors import Aborted, Cancelled, Corrupt, Internal, OperationalError
 from penstock.model.context import active
+from penstock.model.interruption import Interrupted
 
 
 def leave(kind: type[BaseException], *arguments: Any) -> Any:

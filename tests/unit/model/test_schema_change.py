@@ -1,7 +1,7 @@
 """Changes of classes: those that stored entities survive, those that are refused, and the upcast of each row."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -174,6 +174,28 @@ def in_cents(old: dict[str, Any]) -> dict[str, Any]:
     return {"cents": int(Decimal(old["price"]) * 100), "label": old["item_id"].upper()}
 
 
+def line(annotations: dict[str, Any], **defaults: Any) -> type:
+    """Return a record `Line`; all of them have the same name."""
+    return dataclass(type("Line", (), {"__annotations__": annotations, **defaults}))
+
+
+def test_field_that_came_back_with_another_type_is_refused() -> None:
+    """Rows from before its removal have the former field, which the new type cannot hold."""
+    versions = history(item({"line": line({"x": int})}))
+    change = change_of(versions, item({"line": line({})}), 7)
+    assert change is not None
+    versions = (*versions, change.version)
+    change = change_of(versions, item({"line": line({"x": str}, x="new")}), 7)
+    assert change is not None
+    assert change.refusals == [
+        "line: rows of version 1 have Line: Line.x: str cannot hold int; keep the type, or write a function with "
+        "@migrate(Item, since=3)"
+    ]
+    change = change_of(versions, item({"line": line({"x": float}, x=1.5)}), 8)
+    assert change is not None
+    assert change.refusals == []
+
+
 def test_function_makes_a_new_version() -> None:
     """It gets the key and the stored values, and its result may have the class's own types."""
     former = item({"price": Decimal})
@@ -181,8 +203,13 @@ def test_function_makes_a_new_version() -> None:
     assert upcast(former, present, price=Decimal("2.50")) == {"cents": 250, "label": "I1"}
 
 
+def stop(old: dict[str, Any]) -> dict[str, Any]:
+    raise GeneratorExit
+
+
 WRONG_FUNCTIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "raises": (lambda old: 1 // 0, "raised ZeroDivisionError"),
+    "raises what would end a thread": (stop, "raised GeneratorExit"),
     "is no mapping": (lambda old: None, "raised TypeError"),
     "leaves an attribute out": (lambda old: {"cents": 1}, "left out label, and added nothing"),
     "adds an attribute": (lambda old: {"cents": 1, "label": "", "x": 1}, "added x"),

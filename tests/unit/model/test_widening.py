@@ -1,13 +1,17 @@
 """Types that hold the values of a former type, and types that do not."""
 
 import enum
-from dataclasses import dataclass, make_dataclass
+import uuid
+from dataclasses import dataclass, field, make_dataclass
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+import pydantic
 import pytest
 
 from penstock.model.schema_change import change_of
+from penstock.model.widening import narrowing
 from tests.schema_classes import history, item, upcast
 
 
@@ -110,3 +114,53 @@ def test_narrower_type_is_refused(how: str) -> None:
     with pytest.raises(AssertionError, match=why):
         raise AssertionError(refusal)
     assert "keep the type, or write a function with @migrate(Item, since=2)" in refusal
+
+
+@dataclass
+class Bare:
+    pass
+
+
+@dataclass
+class Plain:
+    n: int = 1
+
+
+@dataclass
+class Random:
+    n: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+class Named(NamedTuple):
+    n: int = 1
+
+
+class Packed(msgspec.Struct):
+    n: int = 1
+    ids: list[uuid.UUID] = msgspec.field(default_factory=list)
+
+
+class Loose(msgspec.Struct):
+    n: uuid.UUID = msgspec.field(default_factory=uuid.uuid4)
+
+
+class Checked(pydantic.BaseModel):
+    n: int = 1
+    tags: list[str] = pydantic.Field(default_factory=list)
+
+
+class Drawn(pydantic.BaseModel):
+    n: uuid.UUID = pydantic.Field(default_factory=uuid.uuid4)
+
+
+@pytest.mark.parametrize("record", [Named, Packed, Checked, Plain])
+def test_new_field_of_a_record_has_a_default(record: Any) -> None:
+    """A default and a factory of equal values are taken in each kind of record."""
+    former: Any = NamedTuple("Former", []) if record is Named else Bare
+    assert narrowing(former, record) is None
+
+
+@pytest.mark.parametrize("record", [Loose, Drawn, Random])
+def test_new_field_with_a_changing_default_is_refused(record: Any) -> None:
+    """Each read would give another value."""
+    assert "a different value each time" in (narrowing(Bare, record) or "")

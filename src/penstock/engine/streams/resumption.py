@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor
-from penstock.engine.failure import Escape, Interrupted
+from penstock.engine.failure import Escape
 from penstock.engine.streams.handler_start import (
     TaskOutput,
     instance_of,
@@ -25,6 +25,7 @@ from penstock.errors import UserError
 from penstock.model.application import App
 from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction, activate
+from penstock.model.interruption import Interrupted
 from penstock.model.reply import decode_result
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
