@@ -22,7 +22,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "engine/failure.py",
     "engine/isolation.py",
     "engine/streams/resumption.py",
-    "model/schema_change.py",  # factories of defaults
+    "model/stored_default.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
@@ -107,7 +108,11 @@ def _report(application: "App", settings: "Config", epochs: int) -> dict[str, An
         CodeVersions(past, application, settings.app) as versions,
         redirect_stdout(sys.stderr),
     ):
-        deployed = versions.at(past.last)
+        following = Epoch(past.last + 1)
+        deployed = versions.at(following)
+        if past.last != BEFORE_FIRST and not versions.has_deployment(following):
+            what = "no deployment is recorded, so only the stored form of the classes is compared"
+            findings.append(CheckFinding(Level.WORD, "interface", what))
         findings += compare_interfaces(deployed.app, application)
         findings += check_backlog(settings.data, journal, deployed.app, application)
         with epoch_progress((past.first, past.last)) as progress:
@@ -133,5 +138,5 @@ def _show(report: dict[str, Any], console: Console) -> None:
         level = finding["level"]
         console.print(f"{level:<13} {finding['kind']:<10} {finding['what']}", style=_STYLES[level])
     if report["deployed"] is None and report["verdict"] == "safe":
-        console.print("the present code is the deployed code, or no deployment is recorded")
+        console.print("the present code is the deployed code")
     console.print(f"verdict: {report['verdict']}", style=_STYLES[report["verdict"]])

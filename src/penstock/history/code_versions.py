@@ -107,6 +107,10 @@ class CodeVersions:
             version = self._loaded[deployment.number] = self._load(deployment)
         return version
 
+    def has_deployment(self, epoch: Epoch) -> bool:
+        """Say whether the code that executes an epoch is recorded; it may be the next epoch."""
+        return deployment_at(self._deployments, epoch) is not None
+
     def spans(self, first: Epoch, last: Epoch) -> Iterator[tuple[CodeVersion, Epoch, Epoch]]:
         """Yield the code of a range of epochs, with the first and the last epoch that it executed."""
         begin = first

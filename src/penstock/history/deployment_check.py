@@ -110,7 +110,7 @@ def dry_run(
 
     Args:
         history: The journal.
-        deployed: The code that executed the newest epoch.
+        deployed: The code that is deployed; it may have executed no epoch yet.
         present: The application with the present code.
         limits: The limits of one transaction.
         epochs: The most epochs.
@@ -120,7 +120,8 @@ def dry_run(
         ClassChanged: A class of the present code cannot read the stored entities.
         Corrupt: The journal is damaged.
     """
-    if history.last == BEFORE_FIRST or not epochs or deployed.app is present:
+    has_run = deployed.since <= history.last != BEFORE_FIRST
+    if not has_run or not epochs or deployed.app is present:
         return None
     first = max(history.first, deployed.since, history.last + 1 - epochs)
     span = Epoch(first), history.last

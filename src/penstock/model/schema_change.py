@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from penstock.base.schema import name_of, reason_of
+from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_version import Origin, SchemaVersion
@@ -132,9 +132,9 @@ class _Comparison:
             return
         try:
             default = self._default(name, annotation)
-        except Exception as error:  # noqa: BLE001 -- a factory is user code
+        except ValueError as error:
             self.refusals.append(
-                f"{name} is new, and its default cannot be stored: {reason_of(error)}; give it another default, or write "
+                f"{name} is new, and its default cannot be stored: {error}; give it another default, or write "
                 f"a function with {self._mark}"
             )
             return
@@ -152,7 +152,7 @@ class _Comparison:
         """Return the value that stored entities get for a new attribute; None if the class has none.
 
         Raises:
-            ValueError: A factory returns different values.
+            ValueError: The default cannot be stored; the message says why.
         """
         declared = self._declared
         if name in declared.defaults:

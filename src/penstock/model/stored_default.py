@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.lowering import lower_of
-from penstock.base.schema import ENCODER
+from penstock.base.schema import ENCODER, reason_of
 
 
 def stored_default(make: Callable[[], Any], annotation: Any) -> bytes:
@@ -15,11 +15,14 @@ def stored_default(make: Callable[[], Any], annotation: Any) -> bytes:
         annotation: The type of the attribute or field.
 
     Raises:
-        ValueError: A factory returns different values; entities that are only read would change.
-        Exception: A factory fails, or its value cannot be stored.
+        ValueError: The default cannot be stored; the message says why. A factory that returns different values is refused,
+            because entities that are only read would change.
     """
     lower = lower_of(annotation) or (lambda value: value)
-    encoded, again = (ENCODER.encode(lower(make())) for _ in range(2))
+    try:
+        encoded, again = (ENCODER.encode(lower(make())) for _ in range(2))
+    except Exception as error:
+        raise ValueError(reason_of(error)) from error
     if encoded != again:
         raise ValueError("its factory returns a different value each time")
     return encoded

@@ -20,7 +20,7 @@ from penstock.base.record import (
     kind_of,
     tag_of_record,
 )
-from penstock.base.schema import is_enum, name_of, reason_of, reference_type
+from penstock.base.schema import is_enum, name_of, reference_type
 from penstock.model.stored_default import stored_default
 
 _UNIONS: Final = (typing.Union, types.UnionType)
@@ -109,8 +109,8 @@ class _Comparison:
             if known is None and not member.is_optional:
                 try:
                     stored_default(partial(default_of, present, member.name), annotation)
-                except Exception as error:  # noqa: BLE001 -- a factory is user code
-                    return f"{place} is new, and its default cannot be stored: {reason_of(error)}"
+                except ValueError as error:
+                    return f"{place} is new, and its default cannot be stored: {error}"
             why = None if known is None else self.narrowing(known.annotation, annotation)
             if why is not None:
                 return f"{place}: {why}"

@@ -12,6 +12,7 @@ from penstock.cli.main import execute
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
+from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
 
@@ -32,6 +33,32 @@ def check(kiosk: Kiosk, capsys: pytest.CaptureFixture[str], *more: str) -> tuple
 def test_the_deployed_code_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a change there is nothing to report."""
     assert check(kiosk, capsys) == (0, ("safe", []))
+
+
+def test_a_deployment_without_an_epoch_is_compared(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last deployment counts, also if the application has been idle since; there is no epoch to run again."""
+    count, number = "def order(self, count: int)", "def order(self, number: int)"
+    kiosk.change(count, number)
+    journal_of(kiosk.spec, kiosk.data, [], deploys=True)
+    assert check(kiosk, capsys) == (0, ("safe", []))
+    kiosk.change(number, count)
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "needs-a-word")
+    assert [finding["kind"] for finding in findings] == ["interface"]
+
+
+def test_a_journal_without_deployments_needs_a_word(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An earlier Penstock recorded no code, so only the stored form can be compared."""
+    (kiosk.data / "journal" / "_deployments.json").unlink()
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "needs-a-word")
+    assert [finding["what"].partition(",")[0] for finding in findings] == [
+        "no deployment is recorded"
+    ]
 
 
 def test_a_compatible_change_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
