@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_command_of_the_page_works(
 
 README = (TOP / "README.md").read_text()
 PAST = re.search(r"## Look into the past\n.+?```console\n(.+?)```", README, re.DOTALL)
+CHANGE = re.search(r"## Change an application\n.+?```console\n(.+?)```", README, re.DOTALL)
 KIOSK: list[list[Call]] = [
     [
         ("Item", "tea", "create", {"price": 3, "stock": 10}),
@@ -92,6 +94,30 @@ def test_commands_of_the_readme_work(
     assert "8" in told["sql"]
     assert "every entity is as recorded" in told["replay"]
     assert "Item/tea" in told["what-if"]
+
+
+def test_commands_on_a_change_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the README's change of the kiosk, its commands say what it says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "kiosk", raising=False)
+    kiosk = snippets("README.md")[0]
+    (tmp_path / "kiosk.py").write_text(kiosk)
+    journal_of("kiosk.py", Path(".penstock/kiosk"), KIOSK, deploys=True)
+    changed = kiosk.replace("    stock: int = 0\n", '    stock: int = 0\n    label: str = "new"\n')
+    assert "label" in changed
+    (tmp_path / "kiosk.py").write_text(changed)
+    monkeypatch.delitem(sys.modules, "kiosk")
+    assert CHANGE is not None
+    told = {}
+    for command in CHANGE[1].splitlines():
+        words = shlex.split(command)[1:]
+        told[words[0]] = (execute(words), capsys.readouterr().out)
+    assert told["deploy"][0] == 0, told["deploy"][1]
+    assert "label" in told["deploy"][1]
+    assert told["apps"][0] == 0
+    assert re.search(r"tea +│ +new", told["sql"][1]), told["sql"][1]
 
 
 def test_snapshot_settings_of_the_page_exist() -> None:
