@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST
-from penstock.errors import LogUnavailable
+from penstock.errors import LogUnavailable, OperationalError
 from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
 
@@ -76,3 +76,17 @@ def test_query_that_begins_during_a_stop_is_stopped(
     )
     runtime._keep_running()
     assert second.is_stopped
+
+
+def test_end_of_java_is_the_end(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No query begins without Java; the driver ends at once, and its supervisor starts another one."""
+    module = "penstock.runtime.spark.runtime"
+    monkeypatch.setattr(f"{module}.java_has_ended", lambda: True)
+    monkeypatch.setattr(f"{module}.await_end", lambda _: RuntimeError("the connection is lost"))
+    runtime._stopping.wait = lambda _: False
+    runtime._begin_query = pytest.fail
+    runtime._keep_running()
+    with pytest.raises(OperationalError, match="Java process has ended"):
+        runtime.check()
+    runtime._stop_query()
+    assert not runtime._query.is_stopped, "Java cannot be asked"

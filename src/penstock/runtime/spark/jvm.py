@@ -143,6 +143,10 @@ class Jvm:
         gateway.proc = self  # PySpark keeps the process here, too, for as long as it uses it
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 -- there is no public way
 
+    def poll(self) -> int | None:
+        """Return the exit code of Java; None while it runs. `subprocess.Popen` has the same method."""
+        return self._process.poll()
+
     def expect_end(self) -> None:
         """Show no traces of interrupted workers from now on."""
         self._output.expect_end()
@@ -208,6 +212,14 @@ class Jvm:
         self._connection.unlink()
         port, length = struct.unpack_from(">ii", answer)
         return port, answer[8 : 8 + length].decode()
+
+
+def java_has_ended() -> bool:
+    """Say whether the Java process that PySpark uses has ended; False if it uses none."""
+    from pyspark.core.context import SparkContext  # noqa: PLC0415 -- as in `Jvm.connect`
+
+    process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 -- there is no public way
+    return process is not None and process.poll() is not None
 
 
 def new_scratch(data: Path) -> Path:

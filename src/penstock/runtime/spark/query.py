@@ -6,6 +6,8 @@ machine. Penstock uses none of these objects, so the callbacks here keep the JVM
 """
 
 import json
+import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import OperationalError
 from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
 from penstock.runtime.spark.source import LogOffsets
+
+_log = logging.getLogger(__name__)
 
 _SPARK = "org.apache.spark.sql"
 _DISK_IS_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -177,3 +181,13 @@ def is_environmental(cause: BaseException | None) -> bool:
     """Say whether the environment made a query fail, so that the failure may pass."""
     full = any(text in str(cause) for text in _DISK_IS_FULL)
     return full or isinstance(cause, OperationalError)
+
+
+def set_checkpoint_aside(checkpoint: Path, cause: BaseException | None) -> None:
+    """Move a checkpoint away, so that Spark begins a new one; the journal has the committed positions."""
+    aside = checkpoint.with_name("checkpoint.unusable")
+    shutil.rmtree(aside, ignore_errors=True)
+    if checkpoint.exists():
+        checkpoint.rename(aside)
+    extra = {"path": str(aside), "cause": str(cause)[:500]}
+    _log.warning("Spark's checkpoint is set aside", extra=extra)

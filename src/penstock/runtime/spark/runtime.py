@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.errors import EpochFailed, Fenced, IntegrityError, PenstockError
+from penstock.errors import EpochFailed, Fenced, IntegrityError, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
@@ -35,7 +35,7 @@ from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.jvm import Jvm, new_scratch
+from penstock.runtime.spark.jvm import Jvm, java_has_ended, new_scratch
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.micro_batches import MicroBatches
@@ -45,6 +45,7 @@ from penstock.runtime.spark.query import (
     Progress,
     await_end,
     is_environmental,
+    set_checkpoint_aside,
     start_query,
 )
 from penstock.runtime.spark.session import session_of_context, start_context
@@ -254,12 +255,7 @@ class SparkRuntime:
         self._watchdog.stop()
         self._pump.stop()
         self._tail.close()
-        if self._session is not None:
-            if self._listener is not None:
-                self._listener.close()
-            self._session.stop()
-        elif self._context is not None:
-            self._context.stop()
+        self._stop_spark()
         self.journal.close()
         self.log.close()
         if self._lock is not None:
@@ -269,10 +265,20 @@ class SparkRuntime:
     def _stop_query(self) -> None:
         if self._jvm is not None:
             self._jvm.expect_end()
-        if self._query is not None:
+        if self._query is not None and not java_has_ended():
             self._query.stop()
         if self._supervisor is not None:
             self._supervisor.join(timeout=60)
+
+    def _stop_spark(self) -> None:
+        if java_has_ended():
+            return
+        if self._session is not None:
+            if self._listener is not None:
+                self._listener.close()
+            self._session.stop()
+        elif self._context is not None:
+            self._context.stop()
 
     def _settings(self) -> WorkerSettings:
         config = self._config
@@ -303,19 +309,8 @@ class SparkRuntime:
         try:
             return self._start_query()
         except Exception as error:  # noqa: BLE001 -- Spark has many errors for a bad checkpoint
-            self._set_checkpoint_aside(error)
+            set_checkpoint_aside(self._checkpoint, error)
             return self._start_query()
-
-    def _set_checkpoint_aside(self, cause: BaseException | None) -> None:
-        """Move the checkpoint away, so that Spark begins a new one."""
-        aside = self._checkpoint.with_name("checkpoint.unusable")
-        shutil.rmtree(aside, ignore_errors=True)
-        if self._checkpoint.exists():
-            self._checkpoint.rename(aside)
-        _log.warning(
-            "Spark's checkpoint is set aside",
-            extra={"path": str(aside), "cause": str(cause)[:500]},
-        )
 
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None
@@ -344,21 +339,22 @@ class SparkRuntime:
         tries, failures, progress = 0, 0, self._progress()
         error = await_end(self._query)
         while not self._stopping.is_set():
-            cause = self._cause_of(error)
             if (now := self._progress()) != progress:
                 tries, failures, progress = 0, 0, now
             tries += 1
+            if self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S)):
+                return
+            cause = self._cause_of(error)
             failures = 0 if is_environmental(cause) else failures + 1
-            if isinstance(cause, Fenced | IntegrityError) or failures > RESTARTS_MAX:
+            is_final = isinstance(cause, Fenced | IntegrityError) or java_has_ended()
+            if is_final or failures > RESTARTS_MAX:
                 self._give_up(cause)
                 return
             _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
             self._restarts += 1
-            if self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S)):
-                return
             try:
                 if not self._batches.offered:
-                    self._set_checkpoint_aside(cause)
+                    set_checkpoint_aside(self._checkpoint, cause)
                 self._stores().examine()
                 self._query = self._begin_query()
             except Exception as failed:  # noqa: BLE001 -- handled as a failed query
@@ -370,6 +366,8 @@ class SparkRuntime:
 
     def _cause_of(self, error: BaseException | None) -> BaseException | None:
         """Return why the query ended, as precisely as it is known here."""
+        if java_has_ended():
+            return OperationalError("Spark's Java process has ended; run/java.log has its messages")
         assert self._driver is not None
         failure, self._driver.failure = self._driver.failure, None
         return failure or self._log_failure() or error
