@@ -89,10 +89,10 @@ class _Comparison:
         self.origins: dict[str, Origin] = {}
 
     def compare_keys(self) -> None:
-        """Refuse another key: keys name entities in requests and references."""
+        """Refuse another type of the key, in which keys have other texts; an enumeration may grow."""
         was, now = self._former, self._declared
         before, after = was.key_annotation, now.key_annotation
-        if narrowing(before, after) is not None or narrowing(after, before) is not None:
+        if narrowing(before, after) is not None:
             self.refusals.append(
                 f"the key {was.key_name}: {name_of(before)} became {name_of(after)}; keep the type of the key, and "
                 "add an attribute for the other identification"

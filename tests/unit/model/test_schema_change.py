@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -140,6 +141,29 @@ def test_key_keeps_its_type() -> None:
     change = change_of(history(item({})), item({}, key_type=int), 7)
     assert change is not None
     assert "the key item_id: str became int" in change.refusals[0]
+
+
+class Region(StrEnum):
+    NORTH = "north"
+
+
+class MoreRegions(StrEnum):
+    SOUTH = "south"
+    NORTH = "north"
+
+
+def test_enumeration_of_a_key_may_grow() -> None:
+    """The text of a key has the value of a member, so stored keys stay what they are; none may be removed."""
+    former = item({"n": int}, key_type=tuple[Region, int])
+    present = item({"n": int}, key_type=tuple[MoreRegions, int])
+    change = change_of(history(former), present, 7)
+    assert change is not None
+    assert change.refusals == []
+    text = former.key_text((Region.NORTH, 1))
+    assert present.key_at(text) == (MoreRegions.NORTH, 1)
+    change = change_of(history(present), former, 7)
+    assert change is not None
+    assert "keep the type of the key" in change.refusals[0]
 
 
 def test_default_is_that_of_the_deployment() -> None:
