@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.driver_process import DriverProcess
+from tests.faults.driver_process import GAVE_UP, DriverProcess
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop
 from tests.waiting import wait_for
@@ -81,7 +81,10 @@ def wait_for_failures(driver: DriverProcess, count: int) -> None:
 
 
 def test_long_backlog_takes_bounded_memory(tmp_path: Path, seed: int) -> None:
-    """A driver that starts with 100,000 waiting requests answers all, within bounded memory."""
+    """A driver that starts with 100,000 waiting requests answers all, within bounded memory.
+
+    Then its Java process is killed: the driver ends in good order, so that its supervisor starts another one.
+    """
     bank, data = Bank(), tmp_path / "data"
     with Load(bank, data, seed, most=0) as load:
         load.send(BACKLOG)
@@ -96,7 +99,11 @@ def test_long_backlog_takes_bounded_memory(tmp_path: Path, seed: int) -> None:
 
             wait_for(caught_up, "an answer to everything", 300, look_s=0.25)
             assert max(one["records"] for one in driver.epochs()) <= 10_000
-            driver.stop()
+            driver.note_below()
+            for process in java(driver):
+                process.kill()
+            assert driver.wait_end() == GAVE_UP, driver.errors()[-3_000:]
+            assert "Java process has ended" in driver.last("failed")["message"]
         assert 0 < largest["python"] < PYTHON_BYTES_MAX
         assert 0 < largest["java"] < JAVA_BYTES_MAX
 
