@@ -289,7 +289,7 @@ class EntityType:
         stored = "no shape" if tag is None else f"the shape {tag:08x}"
         return Diverged(
             f"{self.name} {key!r} is stored in {stored}, and its class has {self.shape.tag:08x}; "
-            "only the code that wrote it can read it"
+            "start this process again with the code of the driver; if it has this code, penstock verify looks for damage"
         )
 
     def _explain(self, complaint: str) -> str:
