@@ -199,3 +199,24 @@ def test_directory_without_sockets_is_replaced(tmp_path: Path) -> None:
     (path,) = tasks.sockets
     assert path.parent != folder
     assert not path.parent.exists()
+
+
+def test_task_waits_for_a_directory_that_takes_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a full disk takes no socket, epochs are ordinary jobs; the driver goes on, and tries again."""
+    folder, refused = tmp_path / "missing", threading.Event()
+
+    def refuse(prefix: str) -> str:
+        refused.set()
+        raise OSError(f"no space for {prefix}")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    task = ResidentTask((tasks := Tasks(counted)).submit, folder)
+    task.start()
+    assert refused.wait(60)
+    assert task.run(command(0)) is None
+    folder.mkdir()
+    assert result_of(task, 3).aborts == 3
+    task.stop()
+    assert [path.parent for path in tasks.sockets] == [folder]

@@ -152,31 +152,32 @@ class ResidentTask:
     def _close_listener(self) -> None:
         with self._lock:
             if self._listener is not None:
-                Path(self._listener.getsockname()).unlink(missing_ok=True)
+                with suppress(OSError):  # a path that stays does no harm
+                    Path(self._listener.getsockname()).unlink()
                 self._listener.close()
             self._listener = None
 
     def _keep(self) -> None:
         """Submit one job after the other, with growing pauses if they end early."""
         pause_s, pause_max_s = _PAUSES_S
-        with _folder_of_sockets(self._folder) as folder:
-            for number in itertools.count():
-                began = time.monotonic()
-                path = folder / f"resident-{number}"
-                try:
+        for number in itertools.count():
+            began = time.monotonic()
+            try:
+                with _folder_of_sockets(self._folder) as folder:
+                    path = folder / f"resident-{number}"
                     self._listen(path)
                     if not self._stopping.is_set():
                         self._submit(Reside(str(path)))
-                except Exception as error:  # noqa: BLE001 -- epochs run as ordinary jobs meanwhile
-                    if not self._stopping.is_set():
-                        extra = {"cause": str(error)[:500]}
-                        _log.info("the resident task has failed and is started again", extra=extra)
-                finally:
-                    self._close_listener()  # `run` may still read the last result of the task
-                early = time.monotonic() - began < _EARLY_S
-                pause_s = min(2 * pause_s, pause_max_s) if early else _PAUSES_S[0]
-                if self._stopping.wait(pause_s):
-                    break
+            except Exception as error:  # noqa: BLE001 -- epochs run as ordinary jobs meanwhile
+                if not self._stopping.is_set():
+                    extra = {"cause": str(error)[:500]}
+                    _log.info("the resident task has failed and is started again", extra=extra)
+            finally:
+                self._close_listener()  # `run` may still read the last result of the task
+            early = time.monotonic() - began < _EARLY_S
+            pause_s = min(2 * pause_s, pause_max_s) if early else _PAUSES_S[0]
+            if self._stopping.wait(pause_s):
+                break
 
     def _listen(self, path: Path) -> None:
         """Create the socket of the next job."""
