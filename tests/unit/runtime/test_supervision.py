@@ -31,6 +31,7 @@ def runtime(tmp_path: Path) -> Iterator[Any]:
     made._batches = SimpleNamespace(offered=True)
     made._query = Query()
     yield made
+    made._tail.close()
     made.journal.close()
     made.log.close()
 
