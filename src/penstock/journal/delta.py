@@ -112,8 +112,9 @@ class DeltaJournal:
         if part_kind is PartKind.CHANGES and self._knows_classes:
             with storage("record how classes are stored"):
                 names: list[str] = pc.unique(rows["entity"]).to_pylist()
-                entities = [name for name in names if not is_system(name)]
-                self._shapes.record(entities, self._commits.newest() + 1)
+                fresh = self._shapes.unrecorded(name for name in names if not is_system(name))
+                if fresh:  # else no look at the Delta log, which may sync a directory
+                    self._shapes.record(fresh, self._commits.newest() + 1)
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):

@@ -7,7 +7,7 @@ write. Code whose classes cannot read the stored rows is refused, and the error 
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -118,20 +118,21 @@ class Shapes:
             logger.info("a class has a new schema version", extra=facts)
         return changes
 
-    def record(self, names: Iterable[str], since: int) -> None:
+    def unrecorded(self, names: Iterable[str]) -> list[str]:
+        """Return the classes among names whose declared shape is not known to be stored."""
+        return [name for name in names if name not in self._recorded]
+
+    def record(self, fresh: Sequence[str], since: int) -> None:
         """Store the first versions of classes durably, before their first rows are written.
 
         Args:
-            names: The classes that have rows.
+            fresh: The classes, from `unrecorded`.
             since: The epoch after the newest one.
 
         Raises:
             ClassChanged: Another process has stored a class in another shape meanwhile.
             Corrupt: The file is missing or damaged.
         """
-        fresh = [name for name in names if name not in self._recorded]
-        if not fresh:
-            return
         with locked_directory(self._root):
             changes = [change for change in self.check(since) if change.name in fresh]
             if changes:

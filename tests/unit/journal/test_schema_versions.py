@@ -12,6 +12,7 @@ from penstock import App, entity, key, migrate
 from penstock.errors import ClassChanged
 from penstock.files.sealed import seal
 from penstock.journal.api import CHANGES, PartKind
+from penstock.journal.commits import CommitLog
 from penstock.journal.shapes import NAME, Shapes
 from penstock.model.entity_type import EntityType
 from penstock.model.shape import Shape
@@ -62,6 +63,19 @@ def test_driver_stores_a_version_and_readers_wait_for_none(tmp_path: Path) -> No
         (2, second.shapes["Item"]),
     ]
     assert [change.changes for change in directory.check_app(first)] == [["- tag: str"]]
+
+
+def test_part_of_known_classes_needs_no_look_at_the_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task writes a part in each epoch; a look for the newest commit would sync the directory of the commits."""
+    app = app_of({"stock": int})
+    with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
+        journal.write(PartKind.CHANGES, rows(app.entities["Item"], stock=1), "one")
+        looks: list[None] = []
+        monkeypatch.setattr(CommitLog, "newest", lambda _: looks.append(None))
+        journal.write(PartKind.CHANGES, rows(app.entities["Item"], stock=2), "two")
+    assert looks == []
 
 
 def test_file_of_one_shape_for_each_class_is_read(tmp_path: Path) -> None:
