@@ -34,7 +34,7 @@ from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
 from penstock.model.former_class import present_rows
-from penstock.model.schema_change import change_of
+from penstock.model.schema_change import compare_classes
 from penstock.model.schema_version import Versions
 
 
@@ -184,18 +184,9 @@ def check_classes(
     """
     if not scenario.other_code:
         return
-    refusals: list[str] = []
-    for name in sorted({split_entity_key(key)[0] for key in state} & schemas.keys()):
-        declared = scenario.app.stored.get(name)
-        if declared is None:
-            refusals.append(
-                f"{name}: entities of it are stored, and there is no such class in the new code"
-            )
-            continue
-        change = change_of(schemas[name], declared, epoch)
-        added = [] if change is None else [change.version]
-        declared.learn([*schemas[name], *added])
-        refusals += [f"{name}: {refusal}" for refusal in change.refusals] if change else []
+    names = sorted({split_entity_key(key)[0] for key in state} & schemas.keys())
+    stored = {name: schemas[name] for name in names}
+    refusals = compare_classes(stored, scenario.app.stored, epoch).refusals
     if refusals:
         lines = "".join(f"\n  {line}" for line in refusals)
         raise ClassChanged(

@@ -17,7 +17,7 @@ from penstock.files import durable
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import SchemaChange, change_of
+from penstock.model.schema_change import SchemaChange, compare_classes
 from penstock.model.schema_version import SchemaVersion, Versions, first_version
 from penstock.model.shape import Shape, attribute_names
 
@@ -64,26 +64,13 @@ class Shapes:
         self, stored: Mapping[str, Versions], since: int
     ) -> tuple[list[SchemaChange], dict[str, Versions]]:
         """Return the changes, and the versions of each class after them; see `check`."""
-        changes: list[SchemaChange] = []
-        refusals: list[str] = []
-        after: dict[str, Versions] = {}
-        for name, every in stored.items():
-            declared = self._declared.get(name)
-            if declared is None:
-                refusals.append(
-                    f"{name}: entities of it are stored, and there is no such class any more; keep the class, "
-                    "its key is enough"
-                )
-                continue
-            versions = _with_rows(every, declared, since)
-            refusals += _lost_migrations(versions, declared)
-            change = change_of(versions, declared, since)
-            if change is not None:
-                versions = (*versions, change.version)
-                changes.append(change)
-                refusals += [f"{name}: {refusal}" for refusal in change.refusals]
-            declared.learn(versions)
-            after[name] = versions
+        followed = {
+            name: _with_rows(versions, self._declared[name], since)
+            if name in self._declared
+            else versions
+            for name, versions in stored.items()
+        }
+        changes, after, refusals = compare_classes(followed, self._declared, since)
         if refusals:
             raise self._refused(refusals)
         self._recorded = frozenset(stored) - {change.name for change in changes}
@@ -185,16 +172,6 @@ def _with_rows(versions: Versions, declared: EntityType, since: int) -> Versions
     begun = tuple(version for version in versions if version.since < since)
     is_newest = versions[-1].shape.tag == declared.shape.tag
     return versions if is_newest or not begun else begun
-
-
-def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:
-    """Return the functions of earlier versions that the code no longer has."""
-    return [
-        f"{declared.name}: the function with @migrate({declared.name}, since={version.number}) is gone; keep it, rows "
-        "of earlier versions need it"
-        for version in versions
-        if version.migrated and version.number not in declared.migrations
-    ]
 
 
 def versions_in(data: bytes) -> dict[str, Versions]:

@@ -4,14 +4,14 @@ A change is recorded as a new schema version, or refused with a reason and a rem
 accident: a refused change leaves the stored version in force.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_version import Origin, SchemaVersion
+from penstock.model.schema_version import Origin, SchemaVersion, Versions
 from penstock.model.stored_class import stored_type
 from penstock.model.stored_default import stored_default
 from penstock.model.widening import narrowing
@@ -31,6 +31,60 @@ class SchemaChange(NamedTuple):
     version: SchemaVersion
     changes: list[str]
     refusals: list[str]
+
+
+class ClassComparison(NamedTuple):
+    """The stored classes beside the classes of an application.
+
+    Attributes:
+        changes: The changed classes.
+        after: The versions of each stored class, with the declared one last.
+        refusals: The reasons why stored entities cannot be read; empty if they can.
+    """
+
+    changes: list[SchemaChange]
+    after: dict[str, Versions]
+    refusals: list[str]
+
+
+def compare_classes(
+    stored: Mapping[str, Versions], classes: Mapping[str, EntityType], since: int
+) -> ClassComparison:
+    """Compare stored classes with the classes of an application, and let these read rows of all versions.
+
+    Args:
+        stored: The versions of each stored class, the oldest first.
+        classes: The classes of the application.
+        since: The first epoch that may have rows of new versions.
+    """
+    comparison = ClassComparison([], {}, [])
+    for name, versions in stored.items():
+        declared = classes.get(name)
+        if declared is None:
+            comparison.refusals.append(
+                f"{name}: entities of it are stored, and there is no such class any more; keep the class, "
+                "its key is enough"
+            )
+            continue
+        comparison.refusals.extend(_lost_migrations(versions, declared))
+        change = change_of(versions, declared, since)
+        added = () if change is None else (change.version,)
+        comparison.after[name] = (*versions, *added)
+        declared.learn(comparison.after[name])
+        if change is not None:
+            comparison.changes.append(change)
+            comparison.refusals.extend(f"{name}: {refusal}" for refusal in change.refusals)
+    return comparison
+
+
+def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:
+    """Return the functions of earlier versions that the code no longer has."""
+    return [
+        f"{declared.name}: the function with @migrate({declared.name}, since={version.number}) is gone; keep it, rows "
+        "of earlier versions need it"
+        for version in versions
+        if version.migrated and version.number not in declared.migrations
+    ]
 
 
 def change_of(

@@ -14,7 +14,7 @@ from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.errors import DefinitionError, MigrationFailed
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import change_of
+from penstock.model.schema_change import change_of, compare_classes
 from tests.schema_classes import history, item, upcast
 
 
@@ -350,3 +350,15 @@ def test_entity_that_is_only_read_stays_as_it_is() -> None:
         {},
         {"Item/i1": None},
     ]
+
+
+def test_code_without_the_function_of_a_version_is_refused() -> None:
+    """Rows of earlier versions need it; every reader compares classes in this way, what-if with other code, too."""
+    former, present = item({"price": Decimal}), item({"cents": int, "label": str}, in_cents)
+    change = change_of(history(former), present, 7)
+    assert change is not None
+    versions = {"Item": (*history(former), change.version)}
+    assert compare_classes(versions, {"Item": present}, 9).refusals == []
+    without = item({"cents": int, "label": str})
+    (refusal,) = compare_classes(versions, {"Item": without}, 9).refusals
+    assert "since=2) is gone; keep it" in refusal
