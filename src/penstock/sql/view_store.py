@@ -117,7 +117,7 @@ class ViewStore:
         """Replace the file by an empty one; its content follows from the journal."""
         is_new = not (self._folder / _FILE).exists()
         if not is_new:
-            _log.warning("view.rebuild", extra={"reason": why, "epoch": self.epoch})
+            _log.warning("the SQL view is built again: %s", why, extra={"epoch": self.epoch})
         if hasattr(self, "_connection"):
             self._connection.close()
         for path in self._folder.glob(f"{_FILE}*"):
