@@ -186,7 +186,9 @@ def _ended(process: psutil.Process) -> bool:
 
 
 def _say(event: str, **facts: Any) -> None:
-    print(json.dumps({"event": event, **facts}, default=str), flush=True)  # noqa: T201 -- the protocol
+    """Write an event as one line; several threads do so, and `print` writes the line and its end apart."""
+    sys.stdout.write(f"{json.dumps({'event': event, **facts}, default=str)}\n")
+    sys.stdout.flush()
 
 
 class _Told(logging.Handler):

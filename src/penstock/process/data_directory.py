@@ -17,6 +17,7 @@ from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
+from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
 
 
@@ -155,14 +156,3 @@ class DataDirectory:
             boot_id=boot_id(),
             snapshots=self.path / SNAPSHOTS,
         )
-
-
-def boot_id() -> str:
-    """Return a text that changes when the machine restarts; empty if the system has no such text.
-
-    It tells the crash of a process from the crash of the machine.
-    """
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

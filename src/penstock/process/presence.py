@@ -2,7 +2,7 @@
 
 Each process has a file, `run/<role>-<pid>.json`. That is a hint for people and
 for other processes, never a lock: a second driver is refused by `driver.lock` and fenced by the
-journal. The file of a killed process is recognised, because it has the start time of the process
+journal. The file of a killed process is recognised, because it has the start of the process
 besides its id.
 """
 
@@ -18,12 +18,11 @@ import psutil
 from penstock.errors import ConfigError
 from penstock.files import private
 from penstock.files.layout import RUN
+from penstock.process.process_start import start_of
 
 ROLES: Final = ("supervisor", "driver", "view", "gateway", "generator")
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
-
-_SAME_START_S: Final = 1.0
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -33,7 +32,8 @@ class Presence(msgspec.Struct, frozen=True):
         pid: The id of the process.
         role: Its role, one of `ROLES`.
         app: The application as the command line named it.
-        started_s: When the process started, seconds since the Unix epoch.
+        started_s: When the process started, seconds since the Unix epoch; for people.
+        start: The start of the process, which no change of the clock moves; see `process_start`.
         details: Facts for other processes, such as the `url` of a gateway.
     """
 
@@ -41,18 +41,17 @@ class Presence(msgspec.Struct, frozen=True):
     role: str
     app: str
     started_s: float
+    start: str
     details: dict[str, str | int] = {}
 
     @property
     def alive(self) -> bool:
         """Whether that very process still runs."""
         try:
-            process = psutil.Process(self.pid)
-            started_s: float = process.create_time()
-            ended = process.status() == psutil.STATUS_ZOMBIE
+            ended = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            return not ended and start_of(self.pid) == self.start
         except psutil.NoSuchProcess:
             return False
-        return not ended and abs(started_s - self.started_s) < _SAME_START_S
 
 
 def find(data: Path, role: str) -> list[Presence]:
@@ -82,6 +81,18 @@ def refuse_second(data: Path, role: str) -> None:
         )
 
 
+def presence_of_this(role: str, app: str, details: dict[str, str | int]) -> Presence:
+    """Return the presence of this process in a role.
+
+    Args:
+        role: Its role.
+        app: The application as the command line named it.
+        details: Facts for other processes.
+    """
+    pid = os.getpid()
+    return Presence(pid, role, app, psutil.Process().create_time(), start_of(pid), details)
+
+
 @contextmanager
 def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[None]:
     """Announce that this process has a role until the block ends; remove files of dead processes.
@@ -94,7 +105,7 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
     private.create(data)
     folder.mkdir(exist_ok=True)
     _remove_dead(folder)
-    mine = Presence(os.getpid(), role, app, psutil.Process().create_time(), details)
+    mine = presence_of_this(role, app, details)
     path = folder / f"{role}-{mine.pid}.json"
     written = path.with_suffix(".new")
     written.write_bytes(msgspec.json.encode(mine))

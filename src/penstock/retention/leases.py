@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import psutil
 
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError
 from penstock.files import durable
 from penstock.files.layout import RUN
-from penstock.process.presence import Presence
+from penstock.process.presence import Presence, presence_of_this
 from penstock.retention import savepoints
 
 _ROLE: Final = "hold"
@@ -72,7 +71,7 @@ def lease(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
         OperationalError: The disk is full or fails, so there is no lease.
     """
     path = data / RUN / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
-    lease = Presence(os.getpid(), _ROLE, who, psutil.Process().create_time(), {_EPOCH: epoch})
+    lease = presence_of_this(_ROLE, who, {_EPOCH: epoch})
     held = _write(path, lease)
     try:
         yield

@@ -22,8 +22,9 @@ from penstock.journal.inventory import EpochUnit
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, ViewConfig
-from penstock.process.data_directory import DataDirectory, boot_id
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
+from penstock.process.process_start import boot_id
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import MANIFEST, Snapshots

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from penstock.errors import ConfigError
@@ -86,8 +87,20 @@ def test_process_id_that_was_given_again_names_nobody(tmp_path: Path) -> None:
     with present(tmp_path, "driver", "app"):
         (path,) = (tmp_path / RUN).iterdir()
         mine = msgspec.json.decode(path.read_bytes(), type=Presence)
-        older = msgspec.structs.replace(mine, started_s=mine.started_s - 1_000)
+        older = msgspec.structs.replace(mine, start="of another process")
         path.write_bytes(msgspec.json.encode(older))
         assert find(tmp_path, "driver") == []
         path.write_bytes(b"{")
         assert find(tmp_path, "driver") == []
+
+
+def test_process_is_found_after_the_clock_was_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system computes the time of a start from the present clock; a running process stays known."""
+    with present(tmp_path, "driver", "app"):
+        before = psutil.Process().create_time()
+        monkeypatch.setattr(psutil.Process, "create_time", lambda _: before + 60.0)
+        assert [running.pid for running in find(tmp_path, "driver")] == [os.getpid()]
+        with present(tmp_path, "view", "app"):
+            assert len(files(tmp_path)) == 2
