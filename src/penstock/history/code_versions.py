@@ -17,7 +17,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.history.reader import HistoryReader
-from penstock.history.side_modules import SideModules, top_level
+from penstock.process.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
 from penstock.model.application import App
 from penstock.process.archives import Archives

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.model.application import App
 
 _NAME_DEFAULT: Final = "app"
+_BELOW: Final = "//"
+"""It separates the folder of an import path from the name of a module in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,18 @@ class Location:
     folder: str
     file: str | None
 
+    @property
+    def spec(self) -> str:
+        """The text from which `locate` returns the same module and folder, in every working directory."""
+        return f"{self.folder}{_BELOW}{self.module}:{self.name}"
+
 
 def load_app(spec: str) -> "App":
     """Import an application.
 
     Args:
         spec: `module`, `module:name`, a path to a `.py` file or to a package's folder, either
-            with `:name`. Without a name, the module's `app`.
+            with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder.
 
     Raises:
         ConfigError: The file, module or application does not exist, or its import fails; the
@@ -70,12 +77,19 @@ def locate(spec: str) -> Location:
             f"{spec!r} names no application; write module, module:name, or a path to a "
             ".py file or package folder"
         )
+    folder, below, module = target.rpartition(_BELOW)
+    if below and Path(folder).is_absolute() and _is_module(module):
+        return Location(module, name, folder, None)
     path = Path(target)
     if path.is_dir() or target.endswith(".py") or "/" in target:
         return _locate_path(path, name)
-    if not all(part.isidentifier() for part in target.split(".")):
+    if not _is_module(target):
         raise ConfigError(f"{target!r} is not the name of a module, and this file does not exist")
     return Location(target, name, str(Path.cwd()), None)
+
+
+def _is_module(text: str) -> bool:
+    return not text.endswith(".py") and all(part.isidentifier() for part in text.split("."))
 
 
 def _locate_path(path: Path, name: str) -> Location:

@@ -12,7 +12,7 @@ from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
-from penstock.history.side_modules import SideModules, top_level
+from penstock.process.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app

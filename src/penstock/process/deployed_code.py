@@ -1,0 +1,83 @@
+"""The code of a deployment in a folder: processes import an application from there, whatever happens to its source.
+
+Each archive has a folder of its own below `run/code` of the data directory. The folder is a copy: each use compares it
+with the archive, and writes it again if a file differs.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import OperationalError
+from penstock.files.layout import JOURNAL, RUN
+from penstock.journal.deployments import DeployedCode, Deployment, Deployments, deployment_at
+from penstock.process.archives import Archives
+from penstock.process.loading import Location
+
+CODE: Final = "code"
+"""The folder of unpacked archives, below `run`."""
+
+
+def unpacked(data: Path, code: DeployedCode) -> Location:
+    """Return the place of an application in the folder of its archive, which is unpacked if it is not there.
+
+    Raises:
+        Corrupt: The archive is missing, or was changed.
+        OperationalError: The archive cannot be read, or the folder cannot be written.
+    """
+    folder = data.absolute() / RUN / CODE / code.archive
+    files = Archives(data).files(code.archive)
+    try:
+        if not _holds(folder, files):
+            _write(folder, files)
+    except OSError as error:
+        raise OperationalError(
+            f"cannot unpack the code of a deployment into {folder}: {error.strerror}"
+        ) from error
+    return Location(code.module, code.name, str(folder), None)
+
+
+def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:
+    """Return the deployment that executes the next epoch; None if no deployment is recorded.
+
+    Args:
+        data: The data directory.
+        newest: The newest epoch of the journal; None before the first.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: It cannot be read.
+    """
+    following = Epoch((BEFORE_FIRST if newest is None else newest) + 1)
+    return deployment_at(Deployments(data / JOURNAL).every(), following)
+
+
+def _holds(folder: Path, files: dict[str, bytes]) -> bool:
+    """Say whether a folder has exactly these files; compiled modules do not count."""
+    try:
+        same = all((folder / path).read_bytes() == content for path, content in files.items())
+    except FileNotFoundError:
+        return False
+    return same and all(
+        str(path.relative_to(folder)) in files for path in folder.rglob("*.py") if path.is_file()
+    )
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    """Replace a folder by one with these files, which is complete when it appears."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    written = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    try:
+        for path, content in files.items():
+            file = written / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        if folder.exists():  # its files differ from the archive
+            shutil.rmtree(folder, ignore_errors=True)
+        written.rename(folder)
+    except OSError:
+        shutil.rmtree(written, ignore_errors=True)
+        if not _holds(folder, files):  # another process has not done the same meanwhile
+            raise

@@ -1,0 +1,85 @@
+"""The modules of one version of an application, kept apart from the modules of other versions.
+
+All versions have modules of the same names. `SideModules` lends `sys.modules` and the import path to one version
+during a block, so that an import inside of a handler finds its own version. After the block, the modules of the
+process are back, and the version keeps its own, also those that were imported late. `load_instead` exchanges the
+version of a process for good. One thread at a time may do either.
+"""
+
+import importlib
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from penstock.process.loading import Location, load
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
+
+
+class SideModules:
+    """The modules below a folder, which are imported in the blocks of `active` only."""
+
+    def __init__(self, folder: Path, names: Collection[str]) -> None:
+        """Name the folder, and the top-level modules and packages in it; nothing is imported yet."""
+        self._folder = str(folder)
+        self._names = frozenset(names)
+        self._modules: dict[str, ModuleType] = {}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let imports find the modules of this version for the duration of a block."""
+        path, aside = list(sys.path), _remove(self._names)
+        sys.modules.update(self._modules)
+        sys.path[:0] = [self._folder, str(Path.cwd())]
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            self._modules = _remove(self._names)
+            sys.modules.update(aside)
+            sys.path[:] = path
+
+
+def load_instead(location: Location, former: Location) -> "App":
+    """Import another version of the application of this process; later imports find this version.
+
+    The objects of the former version stay usable. If the import fails, the former version stays in place.
+
+    Args:
+        location: The other version; its folder holds no other code.
+        former: The version that this process has loaded.
+
+    Raises:
+        ConfigError: The version cannot be imported.
+        DefinitionError: It is defined wrongly.
+    """
+    path, aside = list(sys.path), _remove(top_level(Path(location.folder)))
+    sys.path[:] = [
+        location.folder,
+        str(Path.cwd()),
+        *(folder for folder in path if folder not in (location.folder, former.folder)),
+    ]
+    importlib.invalidate_caches()
+    try:
+        return load(location)
+    except BaseException:
+        _remove(top_level(Path(location.folder)))
+        sys.modules.update(aside)
+        sys.path[:] = path
+        raise
+
+
+def top_level(folder: Path) -> set[str]:
+    """Return the names of the top-level modules and packages below a folder; data files have none."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*.py"))
+    return {path.parts[0].removesuffix(".py") for path in paths}
+
+
+def _remove(tops: Collection[str]) -> dict[str, ModuleType]:
+    """Remove all modules below these names from `sys.modules`, and return them."""
+    names = [name for name in sys.modules if name.partition(".")[0] in tops]
+    return {name: sys.modules.pop(name) for name in names}

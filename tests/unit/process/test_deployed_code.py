@@ -1,0 +1,94 @@
+"""The code of a deployment is imported from the folder of its archive, in place of the version before it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError, Corrupt
+from penstock.journal.deployments import DeployedCode
+from penstock.process.archives import Archives, pack
+from penstock.process.deployed_code import unpacked
+from penstock.process.loading import load, locate
+from penstock.process.side_modules import load_instead
+
+APP = """
+from penstock import App, Entity, key
+from swapped_shop.rule import VALUE
+
+class Item(Entity):
+    name: str = key()
+    price: int = VALUE
+
+app = App("swapped", Item)
+"""
+
+
+@pytest.fixture(autouse=True)
+def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove the modules that a test imported."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def deployed(data: Path, value: str) -> DeployedCode:
+    """Store a version of a package without `__init__.py`."""
+    files = {
+        "swapped_shop/services.py": APP.encode(),
+        "swapped_shop/rule.py": f"VALUE = {value}\n".encode(),
+    }
+    return DeployedCode(Archives(data).put(pack(files)), "swapped_shop.services", "app", "", {})
+
+
+def test_text_of_a_location_leads_back_to_it(tmp_path: Path) -> None:
+    """The text names the module of a package without `__init__.py` as the deployment names it."""
+    location = unpacked(tmp_path, deployed(tmp_path, "1"))
+    assert locate(location.spec) == location
+    assert location.module == "swapped_shop.services"
+
+
+def test_a_version_takes_the_place_of_the_former(tmp_path: Path) -> None:
+    """Imports find the modules of the newer version, and the former application stays usable."""
+    first, second = (unpacked(tmp_path, deployed(tmp_path, value)) for value in ("1", "2"))
+    former = load(first)
+    app = load_instead(second, first)
+    assert app is not former
+    assert sys.modules["swapped_shop.rule"].VALUE == 2
+    assert first.folder not in sys.path
+    assert set(former.entities) == {"Item"}
+
+
+def test_a_version_that_cannot_be_imported_changes_nothing(tmp_path: Path) -> None:
+    """The modules and the import path of the former version stay."""
+    first, second = (unpacked(tmp_path, deployed(tmp_path, value)) for value in ("1", "1 / 0"))
+    load(first)
+    path = list(sys.path)
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        load_instead(second, first)
+    assert sys.modules["swapped_shop.rule"].VALUE == 1
+    assert sys.path == path
+
+
+def test_a_changed_folder_is_written_again(tmp_path: Path) -> None:
+    """A file that was edited, removed or added in the unpacked folder is as the archive has it at the next use."""
+    code = deployed(tmp_path, "1")
+    folder = Path(unpacked(tmp_path, code).folder)
+    (folder / "swapped_shop/rule.py").write_text("VALUE = 9\n")
+    (folder / "added.py").write_text("")
+    unpacked(tmp_path, code)
+    assert (folder / "swapped_shop/rule.py").read_text() == "VALUE = 1\n"
+    assert not (folder / "added.py").exists()
+    assert [path.name for path in folder.parent.iterdir()] == [code.archive]
+
+
+def test_a_damaged_archive_is_not_unpacked(tmp_path: Path) -> None:
+    """The error says what to do, and no folder appears."""
+    code = deployed(tmp_path, "1")
+    Archives(tmp_path).path_of(code.archive).write_bytes(b"")
+    with pytest.raises(Corrupt, match="put the file back from a backup"):
+        unpacked(tmp_path, code)
+    assert not (tmp_path / "run").exists()
