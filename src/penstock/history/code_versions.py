@@ -17,12 +17,12 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.history.reader import HistoryReader
-from penstock.process.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
 from penstock.model.application import App
 from penstock.process.archives import Archives
 from penstock.process.deploying import code_of
 from penstock.process.loading import Location, load, locate
+from penstock.process.side_modules import SideModules, top_level
 
 _REMEDY: Final = "--present-code runs the requests with the present code instead"
 

@@ -12,10 +12,10 @@ from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
-from penstock.process.side_modules import SideModules, top_level
 from penstock.journal.deployments import Deployments
 from penstock.process.archives import Archives
 from penstock.process.loading import load_app
+from penstock.process.side_modules import SideModules, top_level
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
