@@ -1,6 +1,5 @@
 """Stores: all partitions of a host at one epoch, fed by the journal."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from penstock.journal.api import CHANGES, Commit, Journal, PartKind
 from penstock.state.api import Change
 from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_items, digest_of_mapping
+from penstock.state.former_stores import remove_former_stores
 from penstock.state.partition_spec import WHOLE
 from penstock.state.stores import Stores
 from tests.memory_journal import MemoryJournal
@@ -102,18 +102,34 @@ def test_one_partition_catches_up_alone(journal: MemoryJournal, tmp_path: Path) 
     stores.close()
 
 
-def test_repartitioning_rebuilds_and_keeps_the_content(
+def test_another_number_of_stores_has_the_same_content(
     journal: MemoryJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stores of another number of partitions are replaced; together they hold the same state."""
-    digests = []
-    for partitions in (2, 3, 1):
-        stores = Stores(tmp_path, journal, partitions, boot_id=BOOT)
-        with stores.at(Epoch(8)) as reader:
-            digests.append(digest_of_items(reader.items()))
+    """Stores of several numbers lie side by side, and those of each number hold the same state."""
+    stores = Stores(tmp_path, journal, boot_id=BOOT)
+    for epoch, partitions in enumerate((2, 3, 1, 2)):
+        stores.use(partitions)
+        with stores.at(Epoch(epoch)) as reader:
+            assert digest_of_items(reader.items()) == digest_of_mapping(folded(epoch))
+    stores.close()
+    assert not caplog.records
+
+
+def test_former_stores_are_deleted_when_no_process_has_them_open(
+    journal: MemoryJournal, tmp_path: Path
+) -> None:
+    """A reader of a former number of stores keeps them; the stores of the present number stay."""
+    reading = Stores(tmp_path, journal, 2, boot_id=BOOT)
+    present = Stores(tmp_path, journal, 3, boot_id=BOOT)
+    with present.at(Epoch(3)), reading.at(Epoch(3)):
+        assert remove_former_stores(tmp_path, 3) == []
+    reading.use(3)
+    assert remove_former_stores(tmp_path, 3) == ["partition-0-of-2", "partition-1-of-2"]
+    for stores in (reading, present):
+        with stores.at(Epoch(4)) as reader:
+            assert dict(reader.items()) == folded(4)
         stores.close()
-    assert set(digests) == {digest_of_mapping(folded(8))}
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+    assert len(list(tmp_path.glob("partition-*[0-9]"))) == 3
 
 
 def test_caller_that_is_late_is_refused(journal: MemoryJournal, tmp_path: Path) -> None:

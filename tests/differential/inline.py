@@ -32,7 +32,7 @@ class InlineJobs(Jobs):
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
         self._resident = None
-        self._partitions = list(range(settings.partitions))
+        self.partitions = 1
 
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         return [self.perform(messages.encode(one)) for one in commands]
@@ -82,7 +82,6 @@ class Inline:
             spec=self._spec,
             data=str(config.data),
             scratch=str(scratch),
-            partitions=config.partitions,
             limits=config.limits,
             record_bytes_max=config.record_bytes_max,
             retention_s=config.retention_s,

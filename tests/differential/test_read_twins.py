@@ -56,7 +56,7 @@ def test_reads_agree_with_the_oracle(
     with tempfile.TemporaryDirectory() as folder:
         config = Config(data=Path(folder), cores=1)
         state = written(config, history.created() + history.once())
-        with closing(CallReader(app, config.data, config.limits, 2)) as reader:
+        with closing(CallReader(app, config.data, config.limits)) as reader:
             epoch, found = answered(reader, Question(asked, is_careful))
             assert answered(reader, Question(asked)) == (epoch, found)
             oracle = LocalRuntime(app, secret=reader._secret)

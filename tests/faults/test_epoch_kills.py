@@ -35,7 +35,8 @@ def process(data: Path, fault: str, load: str = "bank") -> int:
 
 def flip_state(data: Path) -> None:
     """Flip bits all over a partition's store."""
-    files = [path for path in (data / "state" / "partition-0").rglob("*") if path.stat().st_size]
+    (store,) = (data / "state").glob("partition-0-of-*[0-9]")
+    files = [path for path in store.rglob("*") if path.stat().st_size]
     largest = max(files, key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     for at in range(100, len(content), 997):

@@ -87,7 +87,7 @@ def test_bit_flip_is_never_silently_wrong(
     directory: Path, journal: MemoryJournal, seed: int
 ) -> None:
     """With any bit flipped, `get` never gives a wrong state, and examining finds vanished ones."""
-    path = directory / "partition-0"
+    path = directory / "partition-0-of-1"
     data = path / "data.mdb"
     sound = data.read_bytes()
     outcomes: set[int] = set()
@@ -106,7 +106,7 @@ def test_bit_flip_is_never_silently_wrong(
 @pytest.mark.parametrize("keep", [0, 1, 4096, 8193, 0.5, -1])
 def test_truncated_file_is_rebuilt(directory: Path, journal: MemoryJournal, keep: float) -> None:
     """However short the file has become, the stores give the right content again."""
-    data = directory / "partition-0" / "data.mdb"
+    data = directory / "partition-0-of-1" / "data.mdb"
     size = data.stat().st_size
     os.truncate(data, int(keep * size) if 0 < keep < 1 else int(keep) % size)
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
@@ -114,7 +114,7 @@ def test_truncated_file_is_rebuilt(directory: Path, journal: MemoryJournal, keep
 
 def test_damaged_record_is_noticed_and_rebuilt(directory: Path, journal: MemoryJournal) -> None:
     """A flipped bit in a state makes `get` raise, and after `rebuild` the content is right."""
-    data = directory / "partition-0" / "data.mdb"
+    data = directory / "partition-0-of-1" / "data.mdb"
     key = entity_key("Item", "item-1004")
     damaged = data.read_bytes().replace(b"4:%d" % 1004**2, b"5:%d" % 1004**2)
     data.write_bytes(damaged)
@@ -130,7 +130,7 @@ def test_damaged_record_is_noticed_and_rebuilt(directory: Path, journal: MemoryJ
 
 def test_file_that_kills_its_reader_is_rebuilt(directory: Path, journal: MemoryJournal) -> None:
     """When a damaged file ends a worker by a signal, examining finds it and it is rebuilt."""
-    path = directory / "partition-0"
+    path = directory / "partition-0-of-1"
 
     def work() -> int:
         state = LmdbState(path, journal.identity, boot_id=BOOT)
@@ -145,12 +145,12 @@ def test_file_that_kills_its_reader_is_rebuilt(directory: Path, journal: MemoryJ
 
 def test_file_of_garbage_pages_is_rebuilt(directory: Path, journal: MemoryJournal) -> None:
     """Pages whose content is garbage behind sound headers are found and rebuilt."""
-    data = directory / "partition-0" / "data.mdb"
+    data = directory / "partition-0-of-1" / "data.mdb"
     damaged = bytearray(data.read_bytes())
     for page in range(2, used_pages(data)):
         damaged[page * PAGE + 16 : (page + 1) * PAGE] = b"\xf0" * (PAGE - 16)
     data.write_bytes(damaged)
-    assert not is_sound(directory / "partition-0", BOOT)
+    assert not is_sound(directory / "partition-0-of-1", BOOT)
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
 
 
@@ -159,7 +159,7 @@ def test_file_that_is_no_store_is_rebuilt(
     directory: Path, journal: MemoryJournal, garbage: bytes
 ) -> None:
     """A store that cannot be opened is replaced."""
-    (directory / "partition-0" / "data.mdb").write_bytes(garbage)
+    (directory / "partition-0-of-1" / "data.mdb").write_bytes(garbage)
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
 
 
@@ -190,7 +190,7 @@ def test_store_of_another_journal_is_rebuilt(
 
 def test_store_ahead_of_the_journal_is_rebuilt(directory: Path, journal: MemoryJournal) -> None:
     """A store at an epoch that the journal does not have goes back to the journal's epoch."""
-    ahead = LmdbState(directory / "partition-0", journal.identity, boot_id=BOOT)
+    ahead = LmdbState(directory / "partition-0-of-1", journal.identity, boot_id=BOOT)
     ahead.apply(Epoch(9), [(entity_key("Item", "never"), b"was")], LAST)
     ahead.close()
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))

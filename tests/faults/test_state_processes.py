@@ -138,7 +138,7 @@ def test_catch_up_killed_again_and_again_converges(
             if left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        state = LmdbState(tmp_path / "partition-0", journal.identity, boot_id=BOOT)
+        state = LmdbState(tmp_path / "partition-0-of-1", journal.identity, boot_id=BOOT)
         catch_up(state, journal, LAST, WHOLE, die, batch=1)
         return RIGHT
 

@@ -79,9 +79,8 @@ def _read(app: App, settings: Config, call: ReadCall) -> Reply:
     Raises:
         PenstockError: The state cannot be read.
     """
-    partitions = presence.state_partitions(settings.data, settings.partitions)
     with (
-        closing(CallReader(app, settings.data, settings.limits, partitions)) as reader,
+        closing(CallReader(app, settings.data, settings.limits)) as reader,
         redirect_stdout(sys.stderr),
     ):
         return reader.reply(call)

@@ -62,7 +62,6 @@ from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.route import VERBS
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.load_history import KEPT_S, STEP_US
@@ -143,7 +142,7 @@ async def assemble(
     log = DataDirectory(data).open_log(config)
     tail = AsyncJournalTail(journal, metrics.waiting)
     batcher = AppendBatcher(log, metrics)
-    entities = EntityReader(data, app.name, presence.state_partitions(data, config.partitions))
+    entities = EntityReader(data, app.name)
     sql = SqlHandler(data, config)
     load = _sampled_load(data, log, tail)
     routing = Router()
@@ -282,7 +281,6 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
     settings = ReaderSettings(
         spec=spec,
         data=config.data.absolute(),
-        partitions=presence.state_partitions(config.data, config.partitions),
         limits=config.limits,
         count=config.gateway.readers,
         log_format=config.log_format,

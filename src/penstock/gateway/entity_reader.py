@@ -17,11 +17,11 @@ from penstock.state.newest import read_newest
 class EntityReader:
     """Reads entities for one gateway, in its own thread."""
 
-    def __init__(self, data: Path, app: str, partitions: int) -> None:
+    def __init__(self, data: Path, app: str) -> None:
         """Name the stores of a data directory; each is opened on its first use."""
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
         self._journal = DataDirectory(data).open_journal_of(app)
-        self._stores = DataDirectory(data).open_stores(self._journal, partitions)
+        self._stores = DataDirectory(data).open_stores(self._journal)
 
     async def read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
         """Return the newest epoch, and each entity's encoded attributes; None if it does not exist.

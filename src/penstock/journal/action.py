@@ -106,6 +106,7 @@ class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...]
     time_us: int
     atoms: dict[str, int] = {}
+    partitions: int = 0
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -154,7 +155,14 @@ def commit_text(commit: Commit, app: str) -> bytes:
     actions.append(DeltaAction(txn=Txn(app, commit.epoch)))
     positions = sorted((int(partition), int(lsn)) for partition, lsn in commit.positions.items())
     inner = msgspec.json.encode(
-        _Commit(commit.epoch, positions, commit.parts, commit.time_us, dict(commit.atoms))
+        _Commit(
+            commit.epoch,
+            positions,
+            commit.parts,
+            commit.time_us,
+            dict(commit.atoms),
+            commit.partitions,
+        )
     ).decode()
     return _frame("WRITE", time_ms, inner, actions)
 
@@ -167,7 +175,9 @@ def commit_of(text: CommitText) -> Commit:
     """
     inner = msgspec.json.decode(text.penstock, type=_Commit)
     positions = {LogPartition(partition): Lsn(lsn) for partition, lsn in inner.positions}
-    return Commit(Epoch(inner.epoch), positions, inner.parts, inner.time_us, inner.atoms)
+    return Commit(
+        Epoch(inner.epoch), positions, inner.parts, inner.time_us, inner.atoms, inner.partitions
+    )
 
 
 def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:

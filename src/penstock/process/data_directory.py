@@ -147,8 +147,13 @@ class DataDirectory:
             retention_s=limits.retention_s,
         )
 
-    def open_stores(self, journal: Journal, partitions: int) -> Stores:
-        """Return the stores of the state, which the journal and its snapshots feed."""
+    def open_stores(self, journal: Journal, partitions: int = 1) -> Stores:
+        """Return the stores of the state, which the journal and its snapshots feed.
+
+        Args:
+            journal: The journal.
+            partitions: The number of stores, for a caller that does not follow the commits.
+        """
         return Stores(
             self.path / STATE,
             journal,

@@ -22,7 +22,6 @@ from penstock.errors import RequestError
 from penstock.log.api import Entry, Log
 from penstock.model.application import App, unknown
 from penstock.model.request import encode_continuation
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.newest import read_newest
@@ -137,10 +136,9 @@ def _paused_in(app: App, config: Config) -> dict[str, PausedFlow]:
 
 def _newest_rows(app: App, config: Config, keys: list[EntityKey]) -> list[bytes | None]:
     directory = DataDirectory(config.data)
-    partitions = presence.state_partitions(config.data, config.partitions)
     with (
         closing(directory.open_journal_of(app.name)) as journal,
-        closing(directory.open_stores(journal, partitions)) as stores,
+        closing(directory.open_stores(journal)) as stores,
     ):
         return read_newest(journal, stores, keys)[1]
 

@@ -61,13 +61,6 @@ def find(data: Path, role: str) -> list[Presence]:
     return sorted(alive, key=lambda process: (process.started_s, process.pid))
 
 
-def state_partitions(data: Path, configured: int) -> int:
-    """Return the number of state partitions: the running driver's, or else the configured number."""
-    for driver in find(data, "driver"):
-        return int(driver.details.get("partitions", configured))
-    return configured
-
-
 def refuse_second(data: Path, role: str) -> None:
     """Check that no other process has a role that only one process may have.
 

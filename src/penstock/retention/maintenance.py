@@ -1,4 +1,4 @@
-"""Maintenance: snapshots, compaction and forgetting, in a process of low priority.
+"""Maintenance: snapshots, compaction, forgetting and former stores, in a process of low priority.
 
     python -m penstock.retention.maintenance < work > done
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
-from penstock.files.layout import RUN, SNAPSHOTS
+from penstock.files.layout import RUN, SNAPSHOTS, STATE
 from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
 from penstock.model.application import App
 from penstock.process import logs
@@ -42,6 +42,7 @@ from penstock.snapshots.snapshot_writer import (
     write_next_snapshot,
     write_slices,
 )
+from penstock.state.former_stores import remove_former_stores
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def encode_work(spec: str, config: Config, *, snapshot: bool) -> bytes:
 
 
 def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) -> MaintenanceReport:
-    """Take a snapshot if asked to, merge epochs, forget epochs, and report.
+    """Take a snapshot if asked to, merge epochs, forget epochs, delete former stores, and report.
 
     Args:
         app: The application.
@@ -125,6 +126,7 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
             merged = journal.compact(compaction_policy(config), reached)
             verdict = _forget(config, journal, snapshots, reached)
             log_start = _truncate(config, journal, reached)
+            _remove_former_stores(config, journal)
             newest = snapshots.newest()
             done = MaintenanceReport(
                 time_us=time.time_ns() // 1_000,
@@ -206,6 +208,15 @@ def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:
                 log.truncate(position, partition)
         reached("log-truncated")
         return log.start()
+
+
+def _remove_former_stores(config: Config, journal: Journal) -> None:
+    """Delete the stores of a former number of partitions, if no process has them open."""
+    last = journal.last()
+    if last is not None and last.partitions:
+        removed = remove_former_stores(config.data / STATE, last.partitions)
+        if removed:
+            _log.info("former stores are deleted", extra={"stores": len(removed)})
 
 
 def main() -> None:

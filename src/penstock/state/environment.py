@@ -251,6 +251,25 @@ def discard(path: Path, seen: FileIdentity | None) -> None:
             _delete(path)
 
 
+def discard_unused(path: Path) -> bool:
+    """Delete a store's directory, unless a process has the store open; return whether it is deleted.
+
+    Raises:
+        StateUnavailable: The directory cannot be deleted.
+    """
+    path = path.absolute()
+    with _translated(path), _gate(path):
+        descriptor = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _delete(path)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+    return True
+
+
 def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of the file at a store's path; None if there is no file."""
     try:

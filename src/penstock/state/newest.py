@@ -33,6 +33,7 @@ def read_newest(
             return BEFORE_FIRST, [None] * len(keys)
         states: list[bytes | None] = []
         try:
+            stores.follow(last)
             with stores.at(last.epoch) as reader:
                 for key in keys:
                     states.append(reader.get(key))  # noqa: PERF401 -- an error needs the number

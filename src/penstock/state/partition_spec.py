@@ -20,6 +20,11 @@ class PartitionSpec:
             raise ValueError(message)
 
 
+def name_of(spec: PartitionSpec) -> str:
+    """Return the name of a store's directory."""
+    return f"partition-{spec.partition}-of-{spec.partitions}"
+
+
 @cache
 def bucket_owners(partitions: int) -> tuple[int, ...]:
     """Return the partition of every bucket, in bucket order."""

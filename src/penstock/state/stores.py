@@ -21,14 +21,14 @@ from typing import final
 
 from penstock.base.ids import EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
-from penstock.journal.api import Journal
+from penstock.journal.api import Commit, Journal
 from penstock.snapshots.snapshot import Snapshots
 from penstock.state import environment as environments
 from penstock.state.catchup import Progress, catch_up
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
 from penstock.state.lmdb_reader import LmdbReader
-from penstock.state.partition_spec import PartitionSpec, bucket_owners
+from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of
 from penstock.state.partitioned_get import partitioned_get
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Stores:
         self,
         directory: Path,
         journal: Journal,
-        partitions: int,
+        partitions: int = 1,
         *,
         boot_id: str,
         progress: Progress | None = None,
@@ -77,19 +77,39 @@ class Stores:
         Args:
             directory: A directory on local disk; all its content can be rebuilt.
             journal: The source of the state.
-            partitions: The number of stores.
+            partitions: The number of stores, until `use` chooses another number.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
             progress: Called after each write of a catch-up.
             snapshots: The directory of the journal's snapshots, from which a store may begin.
         """
         self._directory = directory
         self._journal = journal
-        self._specs = [PartitionSpec(number, partitions) for number in range(partitions)]
-        self._routes = bucket_owners(partitions)
         self._boot_id = boot_id
         self._progress = progress
         self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
         self._open: dict[int, LmdbState] = {}
+        self._specs: list[PartitionSpec] = []
+        self.use(partitions)
+
+    @property
+    def partitions(self) -> int:
+        """The number of stores."""
+        return len(self._specs)
+
+    def use(self, partitions: int) -> None:
+        """Choose the number of stores; if it changes, the stores of the former number are closed.
+
+        The stores of each number have files of their own, so the others stay as they are.
+        """
+        if partitions != self.partitions:
+            self.close()
+            self._specs = [PartitionSpec(number, partitions) for number in range(partitions)]
+            self._routes = bucket_owners(partitions)
+
+    def follow(self, commit: Commit) -> None:
+        """Use the number of stores that a commit names; call it before `at(commit.epoch)`."""
+        if commit.partitions:
+            self.use(commit.partitions)
 
     @contextmanager
     def at(self, epoch: Epoch) -> Iterator[PartitionedReader]:
@@ -220,7 +240,7 @@ class Stores:
         environments.discard(path, seen)
 
     def _path(self, spec: PartitionSpec) -> Path:
-        return self._directory / f"partition-{spec.partition}"
+        return self._directory / name_of(spec)
 
 
 def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable:

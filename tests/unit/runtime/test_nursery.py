@@ -61,7 +61,6 @@ def test_killed_nursery_leaves_no_reader_that_still_loads(tmp_path: Path) -> Non
     settings = ReaderSettings(
         spec=str(app),
         data=tmp_path / "data",
-        partitions=1,
         limits=Limits(),
         count=2,
         log_format="text",

@@ -85,7 +85,7 @@ def written(folder: Path, name: str, price: str) -> str:
 def settings_of(spec: str, data: Path) -> WorkerSettings:
     config = Config(data)
     sizes = config.record_bytes_max, config.retention_s
-    return WorkerSettings(spec, str(data), str(data / "scratch"), 1, Limits(), *sizes, config.fault)
+    return WorkerSettings(spec, str(data), str(data / "scratch"), Limits(), *sizes, config.fault)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -26,7 +26,6 @@ class ReaderSettings(msgspec.Struct, frozen=True):
     Attributes:
         spec: The name by which a process loads the application.
         data: The data directory, an absolute path.
-        partitions: The number of stores of the state.
         limits: The limits of one call.
         count: The number of readers that run at a time.
         log_format: `text` or `json`.
@@ -36,7 +35,6 @@ class ReaderSettings(msgspec.Struct, frozen=True):
 
     spec: str
     data: Path
-    partitions: int
     limits: Limits
     count: int
     log_format: str

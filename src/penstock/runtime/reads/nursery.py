@@ -155,7 +155,7 @@ def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
     app = load_app(settings.spec)
-    reader = CallReader(app, settings.data, settings.limits, settings.partitions)
+    reader = CallReader(app, settings.data, settings.limits)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)

@@ -76,14 +76,13 @@ class _State(NamedTuple):
 class CallReader:
     """Answers questions about one application, one at a time."""
 
-    def __init__(self, app: App, data: Path, limits: Limits, partitions: int) -> None:
+    def __init__(self, app: App, data: Path, limits: Limits) -> None:
         """Open the journal; the stores are opened when they are needed.
 
         Args:
             app: The application.
             data: The data directory.
             limits: The limits of one call.
-            partitions: The number of stores.
 
         Raises:
             PenstockError: The journal cannot be opened with this application.
@@ -91,7 +90,7 @@ class CallReader:
         self._app = app
         self._limits = limits
         self._journal: DeltaJournal = DataDirectory(data).open_journal(app)
-        self._stores = DataDirectory(data).open_stores(self._journal, partitions)
+        self._stores = DataDirectory(data).open_stores(self._journal)
         # Random values of a read tell nothing about those of a request with the same id.
         self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()
         self._get: Read = _nothing
@@ -150,6 +149,7 @@ class CallReader:
         if last is None:
             yield _State(BEFORE_FIRST, 0, _nothing)
             return
+        self._stores.follow(last)
         with self._stores.at(last.epoch) as stores:
             yield _State(last.epoch, last.time_us, stores.get)
 

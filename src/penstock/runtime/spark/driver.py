@@ -83,7 +83,6 @@ class EpochDriver:
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
-        self._parallelism = ParallelismPolicy(config.partitions, config.small_epoch)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
         self._rounds = Rounds(jobs, self._fault, config.epoch_output_bytes_max)
@@ -94,6 +93,8 @@ class EpochDriver:
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
+        jobs.partitions = config.partitions
+        self._parallelism = ParallelismPolicy(jobs.partitions, config.small_epoch)
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
         self._positions: dict[LogPartition, Lsn] = {
@@ -212,7 +213,7 @@ class EpochDriver:
         return RunTransactions(
             Epoch(self._epoch + 1), 1, 0, ranges, None, tracked=False, keep=False, publish=True,
             outputs=[], output_bytes_max=len(failure), decided={0: failure}, atoms=self._atoms,
-            with_steps=True,
+            with_steps=True, partitions=self._jobs.partitions,
         )  # fmt: skip
 
     def append_later(self) -> None:
@@ -323,7 +324,7 @@ class EpochDriver:
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, time.time_ns() // 1_000)
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
-        commit = Commit(epoch, reached, parts, self._time_us, atoms)
+        commit = Commit(epoch, reached, parts, self._time_us, atoms, self._jobs.partitions)
         self._journal.commit(commit)
         self._fault.reached("after-commit")
         self._epoch = epoch
@@ -349,7 +350,8 @@ class EpochDriver:
         self._applied = self._background.submit(apply)
 
     def _apply_commands(self, epoch: Epoch) -> list[TaskCommand]:
-        return [ApplyEpoch([partition], epoch) for partition in range(self._config.partitions)]
+        count = self._jobs.partitions
+        return [ApplyEpoch([partition], epoch, count) for partition in range(count)]
 
     def _recover(self) -> None:
         began = time.perf_counter()

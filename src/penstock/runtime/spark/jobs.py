@@ -31,7 +31,11 @@ from penstock.runtime.spark.stage import perform
 
 
 class Jobs:
-    """Runs task commands on Spark's executors; safe to use from several threads."""
+    """Runs task commands on Spark's executors; safe to use from several threads.
+
+    Attributes:
+        partitions: The number of stores that the commands of the next epoch use. The driver sets it.
+    """
 
     def __init__(
         self, context: SparkContext, settings: WorkerSettings, *, resident: bool = False
@@ -58,7 +62,7 @@ class Jobs:
             NoOpSerializer(),
         )
 
-        self._partitions = list(range(settings.partitions))
+        self.partitions = 1
         folder = Path(settings.scratch)
         self._resident = ResidentTask(self._run_alone, folder) if resident else None
 
@@ -91,7 +95,8 @@ class Jobs:
         Without the task, or after an error of it, the next epoch does so.
         """
         if self._resident is not None:
-            self._resident.begin(ApplyEpoch(self._partitions, epoch))
+            every = list(range(self.partitions))
+            self._resident.begin(ApplyEpoch(every, epoch, self.partitions))
 
     def _run_alone(self, command: TaskCommand) -> None:
         """Run a command as a job of its own."""

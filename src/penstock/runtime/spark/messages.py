@@ -64,6 +64,7 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
     atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
     with_steps: bool = False  # run the workflow steps of each record after its requests
+    partitions: int = 1  # the number of stores
 
 
 class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -73,13 +74,15 @@ class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
     outputs: list[RoundOutput]  # of all tasks
     atoms: dict[str, int]  # the number of atoms of each stream before the epoch
     output_bytes_max: int
+    partitions: int  # the number of stores
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Bring the stores of some partitions to an epoch."""
 
-    partitions: list[int]
+    owned: list[int]
     epoch: Epoch
+    partitions: int  # the number of stores
 
 
 class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -153,7 +156,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     spec: str
     data: str
     scratch: str  # of this run of the driver alone
-    partitions: int
     limits: Limits
     record_bytes_max: int
     retention_s: int

@@ -60,7 +60,8 @@ class Rounds:
         Raises:
             Overflow: The outputs of several tasks are too large.
         """
-        plan = _EpochCommands(epoch, ranges, run, dict(atoms), self._output_bytes_max)
+        limits = self._output_bytes_max, self._jobs.partitions
+        plan = _EpochCommands(epoch, ranges, run, dict(atoms), *limits)
         flows = publish = False
         results: list[TaskResult] = []
         while (now := run.next_round()) is not None:
@@ -95,6 +96,7 @@ class _EpochCommands:
         run: Its state machine.
         atoms: The number of atoms of each stream before the epoch.
         output_bytes_max: The most bytes of the outputs of all tasks.
+        partitions: The number of stores.
         outputs: The round, the task and the path of each round output.
     """
 
@@ -103,6 +105,7 @@ class _EpochCommands:
     run: EpochRun
     atoms: dict[str, int]
     output_bytes_max: int
+    partitions: int
     outputs: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add_outputs(self, number: int, results: list[TaskResult]) -> None:
@@ -128,6 +131,7 @@ class _EpochCommands:
                 output_bytes_max=self.output_bytes_max // tasks,
                 atoms=self.atoms if tasks == 1 else {},
                 with_steps=tasks == 1,
+                partitions=self.partitions,
             )
             for task, positions in enumerate(now.tasks)
         ]
@@ -138,6 +142,7 @@ class _EpochCommands:
             RunTransactions(
                 self.epoch, self.run.rounds + 1, task, self.ranges, b"", tracked=False, keep=False,
                 publish=True, outputs=self._valid(task), output_bytes_max=0,
+                partitions=self.partitions,
             )
             for task in range(self.run.tasks)
         ]  # fmt: skip
@@ -145,7 +150,7 @@ class _EpochCommands:
     def steps(self) -> TaskCommand:
         """Return the command that runs the workflow steps."""
         outputs = [valid for task in range(self.run.tasks) for valid in self._valid(task)]
-        return RunSteps(self.epoch, outputs, self.atoms, self.output_bytes_max)
+        return RunSteps(self.epoch, outputs, self.atoms, self.output_bytes_max, self.partitions)
 
     def _valid(self, task: int) -> list[RoundOutput]:
         """Return a task's outputs, each with the positions that later rounds have run again."""

@@ -286,7 +286,6 @@ class SparkRuntime:
             self._spec,
             str(config.data.absolute()),
             str(self._scratch),
-            config.partitions,
             config.limits,
             config.record_bytes_max,
             config.retention_s,

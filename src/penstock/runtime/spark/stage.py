@@ -150,7 +150,7 @@ class Worker:
         self._members = members_of(self._app)
         self._journal = directory.open_journal(self._app)
         self._log = directory.open_log(settings)
-        self._stores = directory.open_stores(self._journal, settings.partitions)
+        self._stores = directory.open_stores(self._journal)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
@@ -159,9 +159,10 @@ class Worker:
     def perform(self, command: TaskCommand) -> TaskResult:
         """Run a command of the driver."""
         match command:
-            case ApplyEpoch(partitions, epoch):
+            case ApplyEpoch(owned, epoch, partitions):
                 self._fault.reached("in-apply")
-                for partition in partitions:
+                self._stores.use(partitions)
+                for partition in owned:
                     self._stores.catch_up_one(partition, epoch)
                 return TaskResult()
             case RunMaintenance(work, nice):
@@ -170,8 +171,10 @@ class Worker:
                 perform = partial(_perform, messages.encode(self._settings))
                 return serve(path, perform, gc.collect)  # as Spark does after each task
             case RunTransactions():
+                self._stores.use(command.partitions)
                 return self._on_sound_stores(partial(self._execute, command))
             case RunSteps():
+                self._stores.use(command.partitions)
                 return self._on_sound_stores(partial(self._execute_steps, command))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
