@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.ids import EntityKey, Epoch, entity_key, split_entity_key
-from penstock.errors import Diverged, StateUnavailable
+from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind
 from penstock.state.api import Change
 from penstock.state.catchup import catch_up
@@ -113,6 +113,46 @@ def test_another_number_of_stores_has_the_same_content(
             assert digest_of_items(reader.items()) == digest_of_mapping(folded(epoch))
     stores.close()
     assert not caplog.records
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 8), (8, 3), (1, 2), (3, 1)])
+def test_stores_begin_from_those_of_another_number(
+    journal: MemoryJournal, tmp_path: Path, before: int, after: int
+) -> None:
+    """They are copied without the journal, catch up as others do, and are filled only once."""
+    source = Stores(tmp_path, journal, before, boot_id=BOOT)
+    told: list[Epoch] = []
+    target = Stores(tmp_path, journal, after, boot_id=BOOT, progress=lambda at, _: told.append(at))
+    for partition in range(after):
+        target.begin_from(source, partition, Epoch(6))
+        target.begin_from(source, partition, Epoch(6))
+    with target.at(Epoch(6)) as reader:
+        assert dict(reader.items()) == folded(6)
+    assert not told, "the journal was not read"
+    with target.at(Epoch(9)) as reader:
+        assert digest_of_items(reader.items()) == digest_of_mapping(folded(9))
+    target.close()
+    source.close()
+
+
+def test_damaged_source_leaves_the_new_store_empty(journal: MemoryJournal, tmp_path: Path) -> None:
+    """A copy from damaged stores fails whole; the new store is then built from the journal."""
+    source = Stores(tmp_path, journal, 1, boot_id=BOOT)
+    with source.at(Epoch(6)):
+        pass
+    source.close()
+    data = tmp_path / "partition-0-of-1" / "data.mdb"
+    content = data.read_bytes()
+    damaged = content.replace(b"6:Item/i99", b"6:Item/i98")
+    assert damaged != content
+    data.write_bytes(damaged)
+    target = Stores(tmp_path, journal, 2, boot_id=BOOT)
+    with pytest.raises(Corrupt):
+        target.begin_from(source, 0, Epoch(6))
+    with target.at(Epoch(6)) as reader:
+        assert dict(reader.items()) == folded(6)
+    target.close()
+    source.close()
 
 
 def test_former_stores_are_deleted_when_no_process_has_them_open(

@@ -25,6 +25,12 @@ def name_of(spec: PartitionSpec) -> str:
     return f"partition-{spec.partition}-of-{spec.partitions}"
 
 
+def overlap(left: PartitionSpec, right: PartitionSpec) -> bool:
+    """Say whether two partitions, of any two numbers, hold a common bucket."""
+    pairs = zip(bucket_owners(left.partitions), bucket_owners(right.partitions), strict=True)
+    return (left.partition, right.partition) in pairs
+
+
 @cache
 def bucket_owners(partitions: int) -> tuple[int, ...]:
     """Return the partition of every bucket, in bucket order."""

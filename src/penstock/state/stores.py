@@ -16,22 +16,27 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from heapq import merge
+from itertools import compress, islice
 from pathlib import Path
 from typing import final
 
-from penstock.base.ids import EntityKey, Epoch, bucket_of
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import Commit, Journal
 from penstock.snapshots.snapshot import Snapshots
 from penstock.state import environment as environments
-from penstock.state.catchup import Progress, catch_up
+from penstock.state.api import Change
+from penstock.state.catchup import Progress, catch_up, owned_mask
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
 from penstock.state.lmdb_reader import LmdbReader
-from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of
+from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
 from penstock.state.partitioned_get import partitioned_get
 
 _log = logging.getLogger(__name__)
+
+COPY_BATCH = 10_000
+"""Entities that a copy between stores holds in memory."""
 
 ATTEMPTS = 3  # a store may be replaced by another process while this one looks at it
 
@@ -52,6 +57,19 @@ class PartitionedReader:
     def items(self) -> Iterator[tuple[EntityKey, bytes]]:
         """Yield every entity in key order, checksums verified."""
         return merge(*(reader.items() for reader in self._readers))
+
+    def owned_by(self, spec: PartitionSpec) -> Iterator[list[Change]]:
+        """Yield the entities that a partition of another number holds, in batches, checksums verified.
+
+        Only the readers are read that share a bucket with the partition.
+        """
+        for number, reader in enumerate(self._readers):
+            if not overlap(spec, PartitionSpec(number, len(self._readers))):
+                continue
+            items = reader.items()
+            while batch := list(islice(items, COPY_BATCH)):
+                mask = owned_mask([key for key, _ in batch], spec)
+                yield list(compress(batch, mask.tolist()))
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the entities whose keys begin with a prefix, in order."""
@@ -129,6 +147,23 @@ class Stores:
                 if reader.epoch != epoch:
                     raise _late(spec, reader.epoch, epoch)
             yield PartitionedReader(epoch, readers)
+
+    def begin_from(self, source: "Stores", partition: int, epoch: Epoch) -> None:
+        """Fill a store with its entities from the stores of another number, if it is empty.
+
+        Afterwards the store is at `epoch`, or at a later epoch, if it was filled before. It is one write:
+        a process that is killed meanwhile leaves the store empty.
+
+        Raises:
+            StateUnavailable: The disk is full or fails; or the source is at a later epoch already.
+            Corrupt: The source is damaged; the store stays empty.
+        """
+        spec = self._specs[partition]
+        state = self._opened(spec)
+        if state.epoch != BEFORE_FIRST or epoch == BEFORE_FIRST:
+            return
+        with source.at(epoch) as reader:
+            state.load(epoch, lambda: reader.owned_by(spec), BEFORE_FIRST)
 
     def catch_up_one(self, partition: int, epoch: Epoch) -> None:
         """Bring one store to `epoch`; raises like `at`."""
