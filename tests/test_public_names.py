@@ -80,6 +80,7 @@ PUBLIC = [
     "read_table",
     "readonly",
     "reference",
+    "registry",
     "request_id",
     "route",
     "savepoint",

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from penstock.model.handler import readonly, transactional
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
+    from penstock.model.registry import registry
     from penstock.model.repeatable import now, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
@@ -150,6 +151,7 @@ __all__ = [
     "read_table",
     "readonly",
     "reference",
+    "registry",
     "request_id",
     "route",
     "savepoint",
@@ -172,6 +174,7 @@ _DEFINITIONS: Final = {
     "penstock.model.handler": ("readonly", "transactional"),
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
+    "penstock.model.registry": ("registry",),
     "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),

@@ -217,8 +217,8 @@ def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
 def simplified(annotation: Any, owner: Any = None) -> Any:
     """Return an equal type without the names that only type checkers need.
 
-    A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, and
-    `Self` becomes `owner`.
+    A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, `Self` becomes
+    `owner`, and a class with `__stands_for__`, which declares a part of an entity class, becomes that class.
 
     Raises:
         RecursionError: A type alias contains itself.
@@ -243,6 +243,8 @@ def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for
             return annotation.__bound__ or Any
         case _ if annotation is typing.Self and owner is not None:
             return owner
+        case type() if hasattr(annotation, "__stands_for__"):
+            return annotation.__stands_for__
         case _ if origin in _WRAPPERS:
             return arguments[0]
         case _ if type(origin or annotation).__name__ == "TypeAliasType":

@@ -14,19 +14,20 @@ from inspect import Parameter
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, fingerprint_of
-from penstock.base.schema import entities_in, reference_type
+from penstock.base.schema import entities_in
 from penstock.errors import DefinitionError, RequestError, Unencodable
 from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import (
     CREATIONS,
     RESERVED,
     Declaration,
-    where_of,
 )
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
+from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
+from penstock.model.registry import Interface, interface_of
 from penstock.model.request import Request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
@@ -34,7 +35,7 @@ from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import encoded_events, given_events
 from penstock.model.streams.stream import Stream
-from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
+from penstock.model.streams.topology import StreamMember, topology_of
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -52,6 +53,9 @@ class App:
         stored: The classes whose rows the state has, by name: the entity classes, and those of the tasks' rows.
         shapes: The stored shape of each of them.
         topology: The streams, workflows and portals.
+        members: The members, as they were given.
+        interfaces: The interfaces of other applications, from `registry`.
+        parts: The applications that this one combines; empty if it is a single application.
     """
 
     def __init__(self, name: str, *members: type | Callable[..., Any] | StreamMember) -> None:
@@ -59,31 +63,30 @@ class App:
 
         Args:
             name: Letters, digits, `-` and `_`.
-            members: Entity classes, functions marked `@transactional` or `@migrate`, and the workflows, streams, portals,
-                splitters, sequencers, connections and generators of the application.
+            members: Entity classes, functions marked `@transactional` or `@migrate`, the workflows, streams, portals,
+                splitters, sequencers, connections and generators of the application, and what it declares with `registry`.
 
         Raises:
             DefinitionError: There are mistakes; the error has each with its file and line.
         """
         self.name = name
-        self.entities: dict[str, EntityType] = {}
+        self.members = members
+        self.parts: tuple[App, ...] = ()
         self.functions: dict[str, Signature] = {}
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
-        flowing, others = sort_out_streams(members)
-        migrating = [member for member in others if hasattr(member, "__migration__")]
-        others = [member for member in others if member not in migrating]
-        classes, functions = _sort_out(others, complaints)
-        resolver = Resolver(name, classes)
-        for cls in classes.values():
-            self._add_entity(cls, resolver, complaints)
-        complaints += take_migrations(migrating, classes)
-        for label, function in functions.items():
+        own = sort_out(members, complaints)
+        resolver = Resolver(name, own.classes, [interface.cls for interface in own.interfaces])
+        bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
+        self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
+        complaints += take_migrations(own.migrations, own.classes)
+        for label, function in own.functions.items():
             self.functions[label] = resolver.signature(label, function)
         for entity_type in self.entities.values() if not complaints + resolver.complaints else ():
             entity_type.settle()
-        self.topology = topology_of(flowing, resolver)
+        self.topology = topology_of(own.flowing, resolver)
+        self.interfaces: tuple[Interface, ...] = (*own.interfaces, *self.topology.interfaces)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
@@ -98,7 +101,8 @@ class App:
         chosen.clear_flags()
         self.context.run(decimal.setcontext, chosen)
 
-    def _add_entity(self, cls: type, resolver: Resolver, complaints: list[str]) -> None:
+    def _bind(self, cls: type, resolver: Resolver, complaints: list[str]) -> EntityType:
+        """Resolve the annotations of an entity class, and check its declaration."""
         declaration = declaration_of(cls)
         entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
         complaints += declaration.complaints
@@ -107,7 +111,6 @@ class App:
                 f"{entity_type.where}: {entity_type.name} was changed by a decorator above @entity; "
                 "@entity comes last, on top"
             )
-        self.entities[entity_type.name] = entity_type
         annotations = {name: (annotation, owner) for name, annotation, owner in declaration.sources}
         key_source = annotations.pop(entity_type.key_name, None)
         key_annotation: Any = str
@@ -144,6 +147,7 @@ class App:
             for name in entity_type.must_exist
             if not entities_in(attributes.get(name, Any))
         ]
+        return entity_type
 
     def request(
         self,
@@ -283,40 +287,6 @@ class App:
         raise RequestError(
             unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
         )
-
-
-def _sort_out(
-    members: Sequence[type | Callable[..., Any]], complaints: list[str]
-) -> tuple[dict[str, type], dict[str, Callable[..., Any]]]:
-    """Divide the members of an application into entity classes and functions, by name."""
-    classes: dict[str, type] = {}
-    functions: dict[str, Callable[..., Any]] = {}
-    taken: dict[str, Any] = {}
-    for member in members:
-        label = getattr(member, "__name__", repr(member))
-        if label in taken and taken[label] is not member:
-            complaints.append(
-                f"{where_of(member)}: the name {label} is taken by {where_of(taken[label])}"
-            )
-            continue
-        taken[label] = member
-        if isinstance(member, type) and reference_type(member) is not None:
-            classes[label] = member
-        elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
-            functions[label] = member
-        else:
-            complaints.append(
-                f"{where_of(member)}: {label} is neither an @entity class "
-                f"nor a @transactional function{_advice_on(member)}"
-            )
-    return classes, functions
-
-
-def _advice_on(member: object) -> str:
-    """Return what to do with a member that is the class of a task; empty for any other member."""
-    if not isinstance(member, type) or not hasattr(member, "on_event"):
-        return ""
-    return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"
 
 
 def _methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:

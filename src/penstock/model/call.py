@@ -80,7 +80,8 @@ def call_of(
     if creator is not None:
         return _class_call(creator, name, positional, named)
     receiver = _entity_type(type(positional[0])) if positional else None
-    if receiver is not None and getattr(receiver.cls, name, None) is method:
+    declaring = () if receiver is None else (receiver.cls, *receiver.interfaces)
+    if receiver is not None and any(getattr(cls, name, None) is method for cls in declaring):
         key = receiver.key_at(receiver.text_of(positional[0]))
         return Call(receiver.name, key, name, tuple(positional[1:]), named)
     *owner, _ = getattr(method, "__qualname__", name).rpartition("<locals>.")[2].split(".")

@@ -62,6 +62,7 @@ class EntityType:
         former_names: The former names of attributes, from `was`.
         migrations: The functions of `@migrate`, by the number of the version that they make.
         versions: The schema versions of its rows, the oldest first; empty until `learn`.
+        interfaces: The classes by which other applications of the process declare their use of it; see `registry`.
         former_types: The classes of earlier versions, by their place in `versions`; `former_class` fills it.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
@@ -83,6 +84,7 @@ class EntityType:
         self.migrations: dict[int, Migrating] = {}
         self.versions: tuple[SchemaVersion, ...] = ()
         self.former_types: dict[int, EntityType] = {}
+        self.interfaces: tuple[type, ...] = ()
         self._upcast: Upcast | None = None
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}

@@ -7,7 +7,7 @@ collects complaints with file and line instead of raising errors.
 import inspect
 import typing
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,9 +32,19 @@ _MUTABLE: Final = (list, dict, set, bytearray, deque)
 class Resolver:
     """Turns the annotations of an application into types, and collects complaints."""
 
-    def __init__(self, app: str, entities: Mapping[str, type]) -> None:
+    def __init__(
+        self, app: str, entities: Mapping[str, type], interfaces: Iterable[type] = ()
+    ) -> None:
+        """Name the classes of an application.
+
+        Args:
+            app: The name of the application, for complaints.
+            entities: Its entity classes by name.
+            interfaces: The classes that stand for entity classes of other applications.
+        """
         self._app = app
         self._entities = entities
+        self._classes = [*entities.values(), *interfaces]
         self.complaints: list[str] = []
 
     def check_method(self, where: str, what: str, method: Any) -> None:
@@ -42,12 +52,13 @@ class Resolver:
         name = getattr(method, "__name__", "")
         owner = getattr(method, "__self__", None)
         if isinstance(owner, type):
-            class_name, is_known = owner.__name__, owner in self._entities.values()
+            class_name, is_known = owner.__name__, owner in self._classes
         else:
             path = getattr(method, "__qualname__", "").rpartition("<locals>.")[2]
             class_name = path.rpartition(".")[0]
-            classes = self._entities.values()
-            is_known = any(inspect.getattr_static(cls, name, None) is method for cls in classes)
+            is_known = any(
+                inspect.getattr_static(cls, name, None) is method for cls in self._classes
+            )
         if class_name and not is_known:
             self.complaints.append(
                 f"{where}: {what} of {class_name}.{name}: {class_name} is not part of the application "
@@ -87,7 +98,7 @@ class Resolver:
         complaints = complaints_of(resolved) or [
             f"the entity {cls.__name__} is not part of the application {self._app}; name it there"
             for cls in dict.fromkeys(entities_in(resolved))
-            if self._entities.get(cls.__name__) is not cls
+            if cls not in self._classes
         ]
         self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
         return Any if complaints else resolved

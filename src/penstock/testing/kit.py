@@ -64,7 +64,7 @@ class Kit:
     def __init__(
         self,
         app: App,
-        *,
+        *others: App,
         limits: Limits | None = None,
         start: datetime = START,
         durable_waits: bool = False,
@@ -73,6 +73,7 @@ class Kit:
 
         Args:
             app: The application.
+            others: Further applications, which run together with it; see `penstock.registry`.
             limits: The limits of one transaction.
             start: The first time of the clock.
             durable_waits: Let each handler that waits for a reply run again from its start when the reply arrives, as
@@ -81,6 +82,7 @@ class Kit:
         self.clock = VirtualClock(start)
         self.runtime = LocalRuntime(
             app,
+            *others,
             limits=limits,
             clock=lambda: self.clock.time_us,
             durable_waits=durable_waits,

@@ -89,12 +89,14 @@ def question_of(
         UserError: No task of the application replies to the portal, or the request has no key.
         Unencodable: The request does not fit its type.
     """
-    if topology.portals.get(portal.name) is not portal or portal.request_type is None:
+    origin = portal.origin
+    if topology.portals.get(portal.name) is not origin or portal.request_type is None:
         raise UserError(f"{portal.where}: no task of this application replies to {portal.name}")
     _, responding = topology.responders[portal.name]
     data = portal.request_type.encode(request)
-    if portal.key is not None:
-        key = portal.key(portal.request_type.decode(data))
+    if origin.key is not None:
+        assert origin.request_type is not None, "an application was built with the portal"
+        key = origin.key(origin.request_type.decode(data))
     elif responding.is_keyed and not asker.is_keyed:
         raise UserError(
             f"portal {portal.name}: {responding.name} has keys, and {asker.name} asks without one; declare the "

@@ -27,6 +27,7 @@ class Portal(Generic[Q, A]):
         where: `file:line` of the declaration.
         annotations: The types of requests and replies.
         request_type, reply_type: Encode and decode; set when an application is built.
+        origin: The portal itself, or the portal of another application that it stands for.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Portal(Generic[Q, A]):
         self.annotations = (request, reply)
         self.request_type: EventType[Q] | None = None
         self.reply_type: EventType[A] | None = None
+        self.origin: Portal[Any, Any] = self
 
     def __repr__(self) -> str:
         return f"<Portal {self.name}>"

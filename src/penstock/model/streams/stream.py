@@ -34,6 +34,7 @@ class Stream(Generic[T]):
         is_open: Whether appends from outside and `emit` may publish on it.
         event_type: Encodes and decodes the events; set when an application is built.
         limits: The limits on appends, as texts; see `penstock.limit`.
+        origin: The stream itself, or the stream of another application that it stands for.
     """
 
     is_open = False
@@ -44,6 +45,7 @@ class Stream(Generic[T]):
         self.annotation = annotation
         self.where = where
         self.event_type: EventType[T] | None = None
+        self.origin: Stream[Any] = self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -117,7 +119,7 @@ def publish(txn: Transaction, target: Stream[Any], events: Atom) -> None:
     Raises:
         UserError: The stream does not belong to the application, or a task of a workflow runs.
     """
-    if txn.outlet().topology.streams.get(target.name) is not target:
+    if txn.outlet().topology.streams.get(target.name) is not target.origin:
         raise UserError(
             f"{target.where}: stream {target.name} is not part of this application; name it there"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
 from penstock.model.entity_type import EntityType
+from penstock.model.registry import PortalInterface, StreamInterface
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
@@ -59,6 +60,7 @@ class Topology:
         tasks: The tasks by name.
         rows: The entity classes of the tasks' rows, by name.
         blank_rows: The row of a key without state, by the name of its entity class.
+        interfaces: The streams and portals of other applications.
     """
 
     streams: dict[str, Stream[Any]] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Topology:
     tasks: dict[str, TaskType] = field(default_factory=dict)
     rows: dict[str, EntityType] = field(default_factory=dict)
     blank_rows: dict[str, bytes] = field(default_factory=dict)
+    interfaces: list[StreamInterface[Any] | PortalInterface[Any, Any]] = field(default_factory=list)
 
 
 def topology_of(members: Iterable[StreamMember | Flow[Any]], resolver: Resolver) -> Topology:
@@ -122,6 +125,8 @@ class _Building:
 
     def _add_stream_member(self, stream: Stream[Any]) -> None:
         match stream:
+            case StreamInterface():
+                self._add_interface(stream)
             case Workflow():
                 self._add_workflow(stream)
             case Sequencer():
@@ -180,7 +185,14 @@ class _Building:
         for complaint in generator.complaints():
             self._complain(generator.where, f"generator {generator.name}: {complaint}")
 
+    def _add_interface(self, member: StreamInterface[Any] | PortalInterface[Any, Any]) -> None:
+        self.topology.interfaces.append(member)
+        member.bind(self._resolver.complaints)
+
     def _add_portal(self, portal: Portal[Any, Any]) -> None:
+        if isinstance(portal, PortalInterface):
+            self._add_interface(portal)
+            return
         self._check_name("portal", portal.name, portal.where)
         other = self.topology.portals.setdefault(portal.name, portal)
         if other is not portal:

@@ -25,6 +25,7 @@ from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
 from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
 from penstock.log.api import Record
 from penstock.model.application import App, unknown
+from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.context import active
 from penstock.model.reply import Reply, caller_of, raised_by
@@ -63,7 +64,7 @@ class LocalRuntime:
     def __init__(
         self,
         app: App,
-        *,
+        *others: App,
         limits: Limits | None = None,
         clock: Callable[[], int] = lambda: 0,
         secret: bytes = b"",
@@ -73,14 +74,18 @@ class LocalRuntime:
 
         Args:
             app: The application.
+            others: Further applications, which run together with it; see `penstock.registry`.
             limits: The limits of one transaction, and of one cascade.
             clock: Returns microseconds since the Unix epoch.
             secret: The secret of a journal, which `random()` and `uuid()` use, to agree with it.
             durable_waits: Let each wait for a reply go through the state, as a wait that is longer than a record does:
                 the handler is stored, and runs again from its start when the reply arrives. The outcome is the same;
                 a test finds handlers that are not deterministic.
+
+        Raises:
+            DefinitionError: The applications do not fit together.
         """
-        self.app = app
+        self.app = app = combined((app, *others))
         self.state: dict[EntityKey, bytes] = {}
         self.call = caller_of(self)
         self._limits = limits or Limits()

@@ -1,0 +1,210 @@
+"""The registry: how an application refers to entities, streams and portals of other applications.
+
+An application declares an *interface*: the path of a thing of another application, and the part of it that it uses.
+The application itself can be written and imported without the other application. `application_set.combined` finds
+the things behind the paths, compares the types and binds the interfaces; until then an interface has no target.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from penstock.errors import DefinitionError
+from penstock.model.entity import entity
+from penstock.model.entity_type import EntityType
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.stream import Stream, caller_place
+
+E = TypeVar("E", bound=type)
+T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+STREAMS: Final = "streams"
+PORTALS: Final = "portals"
+_PATH: Final = re.compile(
+    r"/(?P<app>[A-Za-z][\w-]*)(?:/(?P<room>streams|portals))?/(?P<name>[A-Za-z_][\w-]*)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryPath:
+    """The path of an entity class, a stream or a portal.
+
+    Attributes:
+        app: The name of its application.
+        room: `streams` or `portals`; empty for an entity class.
+        name: Its name.
+    """
+
+    app: str
+    room: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(("", self.app, *filter(None, (self.room,)), self.name))
+
+
+class _InterfaceClass(type):
+    """The class of the classes that declare interfaces: the references that they make are instances of them."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        reference: EntityType = cls.__reference__  # type: ignore[attr-defined]
+        return getattr(type(instance), "__reference__", None) is reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntityInterface:
+    """The part of an entity class of another application that an application uses.
+
+    Attributes:
+        path: The path of the entity class.
+        cls: The class that declares the interface; the name of its class is that of the path.
+        declared: The description of `cls`, as the application declares it.
+        where: `file:line` of the declaration.
+    """
+
+    path: RegistryPath
+    cls: type
+    declared: EntityType
+    where: str
+
+    def bind(self, target: EntityType) -> None:
+        """Let `cls` stand for an entity class of another application."""
+        self.cls.__reference__ = target  # type: ignore[attr-defined]
+        self.cls.__stands_for__ = target.cls  # type: ignore[attr-defined]
+        if self.cls not in target.interfaces:
+            target.interfaces = (*target.interfaces, self.cls)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether `cls` stands for an entity class."""
+        return self.cls.__reference__ is not self.declared  # type: ignore[attr-defined]
+
+
+class StreamInterface(Stream[T]):
+    """A stream of another application, with the type of events that this application reads or emits.
+
+    Attributes:
+        path: The path of the stream.
+    """
+
+    def __init__(self, path: RegistryPath, annotation: Any, where: str) -> None:
+        super().__init__(path.name, annotation, where)
+        self.path = path
+
+    def bind_to(self, target: Stream[Any]) -> None:
+        """Let this interface stand for a stream of another application."""
+        self.origin, self.is_open = target, target.is_open
+
+
+class PortalInterface(Portal[Q, A]):
+    """A portal of another application, with the types of requests and replies that this application uses.
+
+    Attributes:
+        path: The path of the portal.
+    """
+
+    def __init__(self, path: RegistryPath, request: Any, reply: Any, where: str) -> None:
+        super().__init__(path.name, request, reply, None, where)
+        self.path = path
+
+    def bind_to(self, target: Portal[Any, Any]) -> None:
+        """Let this interface stand for a portal of another application."""
+        self.origin = target
+
+
+Interface = EntityInterface | StreamInterface[Any] | PortalInterface[Any, Any]
+"""A declaration of the registry; its application names it as a member."""
+
+
+class Registry:
+    """Declares interfaces of other applications; `penstock.registry` is the only instance."""
+
+    def entity(self, path: str) -> Callable[[E], E]:
+        """Return a decorator for a class that declares the part of an entity class that is used.
+
+        The class has the name of the entity class, its key, and the attributes and methods that are used; the bodies of
+        its methods never run. `@registry.entity("/stock/Item")` above `class Item(Entity)`. The class is a member of the
+        `App`, as its own classes are, and it is used as these are.
+
+        Args:
+            path: The application and the class: `/stock/Item`.
+
+        Raises:
+            DefinitionError: The path is wrong, or the class has another name than the path.
+        """
+        where = caller_place()
+        parsed = _parsed(path, "", where)
+
+        def declare(cls: E) -> E:
+            if cls.__name__ != parsed.name:
+                raise DefinitionError(
+                    [
+                        f"{where}: @registry.entity({path!r}) decorates a class that is named {parsed.name}, "
+                        f"not {cls.__name__}"
+                    ]
+                )
+            made: Any = _remade(entity(cls))
+            made.__interface__ = EntityInterface(parsed, made, made.__reference__, where)
+            return cast(E, made)
+
+        return declare
+
+    def stream(self, path: str, events: type[T]) -> Stream[T]:
+        """Declare that a stream of another application is used.
+
+        A workflow takes it as its source; a handler may `emit` on it if it takes appends and is a member of the `App`.
+
+        Args:
+            path: The application and the stream: `/orders/streams/paid`.
+            events: The type of the events; a record with the same fields as that of the other application.
+
+        Raises:
+            DefinitionError: The path is wrong.
+        """
+        where = caller_place()
+        return StreamInterface(_parsed(path, STREAMS, where), events, where)
+
+    def portal(self, path: str, request: type[Q], reply: type[A]) -> Portal[Q, A]:
+        """Declare that a portal of another application is asked; it is a member of the `App`.
+
+        Args:
+            path: The application and the portal: `/stock/portals/take`.
+            request: The type of requests.
+            reply: The type of replies.
+
+        Raises:
+            DefinitionError: The path is wrong.
+        """
+        where = caller_place()
+        return PortalInterface(_parsed(path, PORTALS, where), request, reply, where)
+
+
+registry: Final = Registry()
+"""Refers to the entities, streams and portals of other applications; see `Registry`."""
+
+
+def interface_of(member: object) -> EntityInterface | None:
+    """Return the interface that a class declares; None for any other member of an application."""
+    return vars(member).get("__interface__") if isinstance(member, type) else None
+
+
+def _remade(cls: type) -> type:
+    """Return an entity class again, as an instance of `_InterfaceClass`."""
+    left_out = ("__dict__", "__weakref__")
+    names = {name: value for name, value in vars(cls).items() if name not in left_out}
+    made = _InterfaceClass(cls.__name__, cls.__bases__, names | {"__qualname__": cls.__qualname__})
+    made.__new__ = names["__new__"]  # type: ignore[method-assign]  # Python made it a static method
+    made.__reference__.cls = made  # type: ignore[attr-defined]
+    return made
+
+
+def _parsed(path: str, room: str, where: str) -> RegistryPath:
+    given: object = path
+    match = _PATH.fullmatch(given) if isinstance(given, str) else None
+    if match is None or (match["room"] or "") != room:
+        form = "/".join(("/application", *filter(None, (room,)), "name" if room else "Class"))
+        raise DefinitionError([f"{where}: {given!r} is not a path; its form is {form}"])
+    return RegistryPath(match["app"], room, match["name"])
