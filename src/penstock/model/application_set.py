@@ -10,15 +10,9 @@ from typing import Any
 from penstock.errors import DefinitionError
 from penstock.model.application import App, unknown
 from penstock.model.interface_fit import misfits, same_type
-from penstock.model.registry import (
-    PORTALS,
-    STREAMS,
-    EntityInterface,
-    Interface,
-    PortalInterface,
-    RegistryPath,
-    StreamInterface,
-)
+from penstock.model.registry import EntityInterface, Interface
+from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath
+from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.stream import type_name
 
 _ROOMS = {"": "entity class", STREAMS: "stream", PORTALS: "portal"}

@@ -1,7 +1,7 @@
 """Whether an interface fits the thing of another application that it stands for.
 
-Types are compared as they are encoded: two records with the same fields of the same types are equal, whatever
-modules they are in. An interface of an entity class may leave out attributes, methods and parameters with defaults.
+Types are compared as they are encoded: two records with the same fields of the same types are equal, also
+if they are in different modules. An interface of an entity class may leave out attributes, methods and parameters with defaults.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from penstock.model.streams.stream import UNKNOWN
 
 
 def misfits(interface: EntityType, target: EntityType) -> Iterator[str]:
-    """Yield what an interface of an entity class declares otherwise than the class."""
+    """Yield each difference between an interface and its entity class that the interface must not have."""
     key = (interface.key_name, target.key_name)
     if key[0] != key[1] or not same_type(interface.key_annotation, target.key_annotation):
         yield (

@@ -32,7 +32,7 @@ class Members:
 
 
 def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
-    """Sort the members of an application, and add complaints about those that are none."""
+    """Sort the members of an application, and add a complaint about each object that cannot be a member."""
     sorted_members = Members()
     taken: dict[str, Any] = {}
     sorted_members.flowing, others = sort_out_streams(members)

@@ -5,7 +5,6 @@ The application itself can be written and imported without the other application
 the things behind the paths, compares the types and binds the interfaces; until then an interface has no target.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -13,6 +12,8 @@ from typing import Any, Final, TypeVar, cast
 from penstock.errors import DefinitionError
 from penstock.model.entity import entity
 from penstock.model.entity_type import EntityType
+from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath, parse_path
+from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Stream, caller_place
 
@@ -20,30 +21,6 @@ E = TypeVar("E", bound=type)
 T = TypeVar("T")
 Q = TypeVar("Q")
 A = TypeVar("A")
-
-STREAMS: Final = "streams"
-PORTALS: Final = "portals"
-_PATH: Final = re.compile(
-    r"/(?P<app>[A-Za-z][\w-]*)(?:/(?P<room>streams|portals))?/(?P<name>[A-Za-z_][\w-]*)", re.ASCII
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RegistryPath:
-    """The path of an entity class, a stream or a portal.
-
-    Attributes:
-        app: The name of its application.
-        room: `streams` or `portals`; empty for an entity class.
-        name: Its name.
-    """
-
-    app: str
-    room: str
-    name: str
-
-    def __str__(self) -> str:
-        return "/".join(("", self.app, *filter(None, (self.room,)), self.name))
 
 
 class _InterfaceClass(type):
@@ -83,38 +60,6 @@ class EntityInterface:
         return self.cls.__reference__ is not self.declared  # type: ignore[attr-defined]
 
 
-class StreamInterface(Stream[T]):
-    """A stream of another application, with the type of events that this application reads or emits.
-
-    Attributes:
-        path: The path of the stream.
-    """
-
-    def __init__(self, path: RegistryPath, annotation: Any, where: str) -> None:
-        super().__init__(path.name, annotation, where)
-        self.path = path
-
-    def bind_to(self, target: Stream[Any]) -> None:
-        """Let this interface stand for a stream of another application."""
-        self.origin, self.is_open = target, target.is_open
-
-
-class PortalInterface(Portal[Q, A]):
-    """A portal of another application, with the types of requests and replies that this application uses.
-
-    Attributes:
-        path: The path of the portal.
-    """
-
-    def __init__(self, path: RegistryPath, request: Any, reply: Any, where: str) -> None:
-        super().__init__(path.name, request, reply, None, where)
-        self.path = path
-
-    def bind_to(self, target: Portal[Any, Any]) -> None:
-        """Let this interface stand for a portal of another application."""
-        self.origin = target
-
-
 Interface = EntityInterface | StreamInterface[Any] | PortalInterface[Any, Any]
 """A declaration of the registry; its application names it as a member."""
 
@@ -136,7 +81,7 @@ class Registry:
             DefinitionError: The path is wrong, or the class has another name than the path.
         """
         where = caller_place()
-        parsed = _parsed(path, "", where)
+        parsed = parse_path(path, "", where)
 
         def declare(cls: E) -> E:
             if cls.__name__ != parsed.name:
@@ -165,7 +110,7 @@ class Registry:
             DefinitionError: The path is wrong.
         """
         where = caller_place()
-        return StreamInterface(_parsed(path, STREAMS, where), events, where)
+        return StreamInterface(parse_path(path, STREAMS, where), events, where)
 
     def portal(self, path: str, request: type[Q], reply: type[A]) -> Portal[Q, A]:
         """Declare that a portal of another application is asked; it is a member of the `App`.
@@ -179,7 +124,7 @@ class Registry:
             DefinitionError: The path is wrong.
         """
         where = caller_place()
-        return PortalInterface(_parsed(path, PORTALS, where), request, reply, where)
+        return PortalInterface(parse_path(path, PORTALS, where), request, reply, where)
 
 
 registry: Final = Registry()
@@ -199,12 +144,3 @@ def _remade(cls: type) -> type:
     made.__new__ = names["__new__"]  # type: ignore[method-assign]  # Python made it a static method
     made.__reference__.cls = made  # type: ignore[attr-defined]
     return made
-
-
-def _parsed(path: str, room: str, where: str) -> RegistryPath:
-    given: object = path
-    match = _PATH.fullmatch(given) if isinstance(given, str) else None
-    if match is None or (match["room"] or "") != room:
-        form = "/".join(("/application", *filter(None, (room,)), "name" if room else "Class"))
-        raise DefinitionError([f"{where}: {given!r} is not a path; its form is {form}"])
-    return RegistryPath(match["app"], room, match["name"])

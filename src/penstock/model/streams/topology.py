@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
 from penstock.model.entity_type import EntityType
-from penstock.model.registry import PortalInterface, StreamInterface
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
+from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import NAME, Stream

@@ -1,0 +1,43 @@
+"""Streams and portals of other applications: declared with `registry`, and bound when a set of applications is built."""
+
+from typing import Any, TypeVar
+
+from penstock.model.registry_path import RegistryPath
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.stream import Stream
+
+T = TypeVar("T")
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class StreamInterface(Stream[T]):
+    """A stream of another application, with the type of events that this application reads or emits.
+
+    Attributes:
+        path: The path of the stream.
+    """
+
+    def __init__(self, path: RegistryPath, annotation: Any, where: str) -> None:
+        super().__init__(path.name, annotation, where)
+        self.path = path
+
+    def bind_to(self, target: Stream[Any]) -> None:
+        """Let this interface stand for a stream of another application."""
+        self.origin, self.is_open = target, target.is_open
+
+
+class PortalInterface(Portal[Q, A]):
+    """A portal of another application, with the types of requests and replies that this application uses.
+
+    Attributes:
+        path: The path of the portal.
+    """
+
+    def __init__(self, path: RegistryPath, request: Any, reply: Any, where: str) -> None:
+        super().__init__(path.name, request, reply, None, where)
+        self.path = path
+
+    def bind_to(self, target: Portal[Any, Any]) -> None:
+        """Let this interface stand for a portal of another application."""
+        self.origin = target
