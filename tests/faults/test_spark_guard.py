@@ -135,6 +135,18 @@ def test_watchdog_names_and_then_ends_what_hangs(
     assert facts.items() <= vars(warning).items()
 
 
+def test_watchdog_warns_before_it_kills(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A watchdog that could not look for long warns first, because it has not seen the process hang."""
+    watchdog = Watchdog(tmp_path, stuck_s=10.0)
+    with noted(tmp_path / "e4-r2-t1.running") as process:
+        watchdog._look(0.0)
+        watchdog._look(60.0)
+        assert process.poll() is None
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        watchdog._look(61.0)
+        assert process.wait(120) == -signal.SIGKILL
+
+
 def test_watchdog_spares_strangers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A process that is not below the driver is named and never killed."""
     stranger = psutil.Process().parent()

@@ -1,10 +1,10 @@
 """The watchdog: reports tasks without progress, and kills workers that hang.
 
 Every task notes the position that it runs and its process (`quarantine`). A note that stays the same
-for too long is reported in a warning. After twice that time its worker is killed, so that Spark runs
-the task again and the quarantine sees a death. A stopped worker (SIGSTOP) may have a task without a
-note, and is treated in the same way. Only descendants of this process are killed; a worker on another
-host is only reported.
+for too long is reported in a warning. After twice that time, and never without the warning, its worker is
+killed, so that Spark runs the task again and the quarantine sees a death. A stopped worker (SIGSTOP) may
+have a task without a note, and is treated in the same way. Only descendants of this process are killed; a
+worker on another host is only reported.
 """
 
 import logging
@@ -67,9 +67,10 @@ class Watchdog:
         self._since = {suspect: self._since.get(suspect, now) for suspect in sorted(running)}
         self._warned &= running
         for suspect, since in self._since.items():
-            if now - since >= 2 * self._stuck_s:
-                self._kill(*suspect)
-            elif now - since >= self._stuck_s and suspect not in self._warned:
+            if suspect in self._warned:
+                if now - since >= 2 * self._stuck_s:
+                    self._kill(*suspect)
+            elif now - since >= self._stuck_s:
                 self._warned.add(suspect)
                 _log.warning("a task makes no progress", extra=_facts(*suspect))
 
