@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Self
@@ -19,6 +20,7 @@ from typing import Self
 from penstock.console.routes import console_routes
 from penstock.engine.execute import Limits
 from penstock.gateway.assembly import Assembly, assemble
+from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app
@@ -70,6 +72,12 @@ class RunningGateway:
         if self.driver is not None:
             self.driver.stop()
 
+    @property
+    def deployments(self) -> DeploymentFollower:
+        """The part of the gateway that follows deployments."""
+        assert self._assembly is not None, "the gateway has started"
+        return self._assembly.deployments
+
     def refuse_waiting(self) -> None:
         """Begin to stop, as on SIGTERM, and go on serving."""
         assert self._assembly is not None, "the gateway has started"
@@ -85,7 +93,7 @@ class RunningGateway:
             self._loop.close()
 
     async def _serve(self) -> None:
-        console = console_routes(self._app, self.config, dev=False)
+        console = partial(console_routes, config=self.config, dev=False)
         assembly = await assemble(self._app, self._spec, self.config, more=console)
         self._assembly = assembly
         settings = self.config.gateway

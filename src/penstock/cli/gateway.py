@@ -1,5 +1,6 @@
 """`penstock gateway`: run one HTTP gateway in the foreground, until a signal."""
 
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -52,5 +53,5 @@ def command(
     from penstock.gateway.serving import serve_gateway
 
     check_exposure(settings, KeyStore(settings.data).exists)
-    more = console_routes(application, settings, dev=dev)
+    more = partial(console_routes, config=settings, dev=dev)
     serve_gateway(application, settings.app, settings, more=more, supervised=supervised)

@@ -8,14 +8,9 @@ without a handler go to other ASGI routes (the console).
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from typing import Final
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import REQUEST_ID
@@ -29,9 +24,9 @@ from penstock.errors import (
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.version import ServedVersion
 from penstock.process.config import GatewayConfig
 
 _log = logging.getLogger(__name__)
@@ -46,36 +41,31 @@ class Gateway:
     """Answers HTTP requests as an ASGI application.
 
     Attributes:
-        routing: The paths and their handlers.
+        version: The version of the application that gets new requests.
         draining: Whether new requests are refused, because the process is about to stop.
     """
 
     def __init__(
         self,
         config: GatewayConfig,
-        routing: Router,
         authenticator: Authenticator,
         metrics: Metrics,
         load: LoadSampler,
-        more: Sequence[BaseRoute] = (),
     ) -> None:
-        """Create the gateway.
+        """Create the gateway; it serves when it has a version.
 
         Args:
             config: The gateway's configuration.
-            routing: The paths and their handlers.
             authenticator: Finds the principal of a request.
             metrics: Counts responses.
             load: Counts responses for the load of the last hour.
-            more: Routes for all other paths.
         """
-        self.routing = routing
+        self.version: ServedVersion
         self.draining = False
         self._config = config
         self._authenticator = authenticator
         self._metrics = metrics
         self._load = load
-        self._more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -89,7 +79,9 @@ class Gateway:
         self._idle.clear()
         route_kind, response = _OTHER, None
         try:
-            route_kind, response = await self._answer(scope, receive, send)
+            version = self.version
+            with version.in_use():
+                route_kind, response = await self._answer(version, scope, receive, send)
             if response is not None:
                 await response(scope, receive, send)
         finally:
@@ -112,19 +104,26 @@ class Gateway:
         return True
 
     async def _answer(
-        self, scope: Scope, receive: Receive, send: Send
+        self, version: ServedVersion, scope: Scope, receive: Receive, send: Send
     ) -> tuple[str, Response | None]:
-        """Return the kind of the route and the response; None if another application responded."""
+        """Return the kind of the route and the response; None if another application responded.
+
+        Args:
+            version: The version that serves the request to its end.
+            scope: The ASGI scope.
+            receive: Returns the next message of the client.
+            send: Sends a message to the client.
+        """
         route_kind, request = _OTHER, None
         try:
             request = HttpRequest(scope, receive, self._config)
-            route = self.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
+            route = version.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
             path = scope["path"]
             if self.draining and path not in OPEN:
                 raise Stopping("this gateway stops; send the request again")
             if route is None:
                 scope["penstock.authenticator"] = self._authenticator
-                await self._more(scope, receive, send)
+                await version.more(scope, receive, send)
                 return route_kind, None
             handler, request.path, route_kind = route
             if path not in OPEN:
@@ -161,11 +160,3 @@ class Gateway:
 def _raw(scope: Scope) -> bytes:
     path: str = scope["path"]
     return path.encode()
-
-
-async def _not_served(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for it"
-    if error.status_code == 404:
-        message = f"{request.url.path} does not exist; /docs lists all paths"
-        return error_response(404, "not-found", "Refused", message)
-    return error_response(error.status_code, "request", "Refused", error.detail)

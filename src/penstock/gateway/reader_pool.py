@@ -20,12 +20,12 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
+from penstock.gateway.reader_channel import ReaderChannel
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.model.reply import raised_by
 from penstock.process.question import encode_question
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget
 from penstock.runtime.reads.messages import (
-    LENGTH_BYTES,
     Encoded,
     Encoding,
     Failed,
@@ -38,8 +38,6 @@ from penstock.runtime.reads.messages import (
     Ready,
     Started,
     Upcasting,
-    decode_message,
-    framed,
 )
 from penstock.runtime.reads.nursery import PID_BYTES
 
@@ -61,7 +59,6 @@ _FRAME_BYTES_MAX: Final = 1 << 20
 """The most bytes of a message in addition to results."""
 
 T = TypeVar("T")
-_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _RESTART_S: Final = 1.0
 _END_S: Final = 5.0
 
@@ -83,35 +80,6 @@ class _Answer:
     is_complete: bool = False
 
 
-class _Channel:
-    """The gateway's end of the socket of one reader."""
-
-    def __init__(self, pid: int, nursery: int, streams: _Streams, bytes_max: int) -> None:
-        self.pid = pid
-        self.nursery = nursery
-        self._reader, self._writer = streams
-        self._bytes_max = bytes_max
-
-    def send(self, question: Question | Encoding | Upcasting) -> None:
-        self._writer.write(framed(question))
-
-    async def receive(self) -> Message:
-        """Return the next message.
-
-        Raises:
-            EOFError: The reader has died.
-            OSError: The connection is broken.
-            ValueError: A handler has written to the reader's socket.
-        """
-        length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
-        if length > self._bytes_max:
-            raise ValueError(f"a message of {length} bytes")
-        return decode_message(await self._reader.readexactly(length))
-
-    def close(self) -> None:
-        self._writer.close()
-
-
 class ReaderPool:
     """The readers of one gateway; for its event loop."""
 
@@ -128,8 +96,8 @@ class ReaderPool:
         self._waiting_max = waiting_max
         self._waiting = 0
         self._kill_s = _KILL_AFTER * settings.limits.time_ms / 1_000 + 1.0
-        self._idle: asyncio.LifoQueue[_Channel] = asyncio.LifoQueue()
-        self._open: dict[_Channel, None] = {}
+        self._idle: asyncio.LifoQueue[ReaderChannel] = asyncio.LifoQueue()
+        self._open: dict[ReaderChannel, None] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._loop = asyncio.get_running_loop()
         self._start()
@@ -183,6 +151,18 @@ class ReaderPool:
         """
         return (await self._in_time(self._encoding(Upcasting(entity, key, row)), timeout_s)).body
 
+    async def ready(self, timeout_s: float) -> None:
+        """Return when a reader has loaded the application.
+
+        Raises:
+            TimedOut: No reader has loaded it in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                self._idle.put_nowait(await self._idle.get())
+        except TimeoutError:
+            raise TimedOut(f"no reader has loaded the code within {timeout_s:g} s") from None
+
     async def close(self) -> None:
         """End the nursery and all readers."""
         self._let_go()
@@ -220,7 +200,7 @@ class ReaderPool:
         raise LimitExceeded("the code of a class ended two processes")
 
     async def _ask_encoding(
-        self, channel: _Channel, question: Encoding | Upcasting
+        self, channel: ReaderChannel, question: Encoding | Upcasting
     ) -> Encoded | Failed | None:
         """Return the answer of a reader; None if it has died. Kill it if it takes too long."""
         limit_ms = self._settings.limits.time_ms
@@ -261,7 +241,7 @@ class ReaderPool:
             is_careful = True
         raise LimitExceeded(f"the calls ended {deaths} reader processes; send fewer at once")
 
-    async def _ask(self, channel: _Channel, question: Question) -> _Answer:
+    async def _ask(self, channel: ReaderChannel, question: Question) -> _Answer:
         """Ask a reader, and make it idle again when it has answered; kill it if it does not."""
         answer = _Answer()
         try:
@@ -339,7 +319,7 @@ class ReaderPool:
             limits.output_bytes + limits.reply_bytes, self._settings.sizes.record_bytes_max
         )
         bytes_max = largest + _FRAME_BYTES_MAX
-        channel = _Channel(pid, nursery, streams, bytes_max)
+        channel = ReaderChannel(pid, nursery, streams, bytes_max)
         self._open[channel] = None
         try:
             if isinstance(await channel.receive(), Ready):
@@ -348,20 +328,20 @@ class ReaderPool:
         except (EOFError, OSError, ValueError):
             self._forget(channel)
 
-    def _rest(self, channel: _Channel) -> None:
+    def _rest(self, channel: ReaderChannel) -> None:
         """Let a reader wait for the next question, unless its nursery has died."""
         if channel.nursery == self._nursery.pid:
             self._idle.put_nowait(channel)
         else:
             self._forget(channel)
 
-    def _kill(self, channel: _Channel) -> None:
+    def _kill(self, channel: ReaderChannel) -> None:
         """Let the nursery kill a reader, which is its child; a dead one has no process id to mistake."""
         self._forget(channel)
         with suppress(OSError):
             self._control.send(channel.pid.to_bytes(PID_BYTES))
 
-    def _forget(self, channel: _Channel) -> None:
+    def _forget(self, channel: ReaderChannel) -> None:
         self._open.pop(channel, None)
         channel.close()
 

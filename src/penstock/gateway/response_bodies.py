@@ -59,7 +59,10 @@ class Readiness(Struct, frozen=True):
     driver: Literal["running", "starting", "absent"]
     view: Literal["running", "absent"]
     missing: Annotated[
-        list[str], Meta(description="Each process that does not run, with the effect on requests.")
+        list[str],
+        Meta(
+            description="Each process that does not run, and each deployment that is not served yet."
+        ),
     ] = []
 
 

@@ -9,7 +9,6 @@ one port (`SO_REUSEPORT`), and the kernel spreads connections over them.
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +16,10 @@ import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
-from starlette.routing import BaseRoute
 
 from penstock.errors import TimedOut
 from penstock.gateway.assembly import assemble
+from penstock.gateway.version import MoreRoutes, no_routes
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
@@ -36,7 +35,7 @@ _REACHED_AT: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- name
 
 
 def serve_gateway(
-    app: App, spec: str, config: Config, *, more: Sequence[BaseRoute] = (), supervised: bool = False
+    app: App, spec: str, config: Config, *, more: MoreRoutes = no_routes, supervised: bool = False
 ) -> None:
     """Serve an application's requests until this process is asked to stop.
 
@@ -44,7 +43,7 @@ def serve_gateway(
         app: The application.
         spec: How the command line named it.
         config: Its settings; `config.gateway.port` is not 0.
-        more: Further routes.
+        more: Returns further routes for a version of the application.
         supervised: Whether the end of standard input asks to stop, too.
 
     Raises:
@@ -55,7 +54,7 @@ def serve_gateway(
 
 
 async def _serve(
-    app: App, spec: str, config: Config, more: Sequence[BaseRoute], *, supervised: bool
+    app: App, spec: str, config: Config, more: MoreRoutes, *, supervised: bool
 ) -> None:
     settings = config.gateway
     host = _REACHED_AT.get(settings.host, settings.host)

@@ -50,7 +50,7 @@ def load_instead(location: Location, former: Location) -> "App":
     The objects of the former version stay usable. If the import fails, the former version stays in place.
 
     Args:
-        location: The other version; its folder holds no other code.
+        location: The other version; its folder, and the folders next to it, are unpacked archives.
         former: The version that this process has loaded.
 
     Raises:
@@ -58,11 +58,11 @@ def load_instead(location: Location, former: Location) -> "App":
         DefinitionError: It is defined wrongly.
     """
     path, aside = list(sys.path), _remove(top_level(Path(location.folder)))
-    sys.path[:] = [
-        location.folder,
-        str(Path.cwd()),
-        *(folder for folder in path if folder not in (location.folder, former.folder)),
+    archives = Path(location.folder).parent
+    others = [
+        folder for folder in path if folder != former.folder and Path(folder).parent != archives
     ]
+    sys.path[:] = [location.folder, str(Path.cwd()), *others]
     importlib.invalidate_caches()
     try:
         return load(location)

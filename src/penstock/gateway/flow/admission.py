@@ -22,6 +22,7 @@ from penstock.gateway.flow.limiters import Group, Limiter
 from penstock.gateway.flow.window import Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
+from penstock.model.limit import Limit
 from penstock.process.config import GatewayConfig
 from penstock.process.pauses import PauseFile, Pauses, decode_actions, target_text
 
@@ -125,6 +126,10 @@ class Admission:
         else:
             self._appending += 1
         return ticket
+
+    def apply_limits(self, limits: Iterable[Limit]) -> None:
+        """Apply other limits from now on; a limit that stays keeps its counts."""
+        self._limits = LimitTable(limits, self._settings.processes, self._limits)
 
     def appended(self, ticket: Ticket, lsn: Lsn) -> None:
         """Note that a request is in the log; it is under way until its epoch is committed."""

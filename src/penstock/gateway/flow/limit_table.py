@@ -75,17 +75,26 @@ class Excess:
 class LimitTable:
     """Applies limits. For one thread."""
 
-    def __init__(self, limits: Iterable[Limit], gateways: int = 1) -> None:
+    def __init__(
+        self, limits: Iterable[Limit], gateways: int = 1, former: "LimitTable | None" = None
+    ) -> None:
         """Take the limits of an application.
 
         Args:
             limits: The limits.
             gateways: The number of gateways. Each of them enforces its share.
+            former: The table before this one; a limit that it has, too, goes on with its counts.
         """
         self._rules: dict[str, list[_Rule]] = {}
+        kept = {} if former is None else former.limiters()
         for limit in limits:
-            self._rules.setdefault(limit.target, []).append(_Rule(limit, _limiter(limit, gateways)))
+            limiter = kept.get(limit) or _limiter(limit, gateways)
+            self._rules.setdefault(limit.target, []).append(_Rule(limit, limiter))
         self._of_method: dict[tuple[str, str], tuple[_Rule, ...]] = {}
+
+    def limiters(self) -> dict[Limit, Limiter]:
+        """Return the counts of each limit."""
+        return {rule.limit: rule.limiter for rules in self._rules.values() for rule in rules}
 
     def admit(self, caller: Caller, now_s: float) -> Held | Excess:
         """Count a request of an existing method, and return the counts that it holds.

@@ -26,17 +26,25 @@ DriverState = Literal["running", "starting", "absent"]
 class HealthHandler:
     """Reports the health of one gateway."""
 
-    def __init__(self, data: Path, tail: AsyncJournalTail, is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        tail: AsyncJournalTail,
+        is_draining: Callable[[], bool],
+        deployment_problem: Callable[[], str],
+    ) -> None:
         """Create the handler.
 
         Args:
             data: The data directory.
             tail: The gateway's journal tail.
             is_draining: Says whether the gateway is about to stop.
+            deployment_problem: Says why the gateway cannot serve the newest deployment; empty if it serves it.
         """
         self._data = data
         self._tail = tail
         self._is_draining = is_draining
+        self._deployment_problem = deployment_problem
 
     async def alive(self, request: HttpRequest) -> Response:
         """Serve `GET /healthz`."""
@@ -60,7 +68,11 @@ class HealthHandler:
             waiting=self._tail.waiting,
             driver=driver,
             view=view,
-            missing=[*_missing_driver(driver, step), *_missing_view(view)],
+            missing=[
+                *_missing_driver(driver, step),
+                *_missing_view(view),
+                *_missing_deployment(self._deployment_problem()),
+            ],
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
@@ -81,3 +93,7 @@ def _missing_driver(driver: DriverState, step: str | None) -> list[str]:
 
 def _missing_view(view: Literal["running", "absent"]) -> list[str]:
     return [] if view == "running" else ["no view runs: SQL queries are refused"]
+
+
+def _missing_deployment(problem: str) -> list[str]:
+    return [f"this gateway serves older code: {problem}"] if problem else []

@@ -88,6 +88,15 @@ class HistoryHandler:
         self._turns = 0
         self._running: set[Process] = set()
 
+    def serve(self, app: App, spec: str) -> None:
+        """Answer from now on with another version of the application.
+
+        Args:
+            app: The application.
+            spec: The name by which another process loads it.
+        """
+        self._app, self._spec = app, spec
+
     async def trace(self, request: HttpRequest) -> Response:
         """Serve `GET /requests/{id}/trace`.
 

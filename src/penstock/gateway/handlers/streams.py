@@ -72,6 +72,10 @@ class StreamHandler:
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
         self._stopping = asyncio.Event()
 
+    def serve(self, app: App) -> None:
+        """List and check the streams of another version of the application; followers go on."""
+        self._app = app
+
     async def index(self, request: HttpRequest) -> Response:
         """Serve `GET /streams`: the streams that the principal may follow."""
         principal = request.principal

@@ -1,0 +1,47 @@
+"""`GET /metrics` and `GET /metrics/recent`: the figures of an application for operators and their tools."""
+
+import asyncio
+
+from starlette.responses import Response
+
+from penstock.base.http import JSON
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.response_bodies import RecentLoad
+from penstock.gateway.responses import json_of
+from penstock.gateway.telemetry.load_sampler import LoadSampler
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.journal.api import Journal
+from penstock.log.api import Log
+from penstock.process.load_history import KEPT_S, STEP_US
+
+
+class LoadHandler:
+    """Serves the metrics and the load of one application."""
+
+    def __init__(self, metrics: Metrics, load: LoadSampler, journal: Journal, log: Log) -> None:
+        """Create the handler.
+
+        Args:
+            metrics: The metrics of all processes.
+            load: The load of the last hour.
+            journal: The journal.
+            log: The log.
+        """
+        self._metrics = metrics
+        self._load = load
+        self._journal = journal
+        self._log = log
+
+    async def exposition(self, request: HttpRequest) -> Response:
+        """Serve `GET /metrics`, in the text format of Prometheus."""
+        request.principal.require_admin()
+        text, content_type = await asyncio.to_thread(
+            self._metrics.exposition, self._journal, self._log
+        )
+        return Response(text, 200, None, content_type)
+
+    async def recent(self, request: HttpRequest) -> Response:
+        """Serve `GET /metrics/recent`: the load of the last seconds."""
+        request.principal.require_admin()
+        points = await self._load.recent(request.seconds("seconds", KEPT_S, KEPT_S))
+        return Response(json_of(RecentLoad(STEP_US // 1_000_000, points)), 200, None, JSON)

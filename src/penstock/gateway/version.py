@@ -1,0 +1,227 @@
+"""`ServedVersion`: the parts of a gateway that depend on the code of the application.
+
+A gateway has one version at its start, and a further one after each deployment. The versions share log, journal and
+connections (`SharedParts`). A request that a version has begun ends with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.auth.exposure import NOT_SET
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.call_encoder import calls_with_code
+from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.errors import error_response
+from penstock.gateway.flow.admission import Admission
+from penstock.gateway.handlers.app_routes import handler_of
+from penstock.gateway.handlers.calls import CallHandler
+from penstock.gateway.handlers.changes import ChangesHandler
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.health import HealthHandler
+from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.load import LoadHandler
+from penstock.gateway.handlers.pages import PageHandler
+from penstock.gateway.handlers.reads import ReadHandler
+from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.routing import Router
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.journal.tail import AsyncJournalTail
+from penstock.model.application import App
+from penstock.process.config import Config
+from penstock.runtime.reads.arguments import SizeLimits
+from penstock.runtime.reads.messages import ReaderSettings
+
+MoreRoutes = Callable[[App], Sequence[BaseRoute]]
+"""Returns the routes of another ASGI application, such as the console, for a version."""
+
+
+def no_routes(_app: App) -> Sequence[BaseRoute]:
+    """Return no further routes."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """The parts of a gateway that all its versions use."""
+
+    config: Config
+    tail: AsyncJournalTail
+    batcher: AppendBatcher
+    entities: EntityReader
+    sql: SqlHandler
+    admission: Admission
+    metrics: Metrics
+    health: HealthHandler
+    load: LoadHandler
+    history: HistoryHandler
+    streams: StreamHandler
+
+
+class ServedVersion:
+    """One version of the application in a gateway.
+
+    Attributes:
+        app: The application.
+        spec: The name by which another process loads it.
+        routing: The paths and their handlers.
+        more: The routes for all other paths.
+        readers: The readers; None if no code of the application runs for a read.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        spec: str,
+        routing: Router,
+        more: Sequence[BaseRoute],
+        readers: ReaderPool | None = None,
+    ) -> None:
+        """Take the parts of a version.
+
+        Args:
+            app: The application.
+            spec: The name by which another process loads it.
+            routing: The paths and their handlers.
+            more: The routes for all other paths.
+            readers: The readers.
+        """
+        self.app = app
+        self.spec = spec
+        self.routing = routing
+        self.more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
+        self.readers = readers
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the version open while the block runs."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def close(self) -> None:
+        """End the readers at once; no request may use them."""
+        if self.readers is not None:
+            await self.readers.close()
+
+    async def retire(self) -> None:
+        """End the readers when the last request of this version has its response."""
+        await self._idle.wait()
+        await self.close()
+
+
+def version_of(
+    app: App, spec: str, shared: SharedParts, more: Sequence[BaseRoute]
+) -> ServedVersion:
+    """Build a version of the application; its readers start in the background.
+
+    Args:
+        app: The application.
+        spec: The name by which another process loads it.
+        shared: The parts that all versions use.
+        more: The routes for all other paths.
+    """
+    config, tail = shared.config, shared.tail
+    readers = _readers(app, spec, config, shared.metrics)
+    reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
+    calls = CallHandler(app, config, shared.admission, shared.batcher, tail, reads)
+    entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
+    changes = ChangesHandler(app, shared.sql, entity_reads, tail)
+    routing = Router()
+    _route_calls(routing, app, calls, reads, entity_reads)
+    secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
+    _route_pages(routing, PageHandler(app, secured=secured))
+    _route_shared(routing, shared, changes)
+    return ServedVersion(app, spec, routing, more, readers)
+
+
+def _route_calls(
+    routing: Router,
+    app: App,
+    calls: CallHandler,
+    reads: ReadHandler,
+    entity_reads: EntityReadHandler,
+) -> None:
+    for path, handler, route_kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
+        routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, route_kind)
+        routing.add("POST", f"/{path}/{{function}}", handler, route_kind)
+    routing.add("POST", "/streams/{stream}", calls.call, "append")
+    routing.add("POST", "/send/streams/{stream}", calls.send, "send")
+    routing.add("POST", "/read", reads.batch, "read")
+    routing.add("GET", "/requests/{id}", calls.status, "requests")
+    routing.add("DELETE", "/requests/{id}", calls.cancel, "requests")
+    routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities")
+    for route in app.routes:
+        serve = handler_of(app, route, calls, entity_reads)
+        routing.add(route.verb, route.path, serve, "route")
+
+
+def _route_pages(routing: Router, pages: PageHandler) -> None:
+    routing.add("GET", "/openapi.json", pages.openapi, "docs")
+    routing.add("GET", "/docs", pages.docs, "docs")
+
+
+def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler) -> None:
+    for path, handler, route_kind in (
+        ("/healthz", shared.health.alive, "health"),
+        ("/readyz", shared.health.ready, "health"),
+        ("/metrics", shared.load.exposition, "metrics"),
+        ("/metrics/recent", shared.load.recent, "metrics"),
+        ("/entities/{entity}/changes", changes.changes, "changes"),
+        ("/requests/{id}/trace", shared.history.trace, "trace"),
+        ("/entities/{entity}/{key}/history", shared.history.history, "history"),
+        ("/streams", shared.streams.index, "streams"),
+        ("/streams/{stream}", shared.streams.follow, "streams"),
+    ):
+        routing.add("GET", path, handler, route_kind)
+    routing.add("POST", "/sql", shared.sql.sql, "sql")
+
+
+def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
+    """Start the readers, if the application has `@readonly` handlers, `@migrate`, or code in arguments."""
+    migrates = any(entity_type.migrations for entity_type in app.entities.values())
+    if not config.gateway.readers or not (migrates or _has_readonly(app) or calls_with_code(app)):
+        return None
+    settings = ReaderSettings(
+        spec=spec,
+        data=config.data.absolute(),
+        limits=config.limits,
+        count=config.gateway.readers,
+        log_format=config.log_format,
+        log_level=config.log_level,
+        sizes=SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max),
+    )
+    return ReaderPool(settings, metrics, config.gateway.waiting_max)
+
+
+def _has_readonly(app: App) -> bool:
+    methods = [entity_type.methods.values() for entity_type in app.entities.values()]
+    return any(
+        handler.readonly for group in (*methods, app.functions.values()) for handler in group
+    )
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for it"
+    if error.status_code == 404:
+        message = f"{request.url.path} does not exist; /docs lists all paths"
+        return error_response(404, "not-found", "Refused", message)
+    return error_response(error.status_code, "request", "Refused", error.detail)

@@ -1,0 +1,37 @@
+"""Deployments of small applications for tests: versions of one module, each in a folder of its own."""
+
+import textwrap
+import time
+from pathlib import Path
+
+from penstock.journal.deployments import DeployedCode, Deployment, Deployments
+from penstock.process.archives import Archives, pack
+from penstock.process.data_directory import DataDirectory
+from tests.gateway_thread import RunningGateway
+
+
+def write_version(folder: Path, name: str, text: str) -> str:
+    """Write the source of an application into a new folder, and return its name for a command line."""
+    folder.mkdir(parents=True)
+    path = folder / f"{name}.py"
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+def stored_code(data: Path, spec: str) -> DeployedCode:
+    """Store the archive of an application's only file, and return its code."""
+    path = Path(spec)
+    archive = Archives(data).put(pack({path.name: path.read_bytes()}))
+    return DeployedCode(archive, path.stem, "app", "3", {})
+
+
+def record(gateway: RunningGateway, spec: str) -> Deployment:
+    """Record a deployment that executes the epochs from the next one on."""
+    data = gateway.config.data
+    assert gateway.driver is not None
+    last = gateway.driver.journal.last()
+    since = 0 if last is None else last.epoch + 1
+    deployments = Deployments(DataDirectory(data).journal_path)
+    recorded = deployments.record(since, time.time_ns() // 1_000, stored_code(data, spec), {})
+    assert recorded is not None
+    return recorded

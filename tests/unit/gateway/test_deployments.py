@@ -1,0 +1,128 @@
+"""A gateway serves a deployment while it runs: paths, readers and limits change, and connections stay open."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.gateway import version_switch
+from tests.deployments import record, write_version
+from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
+
+FIRST = """
+    from penstock import App, Entity, key, readonly, stream
+
+    class Jar(Entity):
+        name: str = key()
+        beans: int = 0
+
+        def put(self, beans: int) -> int:
+            self.beans += beans
+            return self.beans
+
+        @readonly
+        def shown(self) -> str:
+            return f"{self.beans} beans"
+
+    opened = stream("opened", int)
+    app = App("jars", Jar, opened)
+"""
+SECOND = """
+    from penstock import App, Entity, key, limit, readonly, route, stream
+
+    class Jar(Entity):
+        name: str = key()
+        beans: int = 0
+        lid: str = "blue"
+
+        def put(self, beans: int) -> int:
+            self.beans += beans
+            return self.beans
+
+        @limit("1 at once")
+        def take(self, beans: int = 1) -> int:
+            self.beans -= beans
+            return self.beans
+
+        @readonly
+        @route("GET /jars/{name}")
+        def shown(self) -> str:
+            return f"{self.beans} beans, {self.lid} lid"
+
+    opened = stream("opened", int)
+    closed = stream("closed", int)
+    app = App("jars", Jar, opened, closed)
+"""
+
+
+@pytest.fixture
+def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove the modules that a test imported."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith("jars"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> None:
+    """Paths, readers, streams and pages are those of the deployment; an event stream goes on."""
+    first = write_version(tmp_path / "1", "jars", FIRST)
+    second = write_version(tmp_path / "2", "jars", SECOND)
+    with (
+        RunningGateway(first, tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+        client.stream("GET", "/streams/opened", headers={"Accept": "text/event-stream"}) as events,
+    ):
+        assert client.post("/call/Jar/tin/create", json={"beans": 3}).status_code == 200
+        assert client.post("/call/Jar/tin/shown").json() == "3 beans"
+        assert client.get("/jars/tin").status_code == 404
+        deployment = record(gateway, second)
+        wait_for(lambda: gateway.deployments.served == deployment, "the switch")
+        assert client.get("/jars/tin").text == "3 beans, blue lid"
+        assert client.get("/entities/Jar/tin").json()["lid"] == "blue"
+        names = [stream["name"] for stream in client.get("/streams").json()["streams"]]
+        assert names == ["closed", "opened"]
+        assert "/jars/{name}" in client.get("/openapi.json").json()["paths"]
+        followers = 'penstock_stream_followers{stream="opened"} 1.0'
+        assert followers in client.get("/metrics").text
+        gateway.refuse_waiting()
+        lines = list(events.iter_lines())  # the stream ends in good order
+        assert lines[0].startswith("retry")
+
+
+@pytest.mark.usefixtures("kept_imports")
+@pytest.mark.parametrize("broken", ["raise BaseException", "a reader fails"])
+def test_version_that_cannot_be_served_changes_nothing(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway goes on with the version before, `/readyz` has the reason, and the next deployment is served."""
+    monkeypatch.setattr(version_switch, "READY_S", 3.0)
+    first = write_version(tmp_path / "1", "jars", FIRST)
+    if broken == "a reader fails":
+        broken = f"import os\nif os.getpid() != {os.getpid()}:\n    raise ValueError"
+    second = write_version(tmp_path / "2", "jars", f"{textwrap.dedent(SECOND)}\n{broken}\n")
+    third = write_version(tmp_path / "3", "jars", SECOND)
+    with (
+        RunningGateway(first, tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
+        assert client.post("/call/Jar/tin/create", json={"beans": 3}).status_code == 200
+        record(gateway, second)
+        wait_for(lambda: gateway.deployments.problem, "the failure")
+        (line,) = [line for line in client.get("/readyz").json()["missing"] if "older" in line]
+        assert "deployment 1 cannot be served" in line
+        assert client.post("/call/Jar/tin/shown").json() == "3 beans"
+        assert client.get("/jars/tin").status_code == 404
+        monkeypatch.setattr(version_switch, "READY_S", 60.0)
+        deployment = record(gateway, third)
+        wait_for(lambda: gateway.deployments.served == deployment, "the switch")
+        assert client.get("/jars/tin").text == "3 beans, blue lid"
+        assert not gateway.deployments.problem
