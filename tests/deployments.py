@@ -4,6 +4,7 @@ import textwrap
 import time
 from pathlib import Path
 
+from penstock.base.ids import Epoch
 from penstock.journal.deployments import DeployedCode, Deployment, Deployments
 from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
@@ -30,7 +31,7 @@ def record(gateway: RunningGateway, spec: str) -> Deployment:
     data = gateway.config.data
     assert gateway.driver is not None
     last = gateway.driver.journal.last()
-    since = 0 if last is None else last.epoch + 1
+    since = Epoch(0 if last is None else last.epoch + 1)
     deployments = Deployments(DataDirectory(data).journal_path)
     recorded = deployments.record(since, time.time_ns() // 1_000, stored_code(data, spec), {})
     assert recorded is not None
