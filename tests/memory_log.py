@@ -178,11 +178,21 @@ class MemoryLog:
             self._check_held(start)
             end = start
             while end < self._end() and end - start < max(records, 1):
-                size -= len(self._entries[end - self._start].body)
-                if size < 0 and end > start:
+                entry = self._entries[end - self._start]
+                size -= len(entry.body)
+                if (size < 0 or entry.is_control) and end > start:
                     break
                 end = Lsn(end + 1)
+                if entry.is_control:
+                    break
             return end
+
+    def controls(self, start: Lsn, end: Lsn) -> list[Lsn]:
+        """Return the positions of the control records in a range. See `Log.controls`."""
+        with self._changed:
+            self._check(ONLY_PARTITION)
+            held = enumerate(self._entries, self._start)
+            return [Lsn(lsn) for lsn, entry in held if entry.is_control and start <= lsn < end]
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before` (at most `end`); their ids stay known."""

@@ -25,9 +25,12 @@ class Make(Protocol):
     def __call__(self, *, record_bytes_max: int = ..., retention_s: int = ...) -> Log: ...
 
 
-def entry(name: object, body: bytes | None = None, touches: bytes = b"") -> Entry:
+def entry(
+    name: object, body: bytes | None = None, touches: bytes = b"", *, is_control: bool = False
+) -> Entry:
     text = str(name)
-    return Entry(RequestId(text), text.encode() if body is None else body, touches, len(text))
+    data = text.encode() if body is None else body
+    return Entry(RequestId(text), data, touches, len(text), is_control)
 
 
 def entries(*names: object) -> list[Entry]:

@@ -222,6 +222,32 @@ def test_limit_lets_one_record_through(log: Log) -> None:
         log.limit(Lsn(0), 1, 1)
 
 
+def test_a_control_record_is_a_range_of_its_own(log: Log) -> None:
+    """Ranges end before and after it, in one append and in several; a repetition keeps the first mark."""
+    log.append([entry(n, is_control=n in (2, 3)) for n in range(5)])
+    log.append([entry(5, is_control=True)])
+    log.append([entry(5), *entries(6, 7)])
+    ends, start = [], Lsn(0)
+    while start < log.end():
+        start = log.limit(start, 100, 1000)
+        ends.append(start)
+    assert ends == [2, 3, 4, 5, 6, 8]
+    assert log.limit(Lsn(2), 100, 0) == 3
+    assert log.controls(Lsn(0), Lsn(100)) == [2, 3, 5]
+    assert log.controls(Lsn(3), Lsn(5)) == [3]
+    log.truncate(Lsn(3))
+    assert log.controls(Lsn(0), Lsn(100)) == [3, 5]
+    assert ids(log) == ["3", "4", "5", "6", "7"]
+
+
+def test_a_scheduled_control_record_keeps_its_mark(log: Log) -> None:
+    """The record that the schedule appends is a control record."""
+    log.schedule(entry(1, is_control=True), 5)
+    log.append(entries(0))
+    assert log.promote(5) == 1
+    assert log.controls(Lsn(0), log.end()) == [1]
+
+
 def test_wait_returns_at_once_when_there_is_more(log: Log) -> None:
     """Waiting for existing records, or for no time, does not block."""
     log.append(entries("a"))

@@ -32,9 +32,12 @@ class Clock:
         self.now_us += seconds * 1_000_000
 
 
-def entry(name: object, body: bytes | None = None, touches: bytes = b"") -> Entry:
+def entry(
+    name: object, body: bytes | None = None, touches: bytes = b"", *, is_control: bool = False
+) -> Entry:
     text = str(name)
-    return Entry(RequestId(text), text.encode() if body is None else body, touches, len(text))
+    data = text.encode() if body is None else body
+    return Entry(RequestId(text), data, touches, len(text), is_control)
 
 
 def entries(*names: object) -> list[Entry]:
@@ -71,11 +74,17 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         given=st.lists(
-            st.tuples(st.integers(0, 12), st.sampled_from([b"", b"x", b"y" * 51])), max_size=6
+            st.tuples(
+                st.integers(0, 12), st.sampled_from([b"", b"x", b"y" * 51]), st.integers(0, 3)
+            ),
+            max_size=6,
         )
     )
-    def append(self, given: list[tuple[int, bytes]]) -> None:
-        some = [entry(n, body or str(n).encode(), bytes(n % 3)) for n, body in given]
+    def append(self, given: list[tuple[int, bytes, int]]) -> None:
+        some = [
+            entry(n, body or str(n).encode(), bytes(n % 3), is_control=choice == 0)
+            for n, body, choice in given
+        ]
         self.both(lambda log: log.append(some))
 
     @rule(count=st.integers(1, 60), first=st.integers(100, 200))
@@ -110,6 +119,7 @@ class Twins(RuleBasedStateMachine):
     def limit(self, low: int, records: int, size: int) -> None:
         start = Lsn(self.memory.start() + low)
         self.both(lambda log: log.limit(start, records, size))
+        self.both(lambda log: log.controls(start, Lsn(start + records)))
 
     @rule(
         name=st.integers(0, 16),

@@ -7,7 +7,7 @@ the limits of handlers. Results are compared as bytes; values are decoded only t
 
 A transaction that exceeded a limit, or was set aside, does not run again, because time and memory
 depend on the machine. Its recorded outcome is used, and it is counted. The same is true for sent requests and
-workflow steps, which are not counted.
+workflow steps, which are not counted, and for control records, which run no handler.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +33,7 @@ from penstock.engine.streams.observed_cascades import ObservedCascades
 from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
 from penstock.errors import Diverged, RequestError
 from penstock.model.application import App
+from penstock.model.control import is_control
 from penstock.model.former_class import are_equal, plain_attributes
 from penstock.model.request import decode_failure, decode_request, is_continuation
 
@@ -180,7 +181,7 @@ class Replayer:
         outcomes: list[Outcome | None] = []
         self.ran = []
         for row in rows:
-            if row.error in DECIDED:
+            if not runs_again(row):
                 self.conclude(row, Outcome(row.error, row.reply, (), {}))
                 outcomes.append(None)
             else:
@@ -208,6 +209,11 @@ class Replayer:
         apply_changes(self.state, self.written)
         self.written.clear()
         self.step_reads.clear()
+
+
+def runs_again(row: RequestRow) -> bool:
+    """Say whether a record runs again; otherwise its recorded outcome is used."""
+    return row.error not in DECIDED and not is_control(row.body)
 
 
 def apply_changes(state: dict[EntityKey, bytes], changes: dict[EntityKey, bytes | None]) -> None:
@@ -377,7 +383,7 @@ def _shown(value: Any) -> str:
 
 def rejection_of(app: App, body: bytes) -> str:
     """Return why an application refuses a request; empty if it accepts it."""
-    if is_continuation(body):
+    if is_continuation(body) or is_control(body):
         return ""
     try:
         request = decode_request(body)

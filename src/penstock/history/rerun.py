@@ -17,6 +17,7 @@ from penstock.engine.replay import RecordedEpoch, Replayer, RequestRow
 from penstock.engine.tracing import RequestTrace, trace
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
+from penstock.model.control import is_control
 from penstock.model.request import Failure, encode_failure
 from penstock.process.guard import Guard
 
@@ -73,15 +74,17 @@ class Rerun:
     def begin(self, recorded: RecordedEpoch, *, other_code: bool = False) -> None:
         """Take over what an epoch does not compute.
 
-        These are the outcomes of sent requests and workflow steps that exceeded a limit, and the changes of the first
-        epoch of a scratch journal, which has no requests.
+        These are the outcomes of sent requests and workflow steps that exceeded a limit, the changes of the first
+        epoch of a scratch journal, which has no requests, and the changes of a control record, which is an epoch of
+        its own.
 
         Args:
             recorded: The epoch, whose records run next.
             other_code: Whether other code runs, so that all requests and steps run again.
         """
         self.replayer.cascades.decided = {} if other_code else _decided(recorded)
-        if recorded.epoch == 0 and not recorded.rows:
+        is_foundation = recorded.epoch == 0 and not recorded.rows
+        if is_foundation or any(is_control(row.body) for row in recorded.rows[:1]):
             self.replayer.take(recorded.changes)
 
     def run_unlimited(self, row: RequestRow) -> Outcome:

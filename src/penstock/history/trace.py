@@ -26,13 +26,13 @@ from penstock.base.ids import (
 from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.failure import DECIDED
 from penstock.engine.replay import (
     RecordedEpoch,
     RequestRow,
     attributes_of,
     call_text,
     reply_of,
+    runs_again,
 )
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
@@ -105,7 +105,7 @@ def _trace(
 ) -> TraceDocument:
     """Return the trace of the request at a position of an epoch, without the next changes of its entities."""
     number, row = recorded.epoch, recorded.rows[position]
-    is_skipped = row.error in DECIDED
+    is_skipped = not runs_again(row)
     rerun.begin(recorded)
     rerun.run_all(recorded.rows[:position])
     written, state = dict(rerun.replayer.written), rerun.replayer.state

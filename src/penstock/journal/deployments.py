@@ -16,27 +16,10 @@ from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
 from penstock.files.sealed import seal, unseal
+from penstock.model.control import DeployedCode
 
 NAME: Final = "_deployments.json"
 _FIELD: Final = "deployments"
-
-
-class DeployedCode(msgspec.Struct, frozen=True):
-    """The code of a deployment.
-
-    Attributes:
-        archive: The name of the archive with its source: the SHA-256 of the archive.
-        module: The module of the application.
-        name: The attribute of the module that is the application.
-        python: The version of Python.
-        libraries: The versions of the libraries that the source imports, by the name of their distribution.
-    """
-
-    archive: str
-    module: str
-    name: str
-    python: str
-    libraries: dict[str, str]
 
 
 class Deployment(msgspec.Struct, frozen=True):

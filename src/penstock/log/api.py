@@ -24,12 +24,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
             touch before it runs: its root and the references in its arguments.
         time_us: When it was appended, in microseconds since the Unix epoch; `penstock.now()`
             returns it.
+        is_control: Whether it is a control record, which `limit` keeps apart from other records.
     """
 
     request_id: RequestId
     body: bytes
     touches: bytes
     time_us: int
+    is_control: bool = False
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -158,10 +160,17 @@ class Log(Protocol):
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
         """Return the greatest end with at most `records` records and `size` body bytes from `start`.
 
-        The range has at least one record if there is one, also if its body is larger.
+        The range has at least one record if there is one, also if its body is larger. A control record is a range
+        of its own: a range ends before it, or consists of it.
 
         Raises:
             Truncated: `start` is before the oldest position held.
+        """
+
+    def controls(self, start: Lsn, end: Lsn) -> list[Lsn]:
+        """Return the positions of the control records in [start, end), in order.
+
+        Positions that the log does not hold have none.
         """
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:

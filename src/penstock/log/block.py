@@ -28,6 +28,9 @@ DEDUP_HASH_BYTES: Final = ID_HASH_BYTES + BODY_HASH_BYTES
 _ARRAY_OF_32_BIT_LENGTH: Final = b"\xdd"
 _HEAD_BYTES: Final = 5
 _SHAPE: Final = np.dtype([("length", "<u4"), ("body_bytes", "<u4"), ("checksum", "<u8")])
+_CONTROL: Final = 0x8000_0000
+"""This bit of `body_bytes` marks a control record; no body is so long."""
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -66,7 +69,7 @@ class Block(NamedTuple):
     dedup_digest: bytes
     dedup_hashes: bytes
     digest: bytes
-    shape: bytes  # for each record: encoded length, body length, checksum (`_SHAPE`)
+    shape: bytes  # for each record: encoded length, body length and mark, checksum (`_SHAPE`)
     data: bytes  # MessagePack array of the records
 
     @property
@@ -111,7 +114,9 @@ def pack(
     ]
     shape = np.empty(len(items), _SHAPE)
     shape["length"] = np.fromiter(map(len, items), np.uint32, len(items))
-    shape["body_bytes"] = [len(entry.body) for entry in entries]
+    shape["body_bytes"] = [
+        len(entry.body) | (_CONTROL if entry.is_control else 0) for entry in entries
+    ]
     shape["checksum"] = np.fromiter(
         map(xxhash.xxh3_64_intdigest, items, repeat(0)), np.uint64, len(items)
     )
@@ -206,5 +211,11 @@ def _array_head(count: int) -> bytes:
 
 def body_sizes_of(block: Block) -> list[int]:
     """Return the body length of each record of a verified block, in bytes."""
-    sizes: list[int] = np.frombuffer(block.shape, _SHAPE)["body_bytes"].tolist()
+    sizes: list[int] = (np.frombuffer(block.shape, _SHAPE)["body_bytes"] & (_CONTROL - 1)).tolist()
     return sizes
+
+
+def controls_of(first: int, shape: bytes) -> list[Lsn]:
+    """Return the positions of the control records in a block, from its columns `first` and `shape`."""
+    marked = np.flatnonzero(np.frombuffer(shape, _SHAPE)["body_bytes"] & _CONTROL)
+    return [Lsn(first + place) for place in marked.tolist()]

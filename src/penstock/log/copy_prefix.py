@@ -169,8 +169,9 @@ def _shorten_blocks(connection: sqlite3.Connection, end: Lsn, file: str) -> None
     count = end - block.first
     records = blocks.records_of([block])[:count]
     touches = blocks.touches_of([block])[:count]
+    controls = blocks.controls_of(block.first, block.shape)
     entries = [
-        Entry(record.request_id, record.body, touched, record.time_us)
+        Entry(record.request_id, record.body, touched, record.time_us, record.lsn in controls)
         for record, touched in zip(records, touches, strict=True)
     ]
     step = DEDUP_HASH_BYTES

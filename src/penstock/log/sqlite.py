@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -24,7 +23,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, Truncated
 from penstock.log import block as blocks
-from penstock.log import schedule
+from penstock.log import ranges, schedule
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
 from penstock.log.clock import wall_clock_us
@@ -47,10 +46,6 @@ _RECORD_BYTES: Final = 100  # besides the body, roughly
 _COMMIT_BYTES: Final = 8_192  # two pages, besides the records
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
-_OVERLAPPING: Final = (
-    "FROM block WHERE first < :end AND first >= "
-    "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
-)
 
 
 class _Settings(TypedDict):
@@ -270,19 +265,15 @@ class SqliteLog:
         """Return the end of a range with limited records and bytes. See `Log.limit`."""
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
-            end = min(end_of(connection), start + max(records, 1))
+            end = Lsn(min(end_of(connection), start + max(records, 1)))
             self._check_held(start, start_of(connection))
-            reach = start
-            rows = connection.execute(f"SELECT * {_OVERLAPPING}", {"start": start, "end": end})
-            for block in map(Block._make, rows):
-                blocks.verify(block, str(self._path))
-                sizes = blocks.body_sizes_of(block)[max(start - block.first, 0) : end - block.first]
-                totals = [total for total in accumulate(sizes) if total <= size]
-                reach = Lsn(reach + len(totals))
-                if len(totals) < len(sizes) or reach >= end:
-                    break
-                size -= totals[-1]
-        return max(reach, Lsn(min(start + 1, end)), start)
+            return ranges.end_of_range(connection, start, end, size, str(self._path))
+
+    def controls(self, start: Lsn, end: Lsn) -> list[Lsn]:
+        """Return the positions of the control records in a range. See `Log.controls`."""
+        self._check(ONLY_PARTITION)
+        with self._database.reading() as connection:
+            return ranges.controls(connection, max(start, start_of(connection)), end)
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before`; their request ids stay known for their retention.
@@ -332,7 +323,7 @@ class SqliteLog:
         with self._database.reading() as connection:
             oldest = start_of(connection)
             wanted = {"start": start, "end": end}
-            rows = connection.execute(f"SELECT * {_OVERLAPPING}", wanted).fetchall()
+            rows = connection.execute(f"SELECT * {ranges.OVERLAPPING}", wanted).fetchall()
         self._check_held(start, oldest)
         held = [Block._make(row) for row in rows]
         reach = start

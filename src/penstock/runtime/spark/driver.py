@@ -7,7 +7,7 @@ driver holds hashes and counts only. Supervision and Spark's query belong to `ru
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,6 @@ from penstock.errors import (
     Diverged,
     EpochFailed,
     Fenced,
-    OperationalError,
     PenstockError,
     Truncated,
 )
@@ -33,14 +32,13 @@ from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
+from penstock.runtime.spark.control import ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.later_records import LaterRecords
 from penstock.runtime.spark.messages import (
-    ApplyEpoch,
     LogRange,
     RunTransactions,
-    TaskCommand,
     TaskResult,
     first_not_run,
     first_requests,
@@ -50,6 +48,7 @@ from penstock.runtime.spark.parallelism import ParallelismPolicy
 from penstock.runtime.spark.quarantine import condemned_in
 from penstock.runtime.spark.rounds import Overflow, Rounds
 from penstock.runtime.spark.stopwatch import Stopwatch
+from penstock.runtime.spark.store_updates import StoreUpdates
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +62,7 @@ class EpochDriver:
     Attributes:
         on_epoch: Called with the report of each committed epoch.
         failure: The `PenstockError` that the last call of `advance` raised, if any.
+        controls: Executes control records.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class EpochDriver:
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
+        self.controls = ControlEpochs(config, log, {})
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
         self._rounds = Rounds(jobs, self._fault, config.epoch_output_bytes_max)
-        self._background = ThreadPoolExecutor(1, "penstock-apply")
-        self._applied: Future[None] | None = None
+        self._stores = StoreUpdates(config, jobs, scratch)
         self._scratch = scratch
         self._condemned = 0  # positions of the current epoch that the quarantine excludes
         self._idle_since = time.perf_counter()
@@ -113,8 +113,7 @@ class EpochDriver:
         Python workers load the application meanwhile. An operational error is logged only, because
         the first epoch tries again.
         """
-        self._applied = self._background.submit(self._recover)
-        return self._applied
+        return self._stores.recover(self._epoch)
 
     @property
     def positions(self) -> dict[LogPartition, Lsn]:
@@ -153,11 +152,49 @@ class EpochDriver:
                 self._fault.reached("offsets-planned")
                 if self._division.deaths >= DEATHS_MAX:
                     self._set_aside(ranges, EpochFailed("each driver died that ran it alone"))
+                elif self.controls.is_control(ranges):
+                    self._control(ranges)
                 else:
                     self._attempt(ranges)
         except PenstockError as error:
             self.failure = error  # Spark passes on only its text
             raise type(error)(str(error)[:500]) from None
+
+    def _control(self, ranges: list[LogRange]) -> None:
+        """Run an epoch that is a control record; its effect is in force from the commit on.
+
+        Raises:
+            PenstockError: The environment fails.
+        """
+        epoch, clock = Epoch(self._epoch + 1), Stopwatch(self._idle_since)
+        self._stores.wait()
+        clock.lap("apply")
+        self._division.begin(epoch, 1)
+        try:
+            result, effect = self.controls.prepare(epoch, ranges)
+        except PenstockError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- the record must not stop all later ones
+            self._set_aside(ranges, error)
+            return
+        clock.lap("round1")
+        self._commit(epoch, ranges, 1, [result])
+        effect.switch()
+        self._fault.reached("after-switch")
+        clock.lap("commit")
+        self._conclude(epoch, 1)
+        self._tell(
+            EpochReport(
+                epoch=epoch,
+                time_us=time.time_ns() // 1_000,
+                records=1,
+                aborts=result.aborts,
+                rounds=1,
+                reran=0,
+                tasks=1,
+                phases_ms=clock.phases_ms,
+            )
+        )
 
     def _attempt(self, ranges: list[LogRange]) -> None:
         """Run an epoch; where it fails, make the next attempt a smaller one.
@@ -230,7 +267,8 @@ class EpochDriver:
 
     def close(self) -> None:
         """Wait for the work in the background."""
-        self._background.shutdown(wait=True)
+        self._stores.close()
+        self.controls.close()
 
     def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[LogRange]:
         """Return the ranges of the next epoch; this is the only place that limits its size."""
@@ -258,7 +296,7 @@ class EpochDriver:
         tasks = 1 if failure else self._parallelism.tasks(count)
         run = self._plan(ranges, count, tasks)
         clock.lap("read")
-        self._wait_applied()
+        self._stores.wait()
         clock.lap("apply")
         self._fault.reached("log-read")
         self._division.begin(epoch, count)
@@ -273,12 +311,8 @@ class EpochDriver:
             ranges, count = first_requests(ranges, stopped_at), stopped_at
         self._commit(epoch, ranges, count, results)
         clock.lap("commit")
-        self._division.committed(count)
-        self._condemned = 0
-        self.append_later()
-        self._fault.reached("later-appended")
         self._parallelism.learn(count, tasks, run.reran)
-        self._apply_in_background(epoch, count)
+        self._conclude(epoch, count)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -295,7 +329,14 @@ class EpochDriver:
                 incidents=1 if failure else 0,
             )
         )
-        self._idle_since = time.perf_counter()
+
+    def _conclude(self, epoch: Epoch, count: int) -> None:
+        """Do what follows the commit of an epoch with `count` records."""
+        self._division.committed(count)
+        self._condemned = 0
+        self.append_later()
+        self._fault.reached("later-appended")
+        self._stores.begin(epoch, count)
 
     def _plan(self, ranges: list[LogRange], count: int, tasks: int) -> EpochRun:
         """Spread the epoch over tasks by its access hints."""
@@ -332,45 +373,10 @@ class EpochDriver:
         self._atoms = atoms
         self._later.owe(commit)
 
-    def _apply_in_background(self, epoch: Epoch, count: int) -> None:
-        """Bring the stores to a committed epoch, and delete its temporary files.
-
-        A small epoch is applied by the resident task, or else by the next epoch's task, which costs
-        less than a job.
-        """
-
-        def apply() -> None:
-            if count > self._config.small_epoch:
-                self._jobs.run(self._apply_commands(epoch))
-            for path in self._scratch.glob(f"e{epoch}-*"):
-                path.unlink(missing_ok=True)
-
-        if count <= self._config.small_epoch:
-            self._jobs.apply_resident(epoch)
-        self._applied = self._background.submit(apply)
-
-    def _apply_commands(self, epoch: Epoch) -> list[TaskCommand]:
-        count = self._jobs.partitions
-        return [ApplyEpoch([partition], epoch, count) for partition in range(count)]
-
-    def _recover(self) -> None:
-        began = time.perf_counter()
-        try:
-            self._jobs.run(self._apply_commands(self._epoch))
-        except OperationalError as error:
-            _log.warning("state is not ready yet", extra={"cause": str(error)})
-            return
-        spent_s = round(time.perf_counter() - began, 3)
-        _log.info("state is ready", extra={"epoch": self._epoch, "seconds": spent_s})
-
-    def _wait_applied(self) -> None:
-        applied, self._applied = self._applied, None
-        if applied is not None:
-            applied.result()
-
     def _tell(self, report: EpochReport) -> None:
         for listener in self.on_epoch:
             try:
                 listener(report)
             except Exception:  # noqa: BLE001 -- the epoch is committed, whatever a listener does
                 _log.exception("a listener of epochs failed", extra={"epoch": report.epoch})
+        self._idle_since = time.perf_counter()

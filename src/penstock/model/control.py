@@ -1,0 +1,75 @@
+"""Control records: records of the log that change the system itself, each at its place in the order.
+
+The body of a control record is a request without an entity, whose method is a `$` and the tag of the control, and
+whose only argument is the control. No function can have such a name. A control record runs no handler: the driver
+executes it between two epochs of requests.
+"""
+
+from typing import Final
+
+import msgspec
+
+from penstock.errors import RequestError
+from penstock.model.request import Request, decode_request, encode_request, is_continuation
+
+
+class DeployedCode(msgspec.Struct, frozen=True):
+    """The code of a deployment.
+
+    Attributes:
+        archive: The name of the archive with its source: the SHA-256 of the archive.
+        module: The module of the application.
+        name: The attribute of the module that is the application.
+        python: The version of Python.
+        libraries: The versions of the libraries that the source imports, by the name of their distribution.
+    """
+
+    archive: str
+    module: str
+    name: str
+    python: str
+    libraries: dict[str, str]
+
+
+class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
+    """Let all later records run with this code."""
+
+    code: DeployedCode
+
+
+Control = Deploy
+"""Every control; a union, as soon as there are several."""
+
+_HEAD: Final = b"\x95\xa0\xc0"
+"""The first bytes of a request without an entity and without a key: an array of five, an empty text, nil."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(tuple[Control])
+
+
+def encode_control(control: Control) -> bytes:
+    """Return the body of a control record."""
+    method = f"${type(control).__struct_config__.tag}"
+    arguments = msgspec.Raw(_ENCODER.encode((control,)))
+    return encode_request(Request("", None, method, arguments, msgspec.Raw(b"\x80")))
+
+
+def is_control(body: bytes) -> bool:
+    """Say whether a body is that of a control record."""
+    return body[:3] == _HEAD and body[4:5] == b"$" and not is_continuation(body)
+
+
+def decode_control(body: bytes) -> Control:
+    """Read the body of a control record.
+
+    Raises:
+        RequestError: This version of Penstock does not know the control.
+    """
+    request = decode_request(body)
+    try:
+        (control,) = _DECODER.decode(request.positional)
+    except msgspec.MsgspecError as error:
+        raise RequestError(
+            f"{request.method} is no control record that this version of Penstock knows: {error}"
+        ) from error
+    return control

@@ -1,0 +1,149 @@
+"""Control epochs: each consists of one control record, which the driver executes itself.
+
+An executor prepares the effect of its control before the commit of the epoch, so that the commit alone puts it in
+force. The place of a control record in the order never changes: after a crash before the commit the same record is
+the same epoch again. So an executor may prepare the same effect several times. No user code runs in the driver.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import EntityKey, Epoch
+from penstock.engine.execute import Outcome
+from penstock.errors import PenstockError, RequestError
+from penstock.journal.delta import DeltaJournal
+from penstock.log.api import Log, Record
+from penstock.model.control import Control, decode_control
+from penstock.model.request import Failure, encode_failure
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.fault import Fault
+from penstock.runtime.spark.messages import LogRange, TaskResult
+from penstock.runtime.spark.publishing import publish
+from penstock.runtime.spark.rows import RoundRows
+
+
+def _nothing() -> None:
+    """Change nothing after the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlEffect:
+    """The effect of a control record, prepared.
+
+    Attributes:
+        result: The result of the record.
+        writes: The entities and system rows that it changes; None deletes.
+        switch: Is called when the epoch is committed; it must not fail.
+    """
+
+    result: Any = None
+    writes: Mapping[EntityKey, bytes | None] = field(default_factory=dict)
+    switch: Callable[[], None] = _nothing
+
+
+class Refused(Exception):
+    """A control no longer fits: its reply is a failure with this error, and it changes nothing."""
+
+    def __init__(self, error: PenstockError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+Executor = Callable[[Any, Epoch], ControlEffect]
+"""Prepares the effect of a control in an epoch.
+
+Raises:
+    Refused: The control does not fit.
+    PenstockError: The environment fails; the driver tries again.
+"""
+
+
+class ControlEpochs:
+    """Executes control records for the driver of epochs.
+
+    Attributes:
+        executors: The executor of each type of control.
+    """
+
+    def __init__(self, config: Config, log: Log, executors: Mapping[type, Executor]) -> None:
+        """Prepare for the records of a log.
+
+        Args:
+            config: The settings.
+            log: The log.
+            executors: The executor of each type of control.
+        """
+        self.executors: Final = dict(executors)
+        self._config = config
+        self._log = log
+        self._fault = Fault(config.fault)
+        self._journal: DeltaJournal | None = None
+
+    def is_control(self, ranges: list[LogRange]) -> bool:
+        """Say whether the ranges of an epoch are one control record."""
+        if len(ranges) != 1 or ranges[0].end - ranges[0].start != 1:
+            return False
+        return bool(self._log.controls(ranges[0].start, ranges[0].end))
+
+    def prepare(self, epoch: Epoch, ranges: list[LogRange]) -> tuple[TaskResult, ControlEffect]:
+        """Prepare the effect of the control record of an epoch, and write the parts of the epoch.
+
+        Returns:
+            The result with the parts, and the effect, whose `switch` the caller calls after the commit.
+
+        Raises:
+            PenstockError: The environment fails; nothing is in force.
+        """
+        place = ranges[0]
+        (record,) = self._log.read(place.start, place.end, place.partition)
+        try:
+            effect = self._effect(decode_control(record.body), epoch)
+            outcome = Outcome(None, msgspec.msgpack.encode(effect.result), (), dict(effect.writes))
+        except (Refused, RequestError) as refusal:
+            error = refusal.error if isinstance(refusal, Refused) else refusal
+            failure = Failure(error.code, type(error).__name__, str(error))
+            effect = ControlEffect()
+            outcome = Outcome(failure.code, encode_failure(failure), (), {})
+        return self._publish(epoch, place, record, outcome), effect
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _effect(self, control: Control, epoch: Epoch) -> ControlEffect:
+        executor = self.executors.get(type(control))
+        if executor is None:
+            raise RequestError(f"this driver cannot execute {type(control).__name__}")
+        return executor(control, epoch)
+
+    def _publish(
+        self, epoch: Epoch, place: LogRange, record: Record, outcome: Outcome
+    ) -> TaskResult:
+        """Write the row of the record, and its changes, as the parts of the epoch.
+
+        Args:
+            epoch: The epoch.
+            place: The place of the record in the log.
+            record: The record.
+            outcome: How it ended.
+        """
+        rows = RoundRows(epoch)
+        rows.add(0, place.partition, record, outcome, None)
+        rows.wrote(0, outcome.writes)
+        if self._journal is None:
+            directory = DataDirectory(self._config.data)
+            self._journal = directory.open_journal_of(directory.app_name or "")
+        tables = rows.tables(dict(outcome.writes))
+        return publish(
+            self._journal,
+            self._fault,
+            [tables],
+            f"e{epoch}-control-{secrets.token_hex(4)}",
+            with_steps=True,
+        )
