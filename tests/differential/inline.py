@@ -56,6 +56,7 @@ class Inline:
 
     Attributes:
         reports: The reports to listeners, each with the journal's epoch at that time.
+        driver: The driver of epochs.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class Inline:
             fault=config.fault,
         )
         self._jobs = InlineJobs(settings)
-        self._driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
-        self._driver.on_epoch.append(self._hear)
+        self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
+        self.driver.on_epoch.append(self._hear)
 
     def _hear(self, report: EpochReport) -> None:
         last = self.journal.last()
@@ -97,7 +98,7 @@ class Inline:
 
     def advance(self, end: int) -> None:
         """Process the log up to `end`, as a batch of Spark's says."""
-        self._driver.advance({ONLY: Lsn(end)})
+        self.driver.advance({ONLY: Lsn(end)})
 
     def restart(self) -> None:
         self._stop()
@@ -109,5 +110,5 @@ class Inline:
         self.journal.close()
 
     def _stop(self) -> None:
-        self._driver.close()
+        self.driver.close()
         self._jobs.close()

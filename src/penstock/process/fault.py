@@ -27,6 +27,13 @@ STREAM_STEPS: Final = (
 )
 """Every step that only an application with streams has, in the order of an epoch."""
 
+CONTROL_STEPS: Final = (
+    "control-prepared",  # driver: what the record changes is written, its epoch is not committed
+    "control-committed",  # driver: the epoch is committed, and nothing has switched yet
+    "control-switched",  # driver: the next epoch will see the change
+)
+"""Every further step of an epoch that is a control record, in order."""
+
 MAINTENANCE_STEPS: Final = (
     "snapshot-slice",  # a slice's files are written
     "snapshot-written",  # all are

@@ -28,7 +28,7 @@ class Spark:
         self._offsets.mkdir(parents=True)
         config = Config(folder, poll_ms=5, batch_ms=batch_ms)
         self.batches = MicroBatches(
-            self.inline._driver, self.inline.log, config, folder / "checkpoint", self.stopping
+            self.inline.driver, self.inline.log, config, folder / "checkpoint", self.stopping
         )
 
     def append(self, count: int) -> Lsn:

@@ -178,9 +178,11 @@ class EpochDriver:
             self._set_aside(ranges, error)
             return
         clock.lap("round1")
+        self._fault.reached("control-prepared")
         self._commit(epoch, ranges, 1, [result])
+        self._fault.reached("control-committed")
         effect.switch()
-        self._fault.reached("after-switch")
+        self._fault.reached("control-switched")
         clock.lap("commit")
         self._conclude(epoch, 1)
         self._tell(
