@@ -67,7 +67,7 @@ def test_a_control_record_may_change_entities(tmp_path: Path) -> None:
     """Its changes are those of its epoch, in journal and stores; a deleted entity is gone."""
     runtime = Inline(tmp_path, partitions=2)
     rows: dict[EntityKey, bytes | None] = {EntityKey("$a/x"): b"\x90", EntityKey("$a/y"): b"\x90"}
-    effects = [rows, {EntityKey("$a/x"): None}]
+    effects: list[dict[EntityKey, bytes | None]] = [rows, {EntityKey("$a/x"): None}]
     runtime.driver.controls.executors[Deploy] = lambda *_: ControlEffect(writes=effects.pop(0))
     append(runtime, 1, 4)
     runtime.advance(6)

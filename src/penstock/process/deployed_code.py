@@ -12,7 +12,8 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import OperationalError
 from penstock.files.layout import JOURNAL, RUN
-from penstock.journal.deployments import DeployedCode, Deployment, Deployments, deployment_at
+from penstock.journal.deployments import Deployment, Deployments, deployment_at
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
 from penstock.process.loading import Location
 

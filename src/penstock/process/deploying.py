@@ -14,8 +14,9 @@ from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
-from penstock.journal.deployments import DeployedCode, Deployment, Deployments, needed_archives
+from penstock.journal.deployments import Deployment, Deployments, needed_archives
 from penstock.model.application import App
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.loading import Location, locate
 from penstock.process.source import OWN_PACKAGE, read_source

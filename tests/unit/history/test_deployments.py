@@ -13,11 +13,11 @@ from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.history.verification.verify import verify
 from penstock.journal.deployments import (
-    DeployedCode,
     Deployments,
     deployment_at,
     needed_archives,
 )
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deploying import deploy, remove_surplus_archives

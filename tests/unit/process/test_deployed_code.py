@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import ConfigError, Corrupt
 from penstock.journal.deployments import DeployedCode
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import unpacked
 from penstock.process.loading import load, locate
