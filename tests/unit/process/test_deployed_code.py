@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, Corrupt
-from penstock.journal.deployments import DeployedCode
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import unpacked
