@@ -22,7 +22,6 @@ from penstock.base.ids import (
     Epoch,
     Lsn,
     RequestId,
-    entity_key,
     is_system,
     split_entity_key,
 )
@@ -31,16 +30,15 @@ from penstock.engine.failure import DECIDED
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.observed_cascades import ObservedCascades
 from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, cascade_differences
-from penstock.errors import Diverged, RequestError
+from penstock.errors import Diverged
 from penstock.model.application import App
 from penstock.model.control import is_control
 from penstock.model.former_class import are_equal, plain_attributes
-from penstock.model.request import decode_failure, decode_request, is_continuation
+from penstock.model.request import decode_failure
 
 REPLY: Final = "reply"
 """The `place` of a difference that is about a reply; entity keys contain a slash."""
 
-_TEXT_MAX: Final = 80
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -357,49 +355,3 @@ def reply_of(error: str | None, data: bytes) -> Any:
         return msgspec.msgpack.decode(data)
     failure = decode_failure(data)
     return {"error": failure.code, "kind": failure.kind, "message": failure.message}
-
-
-def call_text(body: bytes) -> str:
-    """Return a request as text: `Item/i1.add(5)`, or an append: `lines.append('a b', 'c')`."""
-    if is_continuation(body):
-        return "the rest of a cascade"
-    try:
-        request = decode_request(body)
-        arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
-        named = msgspec.msgpack.decode(request.named)
-    except (RequestError, msgspec.MsgspecError) as error:
-        return f"an invalid request ({error})"
-    arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
-    target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
-    if request.stream is not None:
-        target = f"{request.stream}."
-    return f"{target}{request.method}({', '.join(arguments)})"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
-
-
-def rejection_of(app: App, body: bytes) -> str:
-    """Return why an application refuses a request; empty if it accepts it."""
-    if is_continuation(body) or is_control(body):
-        return ""
-    try:
-        request = decode_request(body)
-        if request.stream is not None:
-            app.open_stream(request.stream)
-            return ""
-        app.signature(request.entity, request.method).decode(request.positional, request.named)
-    except RequestError as error:
-        return str(error)
-    return ""
-
-
-def handler_line(app: App, body: bytes) -> str:
-    """Return `file:line` of the method that a request calls; empty if there is no such method."""
-    try:
-        request = decode_request(body)
-        return app.signature(request.entity, request.method).where
-    except RequestError:
-        return ""

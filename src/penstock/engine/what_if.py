@@ -18,10 +18,10 @@ from penstock.engine.replay import (
     RequestRow,
     ValueDifference,
     attributes_of,
-    call_text,
     compare_attributes,
     reply_of,
 )
+from penstock.engine.request_text import call_text
 from penstock.model.application import App
 
 SHOWN_MAX: Final = 100

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
-from penstock.engine.replay import call_text
+from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
 from penstock.files.layout import JOURNAL, LOG, SNAPSHOTS

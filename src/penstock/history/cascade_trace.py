@@ -11,7 +11,8 @@ import msgspec
 
 from penstock.base.http import ErrorBody
 from penstock.base.ids import Epoch, RequestId
-from penstock.engine.replay import ValueDifference, call_text, reply_of
+from penstock.engine.replay import ValueDifference, reply_of
+from penstock.engine.request_text import call_text
 from penstock.engine.streams.cascade import (
     Delivered,
     Delivery,

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn
 from penstock.engine.execute import Limits
-from penstock.engine.replay import call_text, rejection_of
+from penstock.engine.request_text import call_text, rejection_of
 from penstock.files.layout import LOG
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader

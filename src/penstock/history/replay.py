@@ -17,13 +17,11 @@ from penstock.engine.replay import (
     ReplayDifference,
     Replayer,
     ValueDifference,
-    call_text,
     first_difference,
     first_differing_reply,
-    handler_line,
-    rejection_of,
     reply_difference,
 )
+from penstock.engine.request_text import call_text, handler_line, rejection_of
 from penstock.engine.streams.recorded_cascade import cascade_differences
 from penstock.history.cascade_trace import described
 from penstock.history.code_versions import CodeVersion, CodeVersions

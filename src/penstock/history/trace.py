@@ -26,14 +26,8 @@ from penstock.base.ids import (
 from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
-from penstock.engine.replay import (
-    RecordedEpoch,
-    RequestRow,
-    attributes_of,
-    call_text,
-    reply_of,
-    runs_again,
-)
+from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, reply_of, runs_again
+from penstock.engine.request_text import call_text
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
 from penstock.history.cascade_document import RecordedReply, TracedCascade

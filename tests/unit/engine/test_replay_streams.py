@@ -15,10 +15,9 @@ from penstock.engine.replay import (
     ReplayDifference,
     Replayer,
     RequestRow,
-    call_text,
     first_difference,
-    rejection_of,
 )
+from penstock.engine.request_text import call_text, rejection_of
 from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
 from penstock.engine.streams.recorded_cascade import RecordedAtom, RecordedCascade, sent_of
 from penstock.engine.tracing import trace

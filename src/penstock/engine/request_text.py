@@ -1,0 +1,59 @@
+"""Requests as text: what a request calls, why an application refuses it, and the line of its handler."""
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import entity_key
+from penstock.errors import RequestError
+from penstock.model.application import App
+from penstock.model.control import is_control
+from penstock.model.request import decode_request, is_continuation
+
+_TEXT_MAX: Final = 80
+
+
+def call_text(body: bytes) -> str:
+    """Return a request as text: `Item/i1.add(5)`, or an append: `lines.append('a b', 'c')`."""
+    if is_continuation(body):
+        return "the rest of a cascade"
+    try:
+        request = decode_request(body)
+        arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
+        named = msgspec.msgpack.decode(request.named)
+    except (RequestError, msgspec.MsgspecError) as error:
+        return f"an invalid request ({error})"
+    arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
+    target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
+    if request.stream is not None:
+        target = f"{request.stream}."
+    return f"{target}{request.method}({', '.join(arguments)})"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def rejection_of(app: App, body: bytes) -> str:
+    """Return why an application refuses a request; empty if it accepts it."""
+    if is_continuation(body) or is_control(body):
+        return ""
+    try:
+        request = decode_request(body)
+        if request.stream is not None:
+            app.open_stream(request.stream)
+            return ""
+        app.signature(request.entity, request.method).decode(request.positional, request.named)
+    except RequestError as error:
+        return str(error)
+    return ""
+
+
+def handler_line(app: App, body: bytes) -> str:
+    """Return `file:line` of the method that a request calls; empty if there is no such method."""
+    try:
+        request = decode_request(body)
+        return app.signature(request.entity, request.method).where
+    except RequestError:
+        return ""
