@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from penstock.base.ids import Epoch
-from penstock.journal.deployments import DeployedCode, Deployment, Deployments
+from penstock.journal.deployments import Deployment, Deployments
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
