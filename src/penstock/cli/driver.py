@@ -8,6 +8,7 @@ from penstock.cli.options import (
     CoresOption,
     JsonLogOption,
     PartitionsOption,
+    StandbyOption,
     SupervisedOption,
     log_flags,
 )
@@ -26,6 +27,10 @@ the driver together with gateways and the SQL view.
 At the first signal, the driver commits the epoch that runs and stops. A second signal ends it at
 once, which loses nothing either: the next start goes on from the journal.
 
+With --standby, the command waits while another driver runs: Spark, its workers and the application are
+loaded, and when the other driver ends or is killed, this one takes over within a second or two. Only one
+driver at a time commits.
+
 Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, small_epoch, limits.time_ms …
 
@@ -33,6 +38,7 @@ ones win. In the file they have the names that --set takes: cores, small_epoch, 
 Examples:
   penstock driver examples/shop
   penstock driver shop.services:app --data /var/lib/shop --partitions 8
+  penstock driver shop.services:app --data /var/lib/shop --standby
   penstock driver app.py --set limits.time_ms=500 --set epoch_records_max=2000
   PENSTOCK_CORES=2 penstock driver examples/bank --config production.toml
 """
@@ -44,6 +50,7 @@ def command(
     options: AppOptions,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
+    standby: StandbyOption = False,
     supervised: SupervisedOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
@@ -60,21 +67,26 @@ def command(
         from penstock.process import presence
         from penstock.process.stop import Stop
 
-        presence.refuse_second(settings.data, ROLE)
+        if not standby:
+            presence.refuse_second(settings.data, ROLE)
         console = Console(quiet=supervised)
         stop = stack.enter_context(Stop(supervised=supervised))
         console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)
         jvm = jvm or stack.enter_context(_java(settings))
         # These imports take long; Java starts meanwhile.
         from penstock.cli.driver_service import nothing, serve
+        from penstock.cli.standby import stand_by
         from penstock.runtime.spark.runtime import SparkRuntime
 
         runtime = SparkRuntime(settings.app, settings, jvm)
         make = jvm.archive.make_in_background if settings.class_archive else nothing
+        if standby and not stand_by(runtime, settings.app, settings.data, stop, console):
+            return
         serve(runtime, settings.app, settings, stop, console, when_running=make)
 
 
 def _java(settings: Config) -> "Jvm":
-    from penstock.runtime.spark.jvm import Jvm, new_scratch
+    from penstock.runtime.spark.jvm import Jvm
+    from penstock.runtime.spark.scratch import new_scratch
 
     return Jvm(settings, new_scratch(settings.data))

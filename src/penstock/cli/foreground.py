@@ -31,7 +31,13 @@ from penstock.process.stop import Stop
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
-_STYLES: Final = {"driver": "cyan", "view": "magenta", "gateway": "green", "generator": "blue"}
+_STYLES: Final = {
+    "driver": "cyan",
+    "standby": "cyan",
+    "view": "magenta",
+    "gateway": "green",
+    "generator": "blue",
+}
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
 
 _log = logging.getLogger(__name__)

@@ -100,6 +100,9 @@ JsonLogOption = Annotated[
 GenerateOption = Annotated[
     bool, typer.Option("--generate", help="Run the generators of the application, too.")
 ]
+StandbyOption = Annotated[
+    bool, typer.Option("--standby", help="Keep a second driver ready, which takes over at once.")
+]
 SupervisedOption = Annotated[
     bool,
     typer.Option("--supervised", hidden=True, help="Stop at the end of standard input; be quiet."),

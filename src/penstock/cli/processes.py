@@ -1,4 +1,4 @@
-"""The processes of an application as a supervisor starts them: driver, SQL view, gateways, generators.
+"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators.
 
 Each is a command of its own that can be run alone, with the same settings.
 """
@@ -6,9 +6,11 @@ Each is a command of its own that can be run alone, with the same settings.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
+from penstock.cli import standby
 from penstock.cli.supervisor import Child
 from penstock.process import presence
 from penstock.process.config import Config
@@ -33,6 +35,7 @@ class ChildOptions:
         assignments: `name=value` of each setting that an option gave.
         development: Whether gateways offer a developer's pages and actions.
         generates: Whether the generators of the application run.
+        standby: Whether a second driver waits, ready to take over.
     """
 
     app: str
@@ -40,7 +43,11 @@ class ChildOptions:
     assignments: Sequence[str]
     development: bool = False
     generates: bool = False
+    standby: bool = False
 
+
+_STANDBY_STOP_S: Final = 5.0
+"""A standby that starts Spark hears late of a stop. A kill loses nothing."""
 
 _GENERATOR_STOP_S: Final = 2.0
 """A generator may wait for its source without end. A kill loses and repeats no atom."""
@@ -60,12 +67,33 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
     generating = _child(ROLE, options, settings, command="generate", stop_s=_GENERATOR_STOP_S)
     generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
+    waits = ["--standby"] if options.standby else []
+    driver = _child("driver", options, settings, flags=waits, progress=newest_epoch)
     return [
-        _child("driver", options, settings, progress=newest_epoch),
+        driver,
+        *([_standby(driver, settings)] if options.standby else []),
         replace(_child("view", options, settings), needed=False, patience_s=_PATIENCE_S),
         *[gateway] * settings_of_gateways.processes,
         *([generating] if options.generates else []),
     ]
+
+
+def _standby(driver: Child, settings: Config) -> Child:
+    """Return a second driver that waits, with the same command as the first."""
+
+    def ready(pid: int) -> bool:
+        waiting = presence.find(settings.data, standby.ROLE)
+        return any(process.pid == pid and process.details == standby.READY for process in waiting)
+
+    return replace(
+        driver,
+        role=standby.ROLE,
+        ready=ready,
+        stop_s=_STANDBY_STOP_S,
+        needed=False,
+        patience_s=inf,
+        spare_of=driver.role,
+    )
 
 
 def _child(

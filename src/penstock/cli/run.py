@@ -13,6 +13,7 @@ from penstock.cli.options import (
     JsonLogOption,
     PartitionsOption,
     PortOption,
+    StandbyOption,
     log_flags,
     schema_changes,
 )
@@ -31,6 +32,10 @@ that runs. A second signal ends all processes at once, which loses nothing eithe
 With --generate, the generators of the application run, too: each goes on behind its atoms that are on
 the stream, and no atom is appended twice. penstock status shows how far they are.
 
+With --standby, a second driver waits with Spark, its workers and the application loaded. If the driver dies,
+requests are processed again within a second or two, and not after a complete start. The standby needs the
+memory of another driver.
+
 If classes have changed since the last run, the command shows how, and stored entities are read as the new
 classes declare them. A change that stored entities do not fit is refused, and nothing is written.
 
@@ -44,6 +49,7 @@ ones win. In the file they have the names that --set takes: cores, gateway.port,
 Examples:
   penstock run examples/shop
   penstock run examples/shop --port 8000 --data /var/lib/shop --gateways 2
+  penstock run examples/shop --standby
   penstock run shop.services:app --partitions 8 --set limits.time_ms=500
   PENSTOCK_CORES=2 penstock run examples/bank --config production.toml
 """
@@ -57,6 +63,7 @@ def command(
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
     generate: GenerateOption = False,
+    standby: StandbyOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
@@ -68,7 +75,7 @@ def command(
         "cores": cores,
         **log_flags(as_json=as_json),
     }
-    foreground_of(options, flags, generates=generate).run()
+    foreground_of(options, flags, generates=generate, standby=standby).run()
 
 
 def foreground_of(
@@ -77,6 +84,7 @@ def foreground_of(
     *,
     development: bool = False,
     generates: bool = False,
+    standby: bool = False,
 ) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
@@ -85,6 +93,7 @@ def foreground_of(
         flags: Other options by the name of their setting; None if not given.
         development: Whether gateways offer a developer's pages and actions.
         generates: Whether the generators of the application run.
+        standby: Whether a second driver waits, ready to take over.
 
     Raises:
         ConfigError: Settings or limits are invalid, or there is no generator to run; the message says which.
@@ -102,5 +111,7 @@ def foreground_of(
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
-    children = ChildOptions(settings.app, options.config, assignments, development, generates)
+    children = ChildOptions(
+        settings.app, options.config, assignments, development, generates, standby
+    )
     return Foreground(application, children, settings, Console(stderr=True), schema_changes=changes)

@@ -1,5 +1,8 @@
 """`Supervisor`: it starts, watches and restarts child processes, and stops them in order.
 
+A child may have a spare: another process that waits to do its work. When the child ends, the spare's process
+takes its place, and another spare starts when the other children are ready.
+
 A child that ends unexpectedly is restarted at once, and after longer and longer pauses if it ends
 again. A child whose exit code says that its options are wrong is not restarted. The supervisor gives
 up after too many failures of a needed child; the SQL view is not needed, since only queries wait for
@@ -50,6 +53,8 @@ class Child:
         patience_s: The longest time for which its first start waits until the children without
             patience are ready, so that it does not take the processor from them.
         ends: Whether its work has an end. Then a process with the exit code 0 is not started again.
+        spare_of: The role of the child whose place its process takes; empty for none. A spare that cannot
+            run is left out.
     """
 
     role: str
@@ -60,6 +65,7 @@ class Child:
     needed: bool = True
     patience_s: float = 0.0
     ends: bool = False
+    spare_of: str = ""
 
 
 @dataclass(slots=True)
@@ -103,8 +109,9 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether every child does its work."""
-        return all(run.has_ended or (run.alive and run.is_ready) for run in self._runs)
+        """Whether every child does its work; spares may still start."""
+        runs = [run for run in self._runs if not run.child.spare_of]
+        return all(run.has_ended or (run.alive and run.is_ready) for run in runs)
 
     @property
     def waiting(self) -> list[str]:
@@ -184,7 +191,8 @@ class Supervisor:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                self._say(role, line.decode(errors="replace").rstrip("\n"))
+                of_process = [run.child.role for run in self._runs if run.process is process]
+                self._say((of_process or [role])[0], line.decode(errors="replace").rstrip("\n"))
 
     def _take_end(self, run: _ProcessRun, code: int, now: float) -> None:
         role, progress = run.child.role, run.child.progress()
@@ -197,20 +205,45 @@ class Supervisor:
             run.failures = 0
         run.failures += 1
         run.progress = progress
-        given_up = run.failures >= FAILURES_MAX and run.child.needed
-        hopeless = code == USER_ERROR or given_up
+        given_up = run.failures >= FAILURES_MAX and (run.child.needed or run.child.spare_of)
+        hopeless = bool(code == USER_ERROR or given_up)
         self._drop(run, wait_s=1.0 if hopeless else 0.0)
-        if code == USER_ERROR:
-            raise ConfigError(f"the {role} cannot run: correct the error in its message above")
         if hopeless:
+            self._give_up(run, code)
+        elif spare := self._take_spare(run):
+            self._tell(role, f"ended with {_called(code)}; the {spare} takes over")
+        else:
+            self._plan_restart(run, code, now)
+
+    def _give_up(self, run: _ProcessRun, code: int) -> None:
+        """Leave out a spare that cannot run; raise for another child."""
+        role = run.child.role
+        if run.child.spare_of:
+            run.has_ended = True
+            self._tell(role, "cannot run, and is not started again; its messages are above")
+        elif code == USER_ERROR:
+            raise ConfigError(f"the {role} cannot run: correct the error in its message above")
+        else:
             raise OperationalError(
                 f"the {role} has ended {run.failures} times in a row without progress "
                 f"(last with {_called(code)}); its messages are above"
             )
+
+    def _take_spare(self, run: _ProcessRun) -> str:
+        """Give a child that has ended the process of its spare; return the spare's role, or no text without one."""
+        for spare in self._runs:
+            if spare.child.spare_of == run.child.role and spare.alive:
+                run.process, run.relay = spare.process, spare.relay
+                spare.process, spare.relay, spare.ready_since = None, None, None
+                return spare.child.role
+        return ""
+
+    def _plan_restart(self, run: _ProcessRun, code: int, now: float) -> None:
+        """Start a child again after a pause that grows with its failures."""
         pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
         run.due = now + min(pause_s, PAUSE_MAX_S)
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
-        self._tell(role, f"ended with {_called(code)}; it is started again {when}")
+        self._tell(run.child.role, f"ended with {_called(code)}; it is started again {when}")
 
     def _await_end(self, run: _ProcessRun) -> None:
         if run.process is None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
@@ -22,6 +23,31 @@ from penstock.process.loading import Location, locate
 from penstock.process.source import OWN_PACKAGE, read_source
 
 _log = logging.getLogger(__name__)
+
+
+def loaded_code(spec: str) -> DeployedCode | None:
+    """Return the code of an application that this process has just loaded; None for Penstock's own modules.
+
+    Raises:
+        ConfigError, OperationalError: As for `deploy`.
+    """
+    location = locate(spec)
+    if location.module.partition(".")[0] == OWN_PACKAGE:
+        return None
+    return code_of(location)[0]
+
+
+def check_loaded(spec: str, loaded: DeployedCode | None) -> None:
+    """Check that the code on disk is still the code that this process has loaded, if that is known.
+
+    Raises:
+        OperationalError: The code has changed, or is changing.
+        ConfigError: A source file cannot be read, or the source is too large.
+    """
+    if loaded is not None and loaded_code(spec) != loaded:
+        raise OperationalError(
+            f"the source of {spec} has changed since this process loaded it; start the process again"
+        )
 
 
 def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | None:

@@ -20,7 +20,7 @@ from penstock.files import private
 from penstock.files.layout import RUN
 from penstock.process.process_start import start_of
 
-ROLES: Final = ("supervisor", "driver", "view", "gateway", "generator")
+ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator")
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
 

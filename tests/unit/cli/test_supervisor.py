@@ -1,5 +1,6 @@
 """The supervisor, with small children: which it restarts, which it gives up, and when each ends."""
 
+import math
 import os
 import signal
 import subprocess
@@ -228,6 +229,61 @@ def test_child_with_patience_starts_after_the_others(yard: Yard) -> None:
         may_be_ready.set()
         look_until(supervisor, lambda: supervisor.ready)
         assert supervisor.pids("view")
+
+
+def with_spare(yard: Yard, program: str = SERVES) -> tuple[Child, Child]:
+    """Return a driver and a standby, which takes its place."""
+    waits = yard.child("standby", program)
+    return yard.child("driver"), replace(
+        waits, needed=False, patience_s=math.inf, spare_of="driver"
+    )
+
+
+def test_spare_takes_the_place_of_a_child_that_ends(yard: Yard) -> None:
+    """Its process is the driver then, and another standby starts when that driver is ready."""
+    with yard.running(*with_spare(yard)) as supervisor:
+        look_until(supervisor, lambda: not supervisor.waiting)
+        for _ in range(3):
+            (driver,), (spare,) = supervisor.pids("driver"), supervisor.pids("standby")
+            os.kill(driver, signal.SIGKILL)
+            look_until(supervisor, lambda was=spare: supervisor.pids("driver") == [was])
+            look_until(supervisor, lambda: not supervisor.waiting)
+            assert supervisor.pids("standby") != [spare]
+    assert (
+        yard.told
+        == [
+            ("driver", "ended with SIGKILL; the standby takes over"),
+            ("driver", "runs again"),
+        ]
+        * 3
+    )
+
+
+def test_spare_that_ends_is_started_again(yard: Yard) -> None:
+    """The child whose spare it is goes on."""
+    with yard.running(*with_spare(yard)) as supervisor:
+        look_until(supervisor, lambda: not supervisor.waiting)
+        (driver,), (spare,) = supervisor.pids("driver"), supervisor.pids("standby")
+        os.kill(spare, signal.SIGKILL)
+        look_until(supervisor, lambda: supervisor.waiting == ["standby"])
+        assert supervisor.ready, "the application does not need its standby"
+        look_until(supervisor, lambda: not supervisor.waiting)
+        assert supervisor.pids("driver") == [driver]
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_spare_that_cannot_run_is_left_out(
+    yard: Yard, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor says so, and the children go on as if there were no spare."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.001)
+    with yard.running(*with_spare(yard, f"raise SystemExit({code})")) as supervisor:
+        look_until(supervisor, lambda: not supervisor.waiting)
+        (driver,) = supervisor.pids("driver")
+        assert yard.told[-1][1].startswith("cannot run, and is not started again")
+        os.kill(driver, signal.SIGKILL)
+        look_until(supervisor, lambda: ("driver", "runs again") in yard.told)
+        assert supervisor.pids("driver") != [driver]
 
 
 def test_patience_ends(yard: Yard) -> None:

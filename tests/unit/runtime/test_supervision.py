@@ -1,6 +1,7 @@
-"""The runtime restarts a query that fails, and starts none while it stops."""
+"""A query that fails is started again, and no query starts while the runtime stops."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 from penstock.base.ids import BEFORE_FIRST
 from penstock.errors import LogUnavailable, OperationalError
 from penstock.process.config import Config
+from penstock.runtime.spark import supervised_query as module
 from penstock.runtime.spark.runtime import SparkRuntime
+from penstock.runtime.spark.supervised_query import SupervisedQuery
 
 
 class Query:
@@ -23,17 +26,34 @@ class Query:
         self.is_stopped = True
 
 
+class Rig:
+    """A supervised query whose first query has failed, without Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.begun: list[Query] = []
+        self.stopping = threading.Event()
+        self.wait: Callable[[float], bool] = lambda _: self.stopping.is_set()
+        stopping: Any = SimpleNamespace(
+            is_set=self.stopping.is_set, wait=lambda pause_s: self.wait(pause_s)
+        )
+        start: Any = self._start
+        self.query = SupervisedQuery(start, folder / "checkpoint", stopping)
+        self.query.begin()
+
+    def _start(self) -> Query:
+        self.begun.append(Query())
+        return self.begun[-1]
+
+    def keep_running(self) -> None:
+        driver: Any = SimpleNamespace(failure=LogUnavailable("the disk fails"))
+        batches: Any = SimpleNamespace(offered=True)
+        log: Any = SimpleNamespace(partitions=[])
+        self.query.keep_running(driver, batches, log, lambda: BEFORE_FIRST, list)
+
+
 @pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[Any]:
-    """A runtime whose first query has failed, without Spark."""
-    made: Any = SparkRuntime("tests.differential.machine:app", Config(tmp_path / "data"))
-    made._driver = SimpleNamespace(epoch=BEFORE_FIRST, failure=LogUnavailable("the disk fails"))
-    made._batches = SimpleNamespace(offered=True)
-    made._query = Query()
-    yield made
-    made._tail.close()
-    made.journal.close()
-    made.log.close()
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
 
 
 def ended(query: Query) -> None:
@@ -41,53 +61,54 @@ def ended(query: Query) -> None:
     assert query.is_stopped
 
 
-def test_no_query_begins_after_a_stop(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_query_begins_after_a_stop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop during the pause before a restart is the end: the next query would run without end."""
-    begun: list[Query] = []
-
-    def begin() -> Query:
-        begun.append(Query())
-        return begun[-1]
 
     def wait(_pause_s: float) -> bool:
-        runtime._stopping.set()
+        rig.stopping.set()
         return True
 
-    runtime._begin_query, runtime._stopping.wait = begin, wait
-    monkeypatch.setattr("penstock.runtime.spark.runtime.await_end", lambda _: None)
-    runtime._keep_running()
-    assert begun == []
+    rig.wait = wait
+    monkeypatch.setattr(module, "await_end", lambda _: None)
+    rig.keep_running()
+    assert len(rig.begun) == 1
 
 
 def test_query_that_begins_during_a_stop_is_stopped(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that stops the runtime may have stopped the former query already."""
-    first, second = runtime._query, Query()
+    first = rig.begun[0]
 
-    def begin() -> Query:
-        runtime._stopping.set()
-        return second
+    def await_end(query: Query) -> None:
+        if query is first:
+            rig.query._start = begin
+        else:
+            ended(query)
 
-    runtime._begin_query = begin
-    runtime._stopping.wait = lambda _: False
-    monkeypatch.setattr(
-        "penstock.runtime.spark.runtime.await_end",
-        lambda query: None if query is first else ended(query),
-    )
-    runtime._keep_running()
-    assert second.is_stopped
+    def begin() -> Any:
+        rig.stopping.set()
+        return rig._start()
+
+    rig.wait = lambda _: False
+    monkeypatch.setattr(module, "await_end", await_end)
+    rig.keep_running()
+    assert [query.is_stopped for query in rig.begun] == [False, True]
 
 
-def test_end_of_java_is_the_end(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_java_is_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """No query begins without Java; the driver ends at once, and its supervisor starts another one."""
-    module = "penstock.runtime.spark.runtime"
-    monkeypatch.setattr(f"{module}.java_has_ended", lambda: True)
-    monkeypatch.setattr(f"{module}.await_end", lambda _: RuntimeError("the connection is lost"))
-    runtime._stopping.wait = lambda _: False
-    runtime._begin_query = pytest.fail
-    runtime._keep_running()
+    monkeypatch.setattr(module, "java_has_ended", lambda: True)
+    monkeypatch.setattr(module, "await_end", lambda _: RuntimeError("the connection is lost"))
     with pytest.raises(OperationalError, match="Java process has ended"):
-        runtime.check()
-    runtime._stop_query()
-    assert not runtime._query.is_stopped, "Java cannot be asked"
+        rig.keep_running()
+    assert len(rig.begun) == 1
+
+
+def test_stop_asks_no_java_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a Java process that has ended would fail."""
+    runtime = SparkRuntime("tests.differential.machine:app", Config(tmp_path / "data"))
+    monkeypatch.setattr("penstock.runtime.spark.runtime.java_has_ended", lambda: True)
+    asked: Any = SimpleNamespace(stop=pytest.fail)
+    runtime._query = asked
+    runtime.stop()

@@ -16,7 +16,7 @@ from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import NoOpSerializer
 from pyspark.util import _load_from_socket
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.model.reply import raised_by
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
@@ -65,6 +65,10 @@ class Jobs:
         self.partitions = 1
         folder = Path(settings.scratch)
         self._resident = ResidentTask(self._run_alone, folder) if resident else None
+
+    def load_application(self) -> None:
+        """Let a worker for each partition load the application; raises as `run`."""
+        self.run([ApplyEpoch([], BEFORE_FIRST) for _ in self._partitions])
 
     def start_resident(self) -> None:
         """Start the resident task; until it is ready, small epochs are ordinary jobs."""

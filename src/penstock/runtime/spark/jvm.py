@@ -6,7 +6,6 @@ ends. Its output goes through `JavaOutput`.
 """
 
 import os
-import secrets
 import struct
 import subprocess
 import time
@@ -220,11 +219,6 @@ def java_has_ended() -> bool:
 
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 -- there is no public way
     return process is not None and process.poll() is not None
-
-
-def new_scratch(data: Path) -> Path:
-    """Return a path for temporary files of this run alone; nothing is created."""
-    return data.absolute() / "scratch" / secrets.token_hex(8)
 
 
 def choose_python(scratch: Path) -> None:

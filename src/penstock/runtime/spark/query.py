@@ -168,7 +168,7 @@ def _interpreted(session: SparkSession) -> Iterator[None]:
             session.conf.unset(name)
 
 
-def await_end(query: StreamingQuery) -> BaseException | None:
+def await_end(query: StreamingQuery) -> Exception | None:
     """Wait until a query ends, and return its error; None if it was stopped."""
     try:
         query.awaitTermination()

@@ -1,26 +1,31 @@
 """The Spark runtime: one application as one streaming query, supervised.
 
-It restarts the query when it fails, and stops it between two epochs. The journal has the committed
-positions, and Spark's checkpoint is only a hint: a driver that starts again continues from the journal.
+It stops the query between two epochs. The journal has the committed positions, and Spark's checkpoint is
+only a hint: a driver that starts again continues from the journal.
+
+A standby prepares everything that needs no lock (`warm_up`): Spark, workers, and the query, whose first
+micro-batch waits. It has a checkpoint of its own. Once it holds the lock, its `start` only reads the head
+of the journal, and then the micro-batch goes on.
 """
 
 import logging
 import os
-import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from pyspark.core.context import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.errors import EpochFailed, Fenced, IntegrityError, OperationalError, PenstockError
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, RequestId
+from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
+from penstock.journal.deployments import DeployedCode
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
@@ -30,26 +35,21 @@ from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deploying import deploy
+from penstock.process.deploying import check_loaded, deploy, loaded_code
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.jvm import Jvm, java_has_ended, new_scratch
+from penstock.runtime.spark.jvm import Jvm, java_has_ended
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.micro_batches import MicroBatches
 from penstock.runtime.spark.quarantine import deaths_noted
-from penstock.runtime.spark.query import (
-    BatchListener,
-    Progress,
-    await_end,
-    is_environmental,
-    set_checkpoint_aside,
-    start_query,
-)
+from penstock.runtime.spark.query import BatchListener, Progress, start_query
+from penstock.runtime.spark.scratch import clear_scratch, new_scratch
 from penstock.runtime.spark.session import session_of_context, start_context
 from penstock.runtime.spark.source import LogOffsets, check_log
+from penstock.runtime.spark.supervised_query import SupervisedQuery
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -59,15 +59,6 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RESTARTS_MAX: Final = 5
-"""Failures in a row, without progress between them, after which the runtime gives up.
-
-A failure of the environment, such as a full disk, is not counted: the query is restarted until the
-environment recovers.
-"""
-
-PAUSE_MAX_S: Final = 5.0
-"""The longest pause between two restarts."""
 REPLY_TIMEOUT_MS: Final = 60_000
 
 
@@ -103,7 +94,6 @@ class SparkRuntime:
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
         self.call = caller_of(self)
         self.failure: BaseException | None = None
-        self._restarts = 0
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
@@ -117,10 +107,12 @@ class SparkRuntime:
         self._stopping = threading.Event()
         self._driver: EpochDriver | None = None
         self._checkpoint = config.data.absolute() / CHECKPOINT
+        self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
+        self._driving = threading.Event()
+        self._code: DeployedCode | None = None
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
-        self._query: StreamingQuery | None = None
         self._supervisor: threading.Thread | None = None
 
     @property
@@ -138,37 +130,99 @@ class SparkRuntime:
             OperationalError: The disk cannot take the source, or records that the newest epoch appends.
         """
         self._claim()
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        startup.note(self._config.data, "driver", "local state is examined")  # while Java starts
-        damaged = self._stores().examine()
-        if damaged:
-            _log.warning("local state is rebuilt", extra={"partitions": damaged})
-        startup.note(self._config.data, "driver", "Spark starts")
-        self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
-        self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
+        is_warm = self._context is not None
+        if not is_warm:
+            self._examine()  # while Java starts
+            self._start_spark()
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
-        self._clear_scratch()
+        if not is_warm:
+            clear_scratch(self._scratch)  # after the driver has read the notes there
         self._driver.append_later()  # the log may be idle, and Spark's checkpoint lost
         recovered = self._driver.recover()  # while Spark makes a session and plans the query
-        startup.note(self._config.data, "driver", "Spark plans the query")
-        self._session = session_of_context()
-        self._listener = BatchListener(self._session)
+        self._batches = MicroBatches(
+            self._driver, self.log, self._config, self._checkpoint, self._stopping
+        )
+        self._driving.set()
+        if not is_warm:
+            self._plan_query()
         self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
-        self._query = self._begin_query()
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
         for part in (self._watchdog, self._pump, self._maintenance):
             part.start()
-        self._jobs.start_resident()
         name = "penstock-supervisor"
         self._supervisor = threading.Thread(None, self._supervise, name, daemon=True)
         self._supervisor.start()
+        if is_warm:
+            clear_scratch(self._scratch)
+        else:
+            self._jobs.start_resident()
         startup.finish(self._config.data, "driver")
+
+    def warm_up(self) -> None:
+        """Prepare a start that takes no time: Spark, its workers, and a query that waits for `start`.
+
+        It changes neither the log nor the journal, and it needs no lock, so another driver may run meanwhile.
+
+        Raises:
+            ConfigError: Spark finds no Java that it can run on.
+            OperationalError: The disk cannot take the files of Spark.
+            EpochFailed: A worker cannot load the application.
+        """
+        self._checkpoint = self._scratch / CHECKPOINT
+        self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
+        self._code = loaded_code(self._spec)
+        self._examine()
+        self._start_spark()
+        self._plan_query()
+        self._jobs.load_application()
+        self._jobs.start_resident()
+        startup.finish(self._config.data, "driver")
+
+    def _examine(self) -> None:
+        startup.note(self._config.data, "driver", "local state is examined")
+        damaged = self._stores().examine()
+        if damaged:
+            _log.warning("local state is rebuilt", extra={"partitions": damaged})
+
+    def _start_spark(self) -> None:
+        """Start Spark, without a session."""
+        startup.note(self._config.data, "driver", "Spark starts")
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
+        self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
+
+    def _plan_query(self) -> None:
+        startup.note(self._config.data, "driver", "Spark plans the query")
+        self._session = session_of_context()
+        self._listener = BatchListener(self._session)
+        self._query.begin()
+
+    def claim(self) -> bool:
+        """Lock the data directory for this driver, if it is free; say whether this runtime has the lock."""
+        if self._lock is None:
+            with suppress(Fenced):
+                self._lock = DataDirectory(self._config.data).claim()
+        return self._lock is not None
+
+    def check_warm(self) -> None:
+        """Check that a runtime that has warmed up can still start.
+
+        Raises:
+            OperationalError: Java or the query has ended, the source of the application has changed, or the disk fails.
+            EpochFailed: A worker cannot load the application.
+        """
+        if java_has_ended() or not self._query.is_active:
+            raise OperationalError("Spark has ended in a standby; run/java.log has its messages")
+        check_loaded(self._spec, self._code)
+        self._jobs.load_application()  # Spark ends workers that rest for a minute
 
     def _claim(self) -> None:
         """Lock the data directory, and record the classes and the code that run from now on."""
-        self._lock = DataDirectory(self._config.data).claim()
+        if self._lock is None:
+            self._lock = DataDirectory(self._config.data).claim()
+        check_loaded(self._spec, self._code)
         self.journal.deploy()
         check_log(self.log, self.journal, self._config.data)
         deploy(self._config.data, self._spec, self.app, self.journal)
@@ -221,13 +275,10 @@ class SparkRuntime:
 
     def progress(self) -> Progress:
         """Return the newest epoch, the lag in records, and the durations of Spark's newest batch."""
-        epoch, positions = BEFORE_FIRST, dict.fromkeys(self.log.partitions, Lsn(0))
-        last = self.journal.last()
-        if last is not None:
-            epoch, positions = last.epoch, {**positions, **last.positions}
+        epoch, positions = self._committed()
         lag = sum(self.log.end(partition) - at for partition, at in positions.items())
         batch, spark_ms = self._listener.newest() if self._listener else (-1, {})
-        return Progress(epoch, lag, batch, spark_ms, self._restarts)
+        return Progress(epoch, lag, batch, spark_ms, self._query.restarts)
 
     def check(self) -> None:
         """Raise the reason why the runtime gave up, if it did.
@@ -243,6 +294,7 @@ class SparkRuntime:
     def stop(self) -> None:
         """Stop after the running epoch is committed; then stop Spark."""
         self._stopping.set()
+        self._driving.set()
         startup.finish(self._config.data, "driver")
         if self._maintenance is not None:
             self._maintenance.stop()
@@ -251,6 +303,7 @@ class SparkRuntime:
         self._stop_query()
         if self._driver is not None:
             self._driver.close()
+        if self._context is not None:
             self._jobs.stop_resident()
         self._watchdog.stop()
         self._pump.stop()
@@ -265,7 +318,7 @@ class SparkRuntime:
     def _stop_query(self) -> None:
         if self._jvm is not None:
             self._jvm.expect_end()
-        if self._query is not None and not java_has_ended():
+        if not java_has_ended():
             self._query.stop()
         if self._supervisor is not None:
             self._supervisor.join(timeout=60)
@@ -294,98 +347,46 @@ class SparkRuntime:
             config.log_level,
         )
 
-    def _clear_scratch(self) -> None:
-        """Delete the files of earlier runs, after the driver has read their notes."""
-        for left in self._scratch.parent.iterdir():
-            if left != self._scratch:
-                shutil.rmtree(left, ignore_errors=True)
-
     def _stores(self) -> Stores:
         return DataDirectory(self._config.data).open_stores(self.journal, self._config.partitions)
 
-    def _begin_query(self) -> StreamingQuery:
-        """Start the query, from a checkpoint if there is a usable one."""
-        try:
-            return self._start_query()
-        except Exception as error:  # noqa: BLE001 -- Spark has many errors for a bad checkpoint
-            set_checkpoint_aside(self._checkpoint, error)
-            return self._start_query()
-
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None
-        assert self._driver is not None
-        offsets = LogOffsets(self.log, self._driver.positions, uuid.uuid4().hex)
-        self._batches = MicroBatches(
-            self._driver, self.log, self._config, self._checkpoint, self._stopping
-        )
+        _, positions = self._committed()
+        offsets = LogOffsets(self.log, positions, uuid.uuid4().hex)
         name = f"penstock-{self.app.name}"
-        return start_query(self._session, name, offsets, self._checkpoint, self._batches.process)
+        return start_query(self._session, name, offsets, self._checkpoint, self._process)
+
+    def _process(self, batch: int) -> None:
+        """Process a micro-batch of the query; in a standby, when it has become the driver."""
+        self._driving.wait()
+        if self._batches is not None:
+            self._batches.process(batch)
+
+    def _committed(self) -> tuple[Epoch, dict[LogPartition, Lsn]]:
+        """Return the newest epoch, and for each log partition the position after the committed records."""
+        positions = dict.fromkeys(self.log.partitions, Lsn(0))
+        last = self.journal.last()
+        if last is None:
+            return BEFORE_FIRST, positions
+        return last.epoch, {**positions, **last.positions}
 
     def _supervise(self) -> None:
         """Keep the query running; report an error to all callers that wait."""
+        assert self._driver is not None
+        assert self._batches is not None
+        examine = self._stores().examine
         try:
-            self._keep_running()
+            self._query.keep_running(self._driver, self._batches, self.log, self._progress, examine)
         except Exception as error:  # noqa: BLE001 -- the thread has no caller
             self._give_up(error)
-
-    def _keep_running(self) -> None:
-        """Restart the query when it fails, until it fails too often or must not continue.
-
-        A failed restart counts as a failure of the query: the disk may still be full.
-        """
-        assert self._query is not None
-        assert self._batches is not None
-        tries, failures, progress = 0, 0, self._progress()
-        error = await_end(self._query)
-        while not self._stopping.is_set():
-            if (now := self._progress()) != progress:
-                tries, failures, progress = 0, 0, now
-            tries += 1
-            if self._stopping.wait(min(0.1 * 2 ** min(tries, 10), PAUSE_MAX_S)):
-                return
-            cause = self._cause_of(error)
-            failures = 0 if is_environmental(cause) else failures + 1
-            is_final = isinstance(cause, Fenced | IntegrityError) or java_has_ended()
-            if is_final or failures > RESTARTS_MAX:
-                self._give_up(cause)
-                return
-            _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
-            self._restarts += 1
-            try:
-                if not self._batches.offered:
-                    set_checkpoint_aside(self._checkpoint, cause)
-                self._stores().examine()
-                self._query = self._begin_query()
-            except Exception as failed:  # noqa: BLE001 -- handled as a failed query
-                error = failed
-                continue
-            if self._stopping.is_set():  # `stop` may have seen the query before
-                self._query.stop()
-            error = await_end(self._query)
-
-    def _cause_of(self, error: BaseException | None) -> BaseException | None:
-        """Return why the query ended, as precisely as it is known here."""
-        if java_has_ended():
-            return OperationalError("Spark's Java process has ended; run/java.log has its messages")
-        assert self._driver is not None
-        failure, self._driver.failure = self._driver.failure, None
-        return failure or self._log_failure() or error
-
-    def _log_failure(self) -> PenstockError | None:
-        """Read the log as Spark's source does, whose errors arrive here as text."""
-        try:
-            for partition in self.log.partitions:
-                self.log.end(partition)
-        except PenstockError as error:
-            return error
-        return None
 
     def _progress(self) -> tuple[Epoch, int]:
         """Return a value that changes with each commit and with each death that is noted."""
         assert self._driver is not None
         return self._driver.epoch, deaths_noted(self._scratch)
 
-    def _give_up(self, cause: BaseException | None) -> None:
-        self.failure = cause or EpochFailed("Spark's query ended without an error")
+    def _give_up(self, cause: BaseException) -> None:
+        self.failure = cause
         _log.error("the runtime stops", extra={"cause": str(cause)})
         self._tail.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
