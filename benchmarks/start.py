@@ -134,9 +134,11 @@ def summary(runs: list[Run]) -> Run:
 
 
 @contextmanager
-def running(checkout: Path, data: Path, port: int, archive: int) -> Iterator[psutil.Process]:
-    """Run the application while the block runs."""
-    settings = ["--port", str(port), "--data", str(data)]
+def running(
+    checkout: Path, data: Path, port: int, archive: int, *options: str
+) -> Iterator[psutil.Process]:
+    """Run the application, with further options, while the block runs."""
+    settings = ["--port", str(port), "--data", str(data), *options]
     if not archive:
         settings += ["--set", "class_archive=0"]
     process = subprocess.Popen(

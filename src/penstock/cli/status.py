@@ -33,14 +33,14 @@ Examples:
 
 RATE_OVER_S: Final = 10.0
 _BELOW: Final = {"jvm": "java", "worker": "python"}
-"""The roles of the driver's children, with the first letters of their programs."""
+"""The roles of the children of a driver and a standby, with the first letters of their programs."""
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):
     """A process of the application.
 
     Attributes:
-        role: Supervisor, driver, view or gateway; jvm or worker for a child of the driver.
+        role: Supervisor, driver, standby, view or gateway; jvm or worker for a child of driver and standby.
         pid: The process id.
         uptime_s: Seconds since its start.
         memory_mb: Its resident memory; shared pages count for each process.
@@ -177,7 +177,7 @@ def _processes(data: Path) -> Iterator[ProcessStatus]:
 
     for process in running_processes(data):
         yield _status_of_process(process.name, process)
-        for child in process.children if process.name == "driver" else ():
+        for child in process.children if process.name in ("driver", "standby") else ():
             for role, program in _BELOW.items():
                 if child.name.startswith(program):
                     yield _status_of_process(role, child)

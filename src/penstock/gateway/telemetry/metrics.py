@@ -174,8 +174,8 @@ class _CurrentGauges:
         )
         memory = GaugeMetricFamily(
             "penstock_process_resident_bytes",
-            "Memory of the processes of a role, as the system counts it; a driver's with its JVM "
-            "and workers.",
+            "Memory of the processes of a role, as the system counts it; that of a driver and "
+            "of a standby with JVM and workers.",
             labels=["role"],
         )
         running = running_processes(self._data)
