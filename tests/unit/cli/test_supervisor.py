@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -242,11 +243,15 @@ def with_spare(yard: Yard, program: str = SERVES) -> tuple[Child, Child]:
 def test_spare_takes_the_place_of_a_child_that_ends(yard: Yard) -> None:
     """Its process is the driver then, and another standby starts when that driver is ready."""
     with yard.running(*with_spare(yard)) as supervisor:
+
+        def is_driver(pid: int) -> bool:
+            return supervisor.pids("driver") == [pid]
+
         look_until(supervisor, lambda: not supervisor.waiting)
         for _ in range(3):
             (driver,), (spare,) = supervisor.pids("driver"), supervisor.pids("standby")
             os.kill(driver, signal.SIGKILL)
-            look_until(supervisor, lambda was=spare: supervisor.pids("driver") == [was])
+            look_until(supervisor, partial(is_driver, spare))
             look_until(supervisor, lambda: not supervisor.waiting)
             assert supervisor.pids("standby") != [spare]
     assert (

@@ -66,9 +66,9 @@ class Jobs:
         folder = Path(settings.scratch)
         self._resident = ResidentTask(self._run_alone, folder) if resident else None
 
-    def load_application(self) -> None:
-        """Let a worker for each partition load the application; raises as `run`."""
-        self.run([ApplyEpoch([], BEFORE_FIRST) for _ in self._partitions])
+    def load_application(self, workers: int) -> None:
+        """Let so many workers load the application, at most one in each slot; raises as `run`."""
+        self.run([ApplyEpoch([], BEFORE_FIRST, self.partitions)] * workers)
 
     def start_resident(self) -> None:
         """Start the resident task; until it is ready, small epochs are ordinary jobs."""

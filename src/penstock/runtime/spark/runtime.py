@@ -176,7 +176,7 @@ class SparkRuntime:
         self._examine()
         self._start_spark()
         self._plan_query()
-        self._jobs.load_application()
+        self._jobs.load_application(self._config.partitions)
         self._jobs.start_resident()
         startup.finish(self._config.data, "driver")
 
@@ -216,7 +216,9 @@ class SparkRuntime:
         if java_has_ended() or not self._query.is_active:
             raise OperationalError("Spark has ended in a standby; run/java.log has its messages")
         check_loaded(self._spec, self._code)
-        self._jobs.load_application()  # Spark ends workers that rest for a minute
+        self._jobs.load_application(
+            self._config.partitions
+        )  # Spark ends workers that rest for a minute
 
     def _claim(self) -> None:
         """Lock the data directory, and record the classes and the code that run from now on."""
