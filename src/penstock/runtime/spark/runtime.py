@@ -25,11 +25,11 @@ from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition,
 from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
-from penstock.journal.deployments import DeployedCode
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
 from penstock.model.call import Call, append_of, encoded
+from penstock.model.control import DeployedCode
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.stream import Stream
 from penstock.process import startup
