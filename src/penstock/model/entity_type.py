@@ -28,6 +28,7 @@ from penstock.base.schema import (
     wire_type,
 )
 from penstock.errors import Diverged, Unencodable
+from penstock.model.attribute_dict import attribute_dict_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
@@ -103,6 +104,7 @@ class EntityType:
         names, annotations = tuple(attributes), tuple(attributes.values())
         self._names = names
         self._all_names = (self.key_name, *names)
+        self._attribute_dict = attribute_dict_of(self.key_name, names)
         self._width = len(self._all_names)
         self._lowers: list[tuple[int, Lower]] = [
             (index, lower)
@@ -261,15 +263,13 @@ class EntityType:
             Unencodable: An attribute does not fit its annotation; the message names it.
         """
         try:
-            # The tag is in the place of the key; the decoder has checked the tag and the width.
-            values = dict(zip(self._all_names, self._decode(data)))  # noqa: B905 -- `strict` is slow
+            row = self._decode(data)  # which checks the tag and the width
         except msgspec.MsgspecError as error:
             present = self.present(key, data)
             if present is not data:
                 return self.decode(key, present)
             raise Unencodable(self._explain(str(error))) from error
-        values[self.key_name] = key
-        return values
+        return self._attribute_dict(row, key)
 
     def plain(self, key: object, data: bytes) -> dict[str, Any]:
         """Return the attributes by name as MessagePack has them, without the key; also of an earlier version.
