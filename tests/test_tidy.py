@@ -26,7 +26,9 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "model/upcast.py",  # functions with @migrate
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
-GENERATES = {"model/attribute_dict.py"}  # its `exec` gets a source that the names of a class determine
+GENERATES = {
+    "model/attribute_dict.py"
+}  # its `exec` gets a source that the names of a class determine
 SETS = {"set", "frozenset"}
 ORDERLESS = {*SETS, "sorted", "sum", "any", "all", "len", "min", "max"}
 ORDERING = {
