@@ -96,7 +96,7 @@ def test_second_driver_is_refused_before_spark_starts(
         presence.present(tmp_path, "driver", "first"),
         pytest.raises(ConfigError, match=f"process {os.getpid()} runs first"),
     ):
-        driver_command(AppOptions(app=SHOP, data=tmp_path))
+        driver_command(AppOptions(app=[SHOP], data=tmp_path))
 
 
 def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:

@@ -50,10 +50,11 @@ KEY_VARIABLE: Final = "PENSTOCK_KEY"
 """The environment variable with the API key for `--url`; it is not a setting."""
 
 AppArgument = Annotated[
-    str | None,
+    list[str] | None,
     typer.Argument(
         metavar="APP",
-        help="The application: module, module:name, a .py file or a package folder. Default: the setting app.",
+        help="The application: module, module:name, a .py file or a package folder; several applications run together, "
+        "and so do those of a folder of packages. Default: the setting app.",
         show_default=False,
         autocompletion=completion.applications,
     ),
@@ -243,11 +244,10 @@ class AppOptions(DataOptions):
         Raises:
             ConfigError: The argument and `--app` name two applications.
         """
-        if self.app is not None and self.named not in (None, self.app):
-            raise ConfigError(
-                f"the command names two applications: {self.app} and --app {self.named}"
-            )
-        return self.named if self.app is None else self.app
+        given = ",".join(self.app) if self.app else None
+        if given is not None and self.named not in (None, given):
+            raise ConfigError(f"the command names two applications: {given} and --app {self.named}")
+        return self.named if given is None else given
 
 
 def log_flags(*, as_json: bool) -> dict[str, str | int | None]:

@@ -12,11 +12,11 @@ _Stamp = dict[Path, tuple[int, int]]
 
 
 class SourceFiles:
-    """Watches the Python files of an application's package, or of its module's folder."""
+    """Watches the Python files of an application's package, or of its module's folder; of each application of a set."""
 
     def __init__(self, location: Location) -> None:
         """Remember the present state of the files."""
-        self.folder = _folder_of(location)
+        self.folders = [_folder_of(part) for part in location.applications]
         self._known = self._stamp()
         self._seen = self._known
 
@@ -34,7 +34,7 @@ class SourceFiles:
 
     def _stamp(self) -> _Stamp:
         stamp: _Stamp = {}
-        for path in _python_files(self.folder):
+        for path in (path for folder in self.folders for path in _python_files(folder)):
             try:
                 facts = path.stat()
             except FileNotFoundError:

@@ -59,7 +59,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a scenario and compare; see `HELP`."""
-    if options.app is not None and options.named is not None:
+    if options.app and options.named is not None:
         raise ConfigError(  # an earlier version named the other code with --app
             "--app names the application, as APP does; name the other code with --code NEW_APP"
         )

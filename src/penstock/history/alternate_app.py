@@ -34,7 +34,7 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
     path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
     for name in aside:
         del sys.modules[name]
-    sys.path.insert(0, new.folder)
+    sys.path[:0] = [part.folder for part in new.applications]
     try:
         yield load(new)
     finally:
@@ -45,12 +45,12 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
 
 
 def _modules_of(location: Location) -> dict[str, ModuleType]:
-    """Return the modules in an application's folder."""
-    folder = Path(location.folder)
-    tops = {location.module.partition(".")[0]}
+    """Return the modules in the folders of the applications."""
+    folders = {Path(part.folder) for part in location.applications}
+    tops = {part.module.partition(".")[0] for part in location.applications}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if "." not in name and file is not None and _top(Path(file)) == folder:
+        if "." not in name and file is not None and _top(Path(file)) in folders:
             tops.add(name)
     tops.discard(_OURS)
     return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}

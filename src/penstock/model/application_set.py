@@ -4,8 +4,9 @@ The engine, the journal, HTTP and SQL know the combined application only. So a n
 set, and a transaction spans the entities of several applications as it spans those of one.
 """
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.errors import DefinitionError
 from penstock.model.application import App, unknown
@@ -15,13 +16,15 @@ from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath
 from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.stream import type_name
 
-_ROOMS = {"": "entity class", STREAMS: "stream", PORTALS: "portal"}
+_ROOMS: Final = {"": "entity class", STREAMS: "stream", PORTALS: "portal"}
+_KEPT: Final = 16
+"""The most sets that a process keeps, so that the same applications give the same object."""
 
 
 def combined(apps: Sequence[App], name: str = "") -> App:
     """Return the application that consists of several applications.
 
-    A single application without interfaces is returned as it is.
+    A single application without interfaces is returned as it is. The same applications give the same object.
 
     Args:
         apps: The applications.
@@ -34,6 +37,11 @@ def combined(apps: Sequence[App], name: str = "") -> App:
     chosen = name or apps[0].name
     if len(apps) == 1 and not apps[0].interfaces and chosen == apps[0].name:
         return apps[0]
+    return _combined(chosen, *apps)
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _combined(name: str, *apps: App) -> App:
     by_name = {app.name: app for app in apps}
     uses = [(app, interface) for app in apps for interface in app.interfaces]
     complaints = [
@@ -47,8 +55,8 @@ def combined(apps: Sequence[App], name: str = "") -> App:
         raise DefinitionError(complaints)
     for _, interface in uses:
         _bind(interface, by_name)
-    whole = App(chosen, *(member for app in apps for member in app.members))
-    whole.parts = tuple(apps)
+    whole = App(name, *(member for app in apps for member in app.members))
+    whole.parts = apps
     return whole
 
 

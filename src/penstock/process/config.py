@@ -260,11 +260,16 @@ def _converted(setting: Setting, wanted: type) -> object:
     if wanted is Path and isinstance(value, str | Path) and str(value):
         return setting.base / Path(value).expanduser()
     if name == "app" and isinstance(value, str) and setting.base != Path():
-        path = setting.base / value
-        return str(path) if Path(str(path).partition(":")[0]).exists() else value
+        return ",".join(_from_base(setting.base, part) for part in value.split(","))
     if type(value) is not wanted:
         raise ConfigError(f"{name} = {value!r}: must be {_CALLED[wanted]}")
     return value
+
+
+def _from_base(base: Path, spec: str) -> str:
+    """Return an application's name, which counts from a folder if it is a path below it."""
+    path = base / spec.strip()
+    return str(path) if Path(str(path).partition(":")[0]).exists() else spec
 
 
 def _range_complaint(name: str, value: object) -> str | None:

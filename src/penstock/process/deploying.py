@@ -70,7 +70,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         OperationalError: The disk is full or fails, or source files change all the time.
     """
     location = locate(spec)
-    if location.module.partition(".")[0] == OWN_PACKAGE:
+    if location.applications[0].module.partition(".")[0] == OWN_PACKAGE:
         return None
     last = journal.last()
     since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)

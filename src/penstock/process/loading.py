@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.process.application_folder import packages_with_app
 
 if TYPE_CHECKING:
     from penstock.model.application import App
@@ -28,23 +29,42 @@ _BELOW: Final = "//"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The place of an application.
+    """The place of an application, or of a set of applications.
 
     Attributes:
-        module: The full name under which it is imported.
-        name: The attribute of the module that is the application; dots lead further in.
+        module: The full name under which it is imported; of a set, module and name of each application, as in
+            `stock:app,orders:app`.
+        name: The attribute of the module that is the application; dots lead further in. The name of a set; empty if
+            the set has the name of its first application.
         folder: The folder that must be on the import path, an absolute path.
         file: The file or package folder that was named; None if a module was named.
+        parts: The places of the applications of a set, if they are not all in `folder`.
     """
 
     module: str
     name: str
     folder: str
     file: str | None
+    parts: tuple["Location", ...] = ()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it is the place of a set of applications."""
+        return ":" in self.module
+
+    @property
+    def applications(self) -> tuple["Location", ...]:
+        """The places of the applications of a set; a single application is the only one."""
+        if self.parts or not self.is_set:
+            return self.parts or (self,)
+        named = [part.partition(":") for part in self.module.split(",")]
+        return tuple(Location(module, name, self.folder, None) for module, _, name in named)
 
     @property
     def spec(self) -> str:
-        """The text from which `locate` returns the same module and folder, in every working directory."""
+        """The text from which `locate` returns the same modules and folders, in every working directory."""
+        if self.is_set:
+            return f"{self.name}=" + ",".join(part.spec for part in self.applications)
         return f"{self.folder}{_BELOW}{self.module}:{self.name}"
 
 
@@ -53,7 +73,8 @@ def load_app(spec: str) -> "App":
 
     Args:
         spec: `module`, `module:name`, a path to a `.py` file or to a package's folder, either
-            with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder.
+            with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder. A set
+            of applications is a list of these, separated by commas, or a folder of packages that have an `app`.
 
     Raises:
         ConfigError: The file, module or application does not exist, or its import fails; the
@@ -69,6 +90,25 @@ def locate(spec: str) -> Location:
     Raises:
         ConfigError: The file does not exist, or the text names nothing.
     """
+    name, equals, listed = spec.rpartition("=")
+    if (equals or "," in spec) and not Path(spec.rpartition(":")[0] or spec).exists():
+        return _set_of(name, [_locate_single(part.strip()) for part in listed.split(",")])
+    folder = Path(spec)
+    packages = packages_with_app(folder)
+    if packages:
+        name = folder.resolve().name
+        return _set_of(name, [_locate_single(str(package)) for package in packages])
+    return _locate_single(spec)
+
+
+def _set_of(name: str, parts: list[Location]) -> Location:
+    """Return the place of a set of applications."""
+    module = ",".join(f"{part.module}:{part.name}" for part in parts)
+    return Location(module, name, parts[0].folder, None, tuple(parts))
+
+
+def _locate_single(spec: str) -> Location:
+    """Find where a single application is."""
     target, colon, name = spec.rpartition(":")
     if not colon:
         target, name = spec, _NAME_DEFAULT
@@ -135,6 +175,13 @@ def load(location: Location) -> "App":
         ConfigError: See `load_app`.
         DefinitionError: See `load_app`.
     """
+    from penstock.model.application_set import combined  # noqa: PLC0415 -- wrong names need no model
+
+    apps = [_load_single(part) for part in location.applications]
+    return combined(apps, location.name if location.is_set else "")
+
+
+def _load_single(location: Location) -> "App":
     from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model
 
     for folder in (str(Path.cwd()), location.folder):

@@ -52,14 +52,31 @@ def read_source(location: Location) -> Source:
         OperationalError: The files change all the time.
     """
     for _ in range(_ATTEMPTS):
-        reading = _Reading(location)
-        source = reading.read()
-        if reading.is_unchanged():
-            return source
+        readings = [_Reading(part) for part in location.applications]
+        sources = [reading.read() for reading in readings]
+        if all(reading.is_unchanged() for reading in readings):
+            return _merged(sources)
     raise OperationalError(
         f"the source files of {location.module} change all the time; wait until they are written, "
         "and start again"
     )
+
+
+def _merged(sources: list[Source]) -> Source:
+    """Return the source of a set of applications.
+
+    Raises:
+        ConfigError: Two applications have different files under one name.
+    """
+    files: dict[str, bytes] = {}
+    for source in sources:
+        for path, content in source.files.items():
+            if files.setdefault(path, content) != content:
+                raise ConfigError(
+                    f"two applications have different files that are imported as {path}; rename a module of them, "
+                    "or put each application into a package of its own"
+                )
+    return Source(dict(sorted(files.items())), frozenset().union(*(s.libraries for s in sources)))
 
 
 class _Reading:

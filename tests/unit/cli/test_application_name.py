@@ -68,7 +68,7 @@ def test_each_source_names_the_application(
     options = AppOptions()
     match source:
         case "argument":
-            options = AppOptions(app=SHOP)
+            options = AppOptions(app=[SHOP])
         case "option":
             options = AppOptions(named=SHOP)
         case "environment":
@@ -81,6 +81,9 @@ def test_each_source_names_the_application(
             (tmp_path / "below" / "p.toml").write_text('app = "shop.py:app"')
             found = AppOptions(config=Path("below/p.toml")).settings()
             assert found.app == "below/shop.py:app"
+            (tmp_path / "below" / "p.toml").write_text('app = "shop.py:app, stock.module"')
+            found = AppOptions(config=Path("below/p.toml")).settings()
+            assert found.app == "below/shop.py:app, stock.module"
             return
     application, settings = options.load_unchecked()
     assert (application.name, settings.app) == ("shop", SHOP)
@@ -90,10 +93,11 @@ def test_each_source_names_the_application(
 def test_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument takes precedence over the environment; two arguments contradict each other."""
     monkeypatch.setenv("PENSTOCK_APP", "nowhere.py")
-    assert AppOptions(app=SHOP).settings().app == SHOP
-    assert AppOptions(app=SHOP, named=SHOP).settings().app == SHOP
+    assert AppOptions(app=[SHOP]).settings().app == SHOP
+    assert AppOptions(app=[SHOP], named=SHOP).settings().app == SHOP
     with pytest.raises(ConfigError, match="two applications"):
-        AppOptions(app=SHOP, named="other.py").settings()
+        AppOptions(app=[SHOP], named="other.py").settings()
+    assert AppOptions(app=[SHOP, "more.py"]).settings().app == f"{SHOP},more.py"
 
 
 def test_data_directory_needs_no_application(tmp_path: Path) -> None:

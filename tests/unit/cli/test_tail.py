@@ -117,7 +117,7 @@ def test_removed_atoms_are_left_out_or_refused(
 def test_new_atoms_follow(running: tuple[RunningGateway, httpx.Client, Journal]) -> None:
     """Both ways wait for the atoms that are published meanwhile."""
     gateway, _, journal = running
-    options = AppOptions(app=COUNTING, data=gateway.config.data)
+    options = AppOptions(app=[COUNTING], data=gateway.config.data)
     following = [
         atoms_here(options, "lines", "11", follow=True),
         atoms_at(RemoteOptions(url=gateway.url), "lines", "11", follow=True),

@@ -1,0 +1,112 @@
+"""A set of applications is located, loaded, packed and watched as one application is."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.source_files import SourceFiles
+from penstock.errors import ConfigError, DefinitionError
+from penstock.process.archives import Archives
+from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import code_of
+from penstock.process.loading import Location, load, load_app, locate
+
+MARKET = Path(__file__).parents[3] / "examples" / "market"
+NAMES = ("orders", "payment", "stock")
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with the three applications, which this process can import."""
+    folder = shutil.copytree(MARKET, tmp_path / "market")
+    before, path = set(sys.modules), list(sys.path)
+    yield folder
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in NAMES:
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def test_a_folder_of_applications_is_a_set(market: Path) -> None:
+    """It has the name of the folder; packages without an `app`, and modules, are no applications of it."""
+    (market / "shared").mkdir()
+    (market / "shared" / "__init__.py").write_text("rate = 1\n")
+    (market / "broken").mkdir()
+    (market / "broken" / "__init__.py").write_text("app = (\n")
+    (market / "notes.py").write_text("app = None\n")
+    location = locate(str(market))
+    assert location.module == "orders:app,payment:app,stock:app"
+    app = load(location)
+    assert app.name == "market"
+    assert [part.name for part in app.parts] == list(NAMES)
+    assert set(app.entities) == {"Order", "User", "Item"}
+
+
+def test_several_names_are_a_set(market: Path) -> None:
+    """Without a name of its own, the set has the name of its first application; its places are independent."""
+    elsewhere = market.parent / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(market / "stock", elsewhere / "stock")
+    spec = f"{market / 'payment'},{elsewhere / 'stock'}:app,{market / 'orders'}"
+    location = locate(spec)
+    assert [Path(part.folder).name for part in location.applications] == [
+        "market",
+        "elsewhere",
+        "market",
+    ]
+    assert load(location).name == "payment"
+    assert locate(f"trade={spec}").name == "trade"
+
+
+def test_the_text_of_a_set_leads_to_the_same_set(market: Path) -> None:
+    """`spec` names the same modules and folders, whatever the working directory is."""
+    location = locate(str(market))
+    again = locate(location.spec)
+    assert (again.module, again.name) == (location.module, location.name)
+    assert [part.folder for part in again.applications] == [str(market)] * 3
+
+
+def test_the_same_applications_are_one_object(market: Path) -> None:
+    """A process that loads a set twice builds it once, as it imports an application once."""
+    assert load_app(str(market)) is load_app(str(market))
+
+
+def test_the_archive_of_a_set_has_the_source_of_each(market: Path, tmp_path: Path) -> None:
+    """The set is loaded from its archive, also if the sources are gone."""
+    location = locate(str(market))
+    code, archive = code_of(location)
+    Archives(tmp_path).put(archive)
+    shutil.rmtree(market)
+    place = unpacked(tmp_path, code)
+    assert place == Location(location.module, "market", place.folder, None)
+    app = load(place)
+    assert (app.name, len(app.parts)) == ("market", 3)
+
+
+def test_different_files_of_one_name_are_refused(market: Path) -> None:
+    """Both applications would import the same module; the message has its path."""
+    for name in ("one", "two"):
+        folder = market.parent / name
+        folder.mkdir()
+        (folder / "app.py").write_text(f"from penstock import App\napp = App('{name}')\n")
+    with pytest.raises(ConfigError, match=r"different files that are imported as app\.py"):
+        code_of(locate(f"{market.parent}/one/app.py,{market.parent}/two/app.py"))
+
+
+def test_an_application_that_uses_others_is_refused_alone(market: Path) -> None:
+    """The message names the path that it uses, and the place."""
+    with pytest.raises(DefinitionError, match="uses /stock/Item, and there is no application"):
+        load_app(str(market / "orders"))
+
+
+def test_all_applications_of_a_set_are_watched(market: Path) -> None:
+    """A change in any of them is noticed."""
+    sources = SourceFiles(locate(str(market)))
+    for name in NAMES:
+        file = market / name / "__init__.py"
+        file.write_text(file.read_text() + "\n# a comment\n")
+        assert not sources.changed()
+        assert sources.changed()
