@@ -25,6 +25,7 @@ PUBLIC = [
     "Emit",
     "Entity",
     "EpochFailed",
+    "Erased",
     "FailedAtom",
     "Fenced",
     "Forbidden",

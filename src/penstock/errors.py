@@ -159,6 +159,12 @@ class Cancelled(Aborted):
     code: str = "cancelled"
 
 
+class Erased(Aborted):
+    """The subject of personal data was erased: the key of its data is destroyed."""
+
+    code: str = "erased"
+
+
 class Internal(Aborted):
     """The request stopped its epoch and was set aside; the driver's log has the incident."""
 

@@ -53,6 +53,7 @@ STATUS: Final = {
     "unencodable": 400,
     "limit-exceeded": 400,
     "cancelled": 409,
+    "erased": 410,
     "internal": 500,
     "readonly-violation": 400,
     "ask-failed": 400,

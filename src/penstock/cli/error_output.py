@@ -74,6 +74,7 @@ ADVICE: Final = {
     "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",
     "limit-exceeded": "Make the handler do less, or raise the limit that the message names.",
     "cancelled": "Send the request again with another id if it must run after all.",
+    "erased": "The data cannot be read any more; penstock erase --list shows the certificates of erasures.",
     "internal": "Nothing of the request remains; penstock status shows the incident and its cause.",
     "readonly-violation": "Remove @readonly, or the change.",
     "ask-failed": "Nothing of the step remains; correct the task that the message names.",

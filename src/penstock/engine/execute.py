@@ -231,6 +231,8 @@ class Executor:
             return self._append(request, request.stream, txn)
         if request.method == CONTINUE:
             return _NIL, _NOTHING
+        if self._app.is_personal:
+            request = self._app.opened(request)
         signature = self._app.signature(request.entity, request.method)
         arguments, named = signature.decode(request.positional, request.named)
         if self.sampler is not None:

@@ -5,10 +5,11 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import entity_key
-from penstock.errors import RequestError
+from penstock.errors import Erased, RequestError
 from penstock.model.application import App
 from penstock.model.control import is_control
 from penstock.model.request import decode_request, is_continuation
+from penstock.model.sealed_value import shown_arguments
 
 _TEXT_MAX: Final = 80
 
@@ -19,10 +20,10 @@ def call_text(body: bytes) -> str:
         return "the rest of a cascade"
     try:
         request = decode_request(body)
-        arguments = [_shown(value) for value in msgspec.msgpack.decode(request.positional)]
-        named = msgspec.msgpack.decode(request.named)
+        positional, named = shown_arguments(request)
     except (RequestError, msgspec.MsgspecError) as error:
         return f"an invalid request ({error})"
+    arguments = [_shown(value) for value in positional]
     arguments += [f"{name}={_shown(value)}" for name, value in named.items()]
     target = f"{entity_key(request.entity, request.key or '-')}." if request.entity else ""
     if request.stream is not None:
@@ -44,8 +45,9 @@ def rejection_of(app: App, body: bytes) -> str:
         if request.stream is not None:
             app.open_stream(request.stream)
             return ""
+        request = app.opened(request)
         app.signature(request.entity, request.method).decode(request.positional, request.named)
-    except RequestError as error:
+    except (RequestError, Erased) as error:
         return str(error)
     return ""
 

@@ -5,6 +5,8 @@ from typing import Final
 JOURNAL: Final = "journal"
 LOG: Final = "log.sqlite"
 KEYS: Final = "keys.json"
+SUBJECT_KEYS: Final = "subjects.keys"
+"""The file with the keys of personal data; no backup contains it."""
 PAUSES: Final = "pauses.json"
 SAVEPOINTS: Final = "savepoints"
 SNAPSHOTS: Final = "snapshots"

@@ -157,6 +157,8 @@ class CodeVersions:
 
     def _learn(self, app: App, deployment: Deployment) -> None:
         """Let the classes of an earlier version read the rows that were stored by then."""
+        if app.is_personal and self._present.app.keys is not None:
+            app.use_keys(self._present.app.keys)
         later = (each.since for each in self._deployments if each.since > deployment.since)
         end = next(later, None)
         for name, versions in self._history.schemas().items():

@@ -187,7 +187,7 @@ class _EditResolver:
 
     def _body(self, edit: Edit, row: RequestRow | None) -> bytes:
         """Return the call of an edit; fields that it does not name come from the recorded request."""
-        former = None if row is None else decode_request(row.body)
+        former = None if row is None else self.app.opened(decode_request(row.body))
         entity = former.entity if former is not None else ""
         if edit.entity is not UNSET:
             entity = edit.entity or ""

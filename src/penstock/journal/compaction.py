@@ -47,8 +47,8 @@ _COMMIT_OR_DRAFT: Final = re.compile(r"(\d{20})\.json|\.(\d{20})\.json\.[0-9a-f]
 
 
 class _Reader(Protocol):
-    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a part's rows."""
+    def stored(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows; encrypted replies stay encrypted."""
 
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
         """Yield commits, in order."""
@@ -147,7 +147,9 @@ class Compaction:
         first, last = batch[0].epoch, batch[-1].epoch
         files: list[Part] = []
         for part_kind in PartKind:
-            tables = [journal.read(part) for commit in batch for part in commit.parts_of(part_kind)]
+            tables = [
+                journal.stored(part) for commit in batch for part in commit.parts_of(part_kind)
+            ]
             if any(table.num_rows for table in tables):
                 path = segment.file_path(part_kind, first, last)
                 part, data = segment.encode(part_kind, tables, path)

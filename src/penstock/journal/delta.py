@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, is_system
+from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
@@ -41,6 +42,7 @@ from penstock.journal.api import (
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
 from penstock.journal.rows import missing_epoch, rows_by_epoch
+from penstock.journal.sealed_replies import open_replies, seal_replies
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
 from penstock.model.entity_type import EntityType
@@ -49,6 +51,7 @@ from penstock.model.schema_version import Versions
 from penstock.model.shape import Shape
 
 _LOG: Final = "_delta_log"
+_ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)
 SECRET_BYTES: Final = 32
 
 
@@ -90,6 +93,9 @@ class DeltaJournal:
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
+        self.keys: SubjectKeys | None = (
+            None  # of personal data; without them, replies stay encrypted
+        )
         self._identity, self._secret = self._open(secret)
 
     @property
@@ -115,6 +121,8 @@ class DeltaJournal:
                 fresh = self._shapes.unrecorded(name for name in names if not is_system(name))
                 if fresh:  # else no look at the Delta log, which may sync a directory
                     self._shapes.record(fresh, self._commits.newest() + 1)
+        if self.keys is not None and part_kind in _ANSWERED:
+            rows = seal_replies(self.keys, rows)
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
@@ -216,6 +224,10 @@ class DeltaJournal:
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a part's rows, also if they lie in a segment; every byte is checked first."""
+        return self._opened(part.kind, self.stored(part, columns))
+
+    def stored(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows as `read` does, and leave replies encrypted."""
         self._commits.check_open()
         with storage(f"read part {part.path}"):
             try:
@@ -231,7 +243,8 @@ class DeltaJournal:
         while after < upto and (segment := self._segments.covering(Epoch(after + 1))) is not None:
             last = min(segment.last, upto)
             if segment.merged:
-                yield last, self._segments.rows(segment, part_kind, Epoch(after + 1), last, columns)
+                rows = self._segments.rows(segment, part_kind, Epoch(after + 1), last, columns)
+                yield last, self._opened(part_kind, rows)
             else:
                 yield from rows_by_epoch(self, part_kind, after, last, columns)
             after = last
@@ -266,6 +279,11 @@ class DeltaJournal:
     def close(self) -> None:
         """Refuse all further use, and wake the waiting threads."""
         self._commits.close()
+
+    def _opened(self, part_kind: PartKind, rows: pa.Table) -> pa.Table:
+        if self.keys is None or part_kind not in _ANSWERED:
+            return rows
+        return open_replies(self.keys, rows)
 
     def _get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists, from a segment or from its own file."""

@@ -10,27 +10,26 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from inspect import Parameter
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, fingerprint_of
 from penstock.base.schema import entities_in
+from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import DefinitionError, RequestError, Unencodable
 from penstock.model.attribute import DefaultFactory
-from penstock.model.declaration import (
-    CREATIONS,
-    RESERVED,
-    Declaration,
-)
+from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity import declaration_of, is_intact
+from penstock.model.entity_signatures import creation_of, methods_of
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
 from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
+from penstock.model.personal_request import concerned_subject
 from penstock.model.registry import Interface, interface_of
 from penstock.model.request import Request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
+from penstock.model.sealed_value import opened_request, sealed_request
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import encoded_events, given_events
@@ -56,6 +55,8 @@ class App:
         members: The members, as they were given.
         interfaces: The interfaces of other applications, from `registry`.
         parts: The applications that this one combines; empty if it is a single application.
+        keys: The keys of personal data; None until `use_keys`.
+        is_personal: Whether the application has personal classes.
     """
 
     def __init__(self, name: str, *members: type | Callable[..., Any] | StreamMember) -> None:
@@ -96,6 +97,8 @@ class App:
         self.shapes: dict[str, Shape] = {
             name: entity_type.shape for name, entity_type in self.stored.items()
         }
+        self.keys: SubjectKeys | None = None
+        self.is_personal = any(entity_type.personal for entity_type in self.entities.values())
         self.context = copy_context()
         chosen = decimal.getcontext().copy()
         chosen.clear_flags()
@@ -134,12 +137,12 @@ class App:
                 )
         entity_type.bind(key_annotation, attributes)
         entity_type.migrations = {}
-        entity_type.methods = _methods_of(entity_type, resolver)
+        entity_type.methods = methods_of(entity_type, resolver)
         for name in sorted(entity_type.methods.keys() & attributes.keys()):
             complaints.append(
                 f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
             )
-        entity_type.creation = _creation(entity_type, declaration, resolver)
+        entity_type.creation = creation_of(entity_type, declaration, resolver)
         complaints += _default_complaints(entity_type)
         complaints += [
             f"{entity_type.where}: {entity_type.name}.{name}: reference(exists=True) needs a type that names "
@@ -148,6 +151,12 @@ class App:
             if not entities_in(attributes.get(name, Any))
         ]
         return entity_type
+
+    def use_keys(self, keys: SubjectKeys) -> None:
+        """Let personal classes encrypt and decrypt their rows with these keys."""
+        self.keys = keys
+        for entity_type in self.stored.values():
+            entity_type.keys = keys
 
     def request(
         self,
@@ -191,8 +200,21 @@ class App:
             touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))
         elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
-        body = encode_request(Request(entity, text, method, *arguments))
+        request = Request(entity, text, method, *arguments)
+        if self.keys is not None:
+            subject = concerned_subject(self.entities, request, (*positional, *named.values()))
+            if subject is not None:
+                request = sealed_request(self.keys, subject, request)
+        body = encode_request(request)
         return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
+
+    def opened(self, request: Request) -> Request:
+        """Return a request with readable arguments.
+
+        Raises:
+            Erased: They concern a subject that was erased.
+        """
+        return request if self.keys is None else opened_request(self.keys, request)
 
     def _with_key(
         self,
@@ -289,18 +311,6 @@ class App:
         )
 
 
-def _methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
-    """Return the signatures of the public methods; of private methods check only that they are sync."""
-    signatures: dict[str, Signature] = {}
-    for name, function in inspect.getmembers_static(entity_type.cls, inspect.isfunction):
-        if name in RESERVED or (name.startswith("__") and name.endswith("__")):
-            continue
-        label = f"{entity_type.name}.{name}"
-        if name.startswith("_"):
-            resolver.check_sync(label, function)
-        else:
-            signatures[name] = resolver.signature(label, function, entity_type.cls)
-    return signatures
 
 
 def _default_complaints(entity_type: EntityType) -> list[str]:
@@ -331,31 +341,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
         else f"; there are {', '.join(names) or 'none'}"
     )
     return f"there is no {what} {name!r}{hint}"
-
-
-def _creation(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
-    """Return the signature of `create`: that of `__init__`, or the key and the named attributes."""
-    name = f"{entity_type.name}.create"
-    if declaration.initializer is not None:
-        return resolver.signature(name, declaration.initializer, entity_type.cls)
-    parameters = [
-        Parameter(
-            entity_type.key_name or "key",
-            Parameter.POSITIONAL_OR_KEYWORD,
-            annotation=entity_type.key_annotation,
-            default=None,  # derived from the request
-        )
-    ]
-    parameters += [
-        Parameter(
-            attribute,
-            Parameter.KEYWORD_ONLY,
-            annotation=annotation,
-            default=entity_type.defaults.get(attribute, Parameter.empty),
-        )
-        for attribute, annotation in entity_type.attributes.items()
-    ]
-    return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
 
 
 def _exists_at(reference: Any) -> bool:

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVa
 from uuid import UUID
 
 from penstock.base.ids import EntityKey
-from penstock.errors import OutsideTransaction, UserError
-from penstock.model.attribute import new_value
 from penstock.model.context import active, current
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
-
-_SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
-"""The types of immutable defaults, which need no copy."""
+from penstock.model.new_entity import made
+from penstock.model.personal import PersonalType
 
 _new: Final = object.__new__
 _get: Final = object.__getattribute__
@@ -46,17 +43,32 @@ def key() -> Any:
     return KeyMarker()
 
 
-def entity(cls: T) -> T:
+@overload
+def entity(cls: T, /) -> T: ...
+@overload
+def entity(*, personal: bool = False) -> Callable[[T], T]: ...
+def entity(cls: Any = None, /, *, personal: bool = False) -> Any:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity. `Item.create("i1", price=3)` creates the entity,
     `Item.upsert("i1", price=3)` creates or replaces it, `Item.exists("i1")` says whether it exists,
     and `reference.delete()` deletes it. `App` reports all mistakes of the class together.
+
+    `@entity(personal=True)` is for a class whose entities are persons: what is stored of each entity is encrypted
+    with a key of its own, and `penstock erase` destroys this key.
     """
+    if cls is None:
+        return functools.partial(_declared, personal=personal)
+    return _declared(cls, personal=personal)
+
+
+def _declared(cls: T, *, personal: bool) -> T:
+    """Make a class an entity; see `entity`."""
     if "__reference__" in vars(cls):
         return cls  # a subclass of `Entity` is an entity already
     declaration = declare(cls)
-    entity_type = EntityType(cls, declaration.key_name, where_of(cls))
+    described = PersonalType if personal else EntityType
+    entity_type = described(cls, declaration.key_name, where_of(cls))
     entity_type.initializer = declaration.initializer
     entity_type.defaults = declaration.defaults
     entity_type.assigned = declaration.assigned
@@ -100,9 +112,9 @@ class Entity:
 
     __slots__ = ()  # the memory layout of a subclass is that of a class without a base
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, personal: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        entity(cls)
+        _declared(cls, personal=personal)
 
     if TYPE_CHECKING:
 
@@ -305,79 +317,17 @@ def _reduce(instance: Any) -> Any:
 
 def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """Create an entity and return it; see `Entity.create`."""
-    entity_type, key, instance = _made(cls, arguments, named)
+    entity_type, key, instance = made(cls, arguments, named)
     return current().create(entity_type, key, instance)
 
 
 def _upsert(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """Create or replace an entity and return it; see `Entity.upsert`."""
-    entity_type, key, instance = _made(cls, arguments, named)
+    entity_type, key, instance = made(cls, arguments, named)
     txn = current()
     if txn.exists(entity_type, key):
         _delete(entity_type.of_text(key[len(entity_type.prefix) :]))
     return txn.create(entity_type, key, instance)
-
-
-def _made(
-    cls: type, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[EntityType, EntityKey, Any]:
-    """Return a new instance with all its attributes; the transaction does not hold it yet."""
-    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
-    current()  # raises OutsideTransaction if no transaction runs
-    if entity_type.creation is None:
-        raise OutsideTransaction(
-            f"{entity_type.name} belongs to no application yet; build an App with it"
-        )
-    instance: Any = _new(entity_type.cls)
-    if entity_type.initializer is not None:
-        entity_type.initializer(instance, *arguments, **named)
-    else:
-        instance.__dict__.update(_values(entity_type, arguments, named))
-    values = instance.__dict__
-    if entity_type.key_name not in values:
-        values[entity_type.key_name] = _derived_key(entity_type)
-    text = entity_type.key_text(values[entity_type.key_name])
-    values[entity_type.key_name] = entity_type.key_at(text)
-    return entity_type, EntityKey(entity_type.prefix + text), instance
-
-
-def _values(
-    entity_type: EntityType, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the key and the attributes that `create` got by name, with defaults."""
-    if len(arguments) > 1:
-        raise TypeError(
-            f"{entity_type.name}.create takes its key by position and attributes by name"
-        )
-    values = dict(named)
-    if arguments:
-        if entity_type.key_name in named:
-            raise TypeError(f"{entity_type.name}.create got its key {entity_type.key_name} twice")
-        values[entity_type.key_name] = arguments[0]
-    if values.get(entity_type.key_name, ...) is None:
-        del values[entity_type.key_name]  # derived from the request
-    for name, default in entity_type.defaults.items():
-        if name not in values:
-            values[name] = default if type(default) in _SHARED else new_value(default)
-    names = values.keys() - {entity_type.key_name}
-    if names != entity_type.attributes.keys():
-        missing = ", ".join(sorted(entity_type.attributes.keys() - names)) or "nothing else"
-        extra = ", ".join(sorted(names - entity_type.attributes.keys())) or "nothing else"
-        raise TypeError(f"{entity_type.name}.create lacks {missing} and does not know {extra}")
-    return values
-
-
-def _derived_key(entity_type: EntityType) -> Any:
-    made = current().derived.uuid()
-    if entity_type.key_annotation is str:
-        return str(made)
-    if isinstance(entity_type.key_annotation, type) and isinstance(
-        made, entity_type.key_annotation
-    ):
-        return made
-    raise UserError(
-        f"{entity_type.name} needs a key: none can be derived for {entity_type.key_annotation}"
-    )
 
 
 def _exists(cls: type, value: Any, /) -> bool:

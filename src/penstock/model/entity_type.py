@@ -8,7 +8,7 @@ reads their source.
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ from penstock.base.schema import (
     shown,
     wire_type,
 )
+from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
 from penstock.model.attribute_dict import attribute_dict_of
 from penstock.model.schema_version import SchemaVersion
@@ -67,7 +68,11 @@ class EntityType:
         former_types: The classes of earlier versions, by their place in `versions`; `former_class` fills it.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
+        keys: The keys of the subjects of a personal class; `App.use_keys` sets them.
     """
+
+    personal: ClassVar = False
+    """Whether the rows are encrypted; `PersonalType` is the class of such classes."""
 
     def __init__(self, cls: type, key_name: str, where: str) -> None:
         self.name = cls.__name__
@@ -86,6 +91,7 @@ class EntityType:
         self.versions: tuple[SchemaVersion, ...] = ()
         self.former_types: dict[int, EntityType] = {}
         self.interfaces: tuple[type, ...] = ()
+        self.keys: SubjectKeys | None = None
         self._upcast: Upcast | None = None
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
@@ -130,7 +136,7 @@ class EntityType:
         """
         annotations = tuple(self.attributes.values())
         key = (self.key_name, self.key_annotation)
-        self.shape = shape or shape_of(self.name, key, self.attributes)
+        self.shape = shape or shape_of(self.name, key, self.attributes, personal=self.personal)
         tag = self.shape.tag
         self._tag = (tag,)
         self.row_head = row_head(tag, len(annotations))
@@ -270,6 +276,10 @@ class EntityType:
                 return self.decode(key, present)
             raise Unencodable(self._explain(str(error))) from error
         return self._attribute_dict(row, key)
+
+    def opened(self, key: object, data: bytes) -> bytes:
+        """Return a row with its attributes readable; only a personal class has others."""
+        return data
 
     def plain(self, key: object, data: bytes) -> dict[str, Any]:
         """Return the attributes by name as MessagePack has them, without the key; also of an earlier version.

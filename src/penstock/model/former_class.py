@@ -31,6 +31,7 @@ def type_at(declared: EntityType, epoch: int) -> EntityType:
     if former is None:
         former = stored_type(declared.name, versions[index].shape)
         former.migrations = declared.migrations
+        former.keys = declared.keys
         former.learn(versions[: index + 1])
         declared.former_types[index] = former
     return former
@@ -57,8 +58,9 @@ def plain_attributes(entity_type: EntityType, text: str, data: bytes) -> dict[st
         Diverged: The row has a shape that no version has, or is not a row.
     """
     try:
-        return entity_type.plain(text, present_row(entity_type, text, data))
+        return entity_type.plain(entity_type.key_at(text), present_row(entity_type, text, data))
     except MigrationFailed:
+        data = entity_type.opened(entity_type.key_at(text), data)
         tag = tag_of(data)
         version = next(known for known in entity_type.versions if known.shape.tag == tag)
         _, *values = msgspec.msgpack.decode(data)

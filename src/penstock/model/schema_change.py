@@ -154,6 +154,13 @@ class _Comparison:
         elif was.key_name != now.key_name:
             self.changes.append(f"the key {was.key_name} is called {now.key_name}")
 
+        if was.personal and not now.personal:
+            self.refusals.append(
+                "entities are stored encrypted, and the class is not personal any more; keep personal=True"
+            )
+        elif now.personal and not was.personal:
+            self.changes.append("the class is personal: what is stored from now on is encrypted")
+
     def compare(self, name: str, *, is_migrated: bool) -> None:
         """Find the origin of an attribute.
 

@@ -18,6 +18,8 @@ import xxhash
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, tag_of_record
 from penstock.base.schema import is_enum, name_of, reference_type
 
+KEY_MARK: Final = ", the key"
+PERSONAL_MARK: Final = " of a person"
 _TAG_BITS: Final = 0x7FFFFFFF
 _TAG_LOWEST: Final = 0x80000000
 _PLAIN: Final[dict[Any, str]] = {
@@ -44,10 +46,20 @@ class Shape(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-def shape_of(name: str, key: tuple[str, Any], attributes: Mapping[str, Any]) -> Shape:
-    """Return the shape of a class with this name, key (name and type) and attributes (in order)."""
+def shape_of(
+    name: str, key: tuple[str, Any], attributes: Mapping[str, Any], *, personal: bool = False
+) -> Shape:
+    """Return the shape of a class.
+
+    Args:
+        name: The name of the class.
+        key: Name and type of the key.
+        attributes: The attributes with their types, in order.
+        personal: Whether the rows are encrypted.
+    """
     describing = _Describing()
-    lines = [f"{key[0]}: {describing.text(key[1])}, the key"]
+    what = f"{KEY_MARK}{PERSONAL_MARK}" if personal else KEY_MARK
+    lines = [f"{key[0]}: {describing.text(key[1])}{what}"]
     lines += [
         f"{attribute}: {describing.text(annotation)}"
         for attribute, annotation in attributes.items()
@@ -77,6 +89,11 @@ def attribute_names(shape: Shape) -> tuple[str, ...]:
     """Return the names of the attributes in the order of a row, without the key."""
     names = (line.partition(": ")[0] for line in shape.lines[1:])
     return tuple(name for name in names if name.isidentifier())  # lines of records have a dot
+
+
+def is_personal(shape: Shape) -> bool:
+    """Say whether the rows of a shape are encrypted."""
+    return shape.lines[0].endswith(PERSONAL_MARK)
 
 
 class _Describing:

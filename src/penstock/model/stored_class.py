@@ -20,9 +20,9 @@ import msgspec
 
 from penstock.base.schema import SCALARS, name_of
 from penstock.model.entity_type import EntityType
-from penstock.model.shape import Shape
+from penstock.model.personal import PersonalType
+from penstock.model.shape import KEY_MARK, PERSONAL_MARK, Shape, is_personal
 
-_KEY: Final = ", the key"
 _TAG: Final = ", the tag"
 _OPTIONAL: Final = ", optional"
 _STORED: Final = "the stored schemas"
@@ -45,7 +45,8 @@ def stored_type(name: str, shape: Shape) -> EntityType:
     Its attributes have the types of the shape. If the lines of the shape do not determine the types, as with
     two classes that have the name of a scalar, all attributes have the type `Any`.
     """
-    entity_type = EntityType(type(name, (), {}), shape.lines[0].partition(": ")[0], _STORED)
+    made = PersonalType if is_personal(shape) else EntityType
+    entity_type = made(type(name, (), {}), shape.lines[0].partition(": ")[0], _STORED)
     reading = _Reading(shape)
     try:
         entity_type.bind(reading.key, reading.attributes())
@@ -124,7 +125,7 @@ class _Reading:
 
     @property
     def key(self) -> Any:
-        return self.type_of(self._own[0][1].removesuffix(_KEY))
+        return self.type_of(self._own[0][1].removesuffix(PERSONAL_MARK).removesuffix(KEY_MARK))
 
     def attributes(self) -> dict[str, Any]:
         """Return the types of the attributes, in order."""

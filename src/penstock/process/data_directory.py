@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.errors import Fenced
+from penstock.base.subject_keys import SubjectKeys
+from penstock.errors import ConfigError, Fenced
 from penstock.files import private
-from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
+from penstock.model.shape import is_personal
 from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
 
@@ -122,11 +125,31 @@ class DataDirectory:
 
         Raises:
             ClassChanged: A class cannot read its stored entities; nothing was written.
-            ConfigError: The journal belongs to another application, or to an earlier Penstock.
+            ConfigError: The journal belongs to another application, or to an earlier Penstock, or the keys of its
+                personal data are missing.
             Corrupt: The journal is damaged.
             JournalUnavailable: The journal cannot be created or read.
         """
-        return DeltaJournal(self.journal_path, app.name, app.stored, secret)
+        journal = DeltaJournal(self.journal_path, app.name, app.stored, secret)
+        if app.is_personal:
+            if secret is None:  # a journal that continues another one has the keys of that one
+                app.use_keys(self._keys(journal))
+            journal.keys = app.keys
+        return journal
+
+    def _keys(self, journal: DeltaJournal) -> SubjectKeys:
+        """Return the keys of personal data; they are drawn before the first row of a personal class."""
+        file = KeyFile(self.path / SUBJECT_KEYS)
+        if not file.path.exists():
+            stored = [name for name, shape in journal.shapes().items() if is_personal(shape)]
+            if stored:
+                journal.close()
+                raise ConfigError(
+                    f"{file.path} is missing: it holds the keys of {', '.join(stored)}. Backups do not contain it; "
+                    f"copy {SUBJECT_KEYS} from the data directory that was backed up"
+                )
+            file.create()
+        return file.keys()
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""

@@ -69,6 +69,7 @@ class ClassFiles(msgspec.Struct, frozen=True):
 
     Attributes:
         wide: Whether its columns have the wide types.
+        is_sealed: Whether the class is personal, so that its only typed column is the key.
         own: The names of `SYSTEM_COLUMNS` in the files; they differ if an attribute has such a name.
         files: The files; empty if the class has no entities.
     """
@@ -229,7 +230,10 @@ class SnapshotColumns:
     def __init__(self, table: EntityTable | None) -> None:
         self.table = table
         self.folder = SYSTEM_FOLDER if table is None else table.name
+        self.is_sealed = table is not None and table.entity_type.personal
         self._typed = [] if table is None else table.columns
+        if self.is_sealed:
+            self._typed = self._typed[:1]  # the key; files must not have readable attributes
         names = [name for name, _ in self._typed]
         self.own = distinct([*names, *SYSTEM_COLUMNS])[len(names) :]
         self.key, self.bucket, self.epoch, self.state = self.own
@@ -258,7 +262,12 @@ class SnapshotColumns:
             self.state: states["state"],
         }
         if self.table is not None:
-            typed = self.table.rows(states["key"].to_pylist(), states["state"].to_pylist())
+            keys = states["key"].to_pylist()
+            typed = (
+                self.table.keys(keys)
+                if self.is_sealed
+                else self.table.rows(keys, states["state"].to_pylist())
+            )
             given |= {name: typed[name] for name in self.attributes}
         arrays = [given[field.name].cast(field.type) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema)

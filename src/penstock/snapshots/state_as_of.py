@@ -204,7 +204,11 @@ def _typed_from(
     changed = changes["key"].combine_chunks()
     present = changes.filter(pc.is_valid(changes["state"]))
     is_same = view.is_as_of(base.epoch)
-    if is_same and all(rows.schema.equals(columns.schema) for rows in files):
+    if (
+        not columns.is_sealed
+        and is_same
+        and all(rows.schema.equals(columns.schema) for rows in files)
+    ):
         kept = [_without(rows, columns.key, changed) for rows in files]
         try:
             fresh = table.rows(present["key"].to_pylist(), present["state"].to_pylist())

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import Diverged, MigrationFailed
+from penstock.errors import Diverged, Erased, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.former_class import present_row, type_at
@@ -39,6 +39,7 @@ UNSHOWN: Final = "_unshown"
 UNFIT: Final = (
     TooNarrow,
     MigrationFailed,
+    Erased,
     pa.ArrowException,
     ArithmeticError,
     RecursionError,
@@ -160,10 +161,10 @@ class EntityTable:
 
     def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
         try:
-            decoded = self._decoded(states)
+            decoded = self._decoded(self._opened(texts, states))
         except msgspec.MsgspecError:
             try:
-                decoded = self._decoded(self._present(texts, states))
+                decoded = self._decoded(self._opened(texts, self._present(texts, states)))
             except msgspec.MsgspecError as error:
                 raise self._diverged(error) from error
         parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
@@ -174,6 +175,20 @@ class EntityTable:
         ]
         reasons = [pa.nulls(len(states), pa.string())] if self.wide else []
         return [self._built_keys(texts), *arrays, *reasons]
+
+    def _opened(self, texts: Sequence[str], states: Sequence[bytes]) -> Sequence[bytes]:
+        """Return rows with readable attributes; those of a personal class are encrypted.
+
+        Raises:
+            Erased: The subject of a row was erased.
+        """
+        entity_type = self.entity_type
+        if not entity_type.personal:
+            return states
+        return [
+            entity_type.opened(entity_type.key_at(text), state)
+            for text, state in zip(texts, states, strict=True)
+        ]
 
     def _decoded(self, states: Sequence[bytes]) -> Sequence[Sequence[Any]]:
         return self._decode(array_header(len(states)) + b"".join(states))
@@ -210,7 +225,8 @@ class EntityTable:
         values: list[Any] = []
         try:
             state = present_row(self.entity_type, text, state)
-        except MigrationFailed as error:
+            state = self._opened([text], [state])[0]
+        except (MigrationFailed, Erased) as error:
             reason.update(dict.fromkeys((name for name, _ in self._attributes), reason_text(error)))
             return [None] * len(self._attributes)
         try:

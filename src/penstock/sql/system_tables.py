@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.model.sealed_value import PERSONAL
 from penstock.snapshots.column import Column, quoted
 from penstock.snapshots.event_table import EventTable
 from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
@@ -110,7 +111,7 @@ class RecordedCall(msgspec.Struct, frozen=True, array_like=True):
     entity: str
     key: str | None
     method: str
-    positional: list[Any]
+    positional: Any  # a list, or the sealed arguments of a request that concerns a subject
     named: dict[str, Any]
 
 
@@ -226,6 +227,8 @@ def _text(value: object) -> str:
 
 def arguments_text(call: RecordedCall) -> str:
     """Return the JSON of the arguments, as in an HTTP body: an array, or an object if all have names."""
+    if isinstance(call.positional, msgspec.msgpack.Ext):
+        return _text([PERSONAL])
     if call.positional and call.named:
         return _text({"positional": call.positional, "named": call.named})
     return _text(call.named or call.positional)

@@ -29,6 +29,7 @@ from penstock.journal.shapes import NAME
 from penstock.log.api import Log
 from penstock.model.application import App
 from penstock.model.entity_type import row_head
+from penstock.model.shape import is_personal
 
 _REQUESTS: Final = ("epoch", "partition", "lsn", "request_id", "time_us", "request", "reply")
 _CHANGED: Final = ("epoch", "entity", "key")
@@ -170,7 +171,8 @@ class JournalRows:
         of_class = rows.filter(pc.equal(rows["entity"], name))
         wrong = np.ones(of_class.num_rows, dtype=bool)
         for version in self._stored[name]:
-            head = row_head(version.shape.tag, len(version.attributes))
+            width = 1 if is_personal(version.shape) else len(version.attributes)
+            head = row_head(version.shape.tag, width)
             heads = pc.binary_slice(of_class["state"], 0, len(head))
             has_begun = pc.greater_equal(of_class["epoch"], version.since)
             fits = pc.and_(has_begun, pc.equal(heads, pa.scalar(head, pa.binary())))

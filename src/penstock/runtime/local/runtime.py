@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.base.subject_keys import SubjectKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams.cascade import Cascade
@@ -86,6 +87,9 @@ class LocalRuntime:
             DefinitionError: The applications do not fit together.
         """
         self.app = app = combined((app, *others))
+        if app.is_personal and app.keys is None:  # else a data directory has given the keys
+            tree = new_tree(secret or None)
+            app.use_keys(SubjectKeys(lambda: tree))
         self.state: dict[EntityKey, bytes] = {}
         self.call = caller_of(self)
         self._limits = limits or Limits()

@@ -1,0 +1,39 @@
+"""An application with a personal class, for tests of encryption and erasure."""
+
+from penstock import App, Entity, entity, key
+
+
+@entity(personal=True)
+class User:
+    """A person."""
+
+    user_id: str = key()
+    name: str
+    visits: int = 0
+
+    def rename(self, name: str) -> str:
+        """Change the name, and answer with the former name."""
+        former, self.name = self.name, name
+        return former
+
+    def refuse(self, why: str) -> None:
+        """Fail with a text that has the name."""
+        raise ValueError(f"{self.name}: {why}")
+
+
+class Page(Entity):
+    """A page, which is not personal."""
+
+    page_id: str = key()
+    visits: int = 0
+    last: User | None = None
+
+    def visit(self, user: User, greeting: str) -> str:
+        """Count a visit, and answer with the name of the visitor."""
+        self.visits += 1
+        self.last = user
+        user.visits += 1
+        return f"{greeting} {user.name}"
+
+
+app = App("persons", User, Page)
