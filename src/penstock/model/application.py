@@ -6,7 +6,6 @@ The construction of an `App` resolves every annotation and reports all mistakes 
 
 import decimal
 import difflib
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
@@ -309,8 +308,6 @@ class App:
         raise RequestError(
             unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
         )
-
-
 
 
 def _default_complaints(entity_type: EntityType) -> list[str]:

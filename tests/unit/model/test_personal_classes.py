@@ -1,0 +1,116 @@
+"""Personal classes behave as other classes, and their rows are encrypted."""
+
+import pytest
+
+from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint
+from penstock.model.schema_change import change_of
+from penstock.model.schema_version import first_version
+from penstock.testing import Kit
+
+
+class User(Entity, personal=True):
+    """A person."""
+
+    number: int = key()
+    name: str
+    friend: "User | None" = None
+
+    def rename(self, name: str) -> None:
+        """Try a name in a block that is undone, and then take another one."""
+        try:
+            with savepoint():
+                self.name = "undone"
+                raise LookupError
+        except LookupError:
+            self.name = name
+
+    def remove(self) -> None:
+        """Delete this person."""
+        self.delete()
+
+
+class Post(Entity):
+    """A post, which is not personal."""
+
+    post_id: str = key()
+    author: User
+
+    def greeting(self) -> str:
+        """Read the author."""
+        return f"hello {self.author.name}"
+
+
+app = App("persons", User, Post)
+
+
+def test_personal_entities_behave_as_others() -> None:
+    """They are created, changed, undone, read by others, compared and deleted."""
+    kit = Kit(app)
+    kit.call.User.create(1, name="Ada of the rows")
+    kit.call.Post.create("p", author=User(1))
+    kit.call(User.rename, User(1), "Ada of the changes")
+    assert kit.call(Post.greeting, Post("p")) == "hello Ada of the changes"
+    row = kit.runtime.state["User/1"]
+    assert b"Ada" not in row
+    kit.call(User.rename, User(1), "Ada of the changes")
+    assert kit.runtime.state["User/1"] == row
+    assert kit.entity("User", 1) == {"number": 1, "name": "Ada of the changes", "friend": None}
+    kit.call(User.remove, User(1))
+    with pytest.raises(NoSuchEntity):
+        kit.call(Post.greeting, Post("p"))
+
+
+def test_arguments_of_a_request_to_a_person_are_encrypted() -> None:
+    """Also those of a request whose argument is a person; other requests stay readable."""
+    kit = Kit(app)
+    named, _ = app.request("User", 1, "rename", ("Ada Lovelace",))
+    created, _ = app.request("Post", "p", "create", (), {"author": User(1)})
+    other, _ = app.request("Post", "p", "greeting")
+    assert b"Lovelace" not in named
+    assert b"author" not in created
+    assert b"greeting" in other
+    assert kit.runtime.app is app
+
+
+def test_creation_from_outside_needs_a_key() -> None:
+    """A key that the creation would derive is not known when the arguments are encrypted."""
+    Kit(app)
+    with pytest.raises(RequestError, match="needs its key"):
+        app.request("User", None, "create", (), {"name": "Ada"})
+
+
+def test_class_becomes_personal_and_stays_personal() -> None:
+    """Rows of the time before are read; a class that is not personal any more is refused."""
+
+    @entity
+    class Open:
+        name_id: str = key()
+        name: str
+
+    @entity(personal=True)
+    class Closed:
+        name_id: str = key()
+        name: str
+
+    Open.__name__ = Closed.__name__ = "Customer"
+    was, now = Open.__reference__, Closed.__reference__  # type: ignore[attr-defined]
+    was.name = now.name = "Customer"
+    was.prefix = now.prefix = "Customer/"
+    App("open", Open)
+    kit = Kit(App("closed", Closed))
+    first = first_version(was.shape, was.attributes, 0, {})
+    change = change_of([first], now, 5)
+    assert change is not None
+    assert change.refusals == []
+    assert change.changes == ["the class is personal: what is stored from now on is encrypted"]
+    row = was.encode({"name_id": "ada", "name": "Ada"})
+    now.learn([first, change.version])
+    assert now.decode("ada", row) == {"name_id": "ada", "name": "Ada"}
+    sealed = now.present("ada", row)
+    assert b"Ada" not in sealed
+    assert now.decode("ada", sealed)["name"] == "Ada"
+    kit.runtime.state["Customer/ada"] = row
+    assert kit.entity("Customer", "ada") == {"name_id": "ada", "name": "Ada"}
+    back = change_of([first_version(now.shape, now.attributes, 0, {})], was, 5)
+    assert back is not None
+    assert "keep personal=True" in back.refusals[0]

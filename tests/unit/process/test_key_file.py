@@ -1,0 +1,74 @@
+"""The file of the subjects' keys: a destroyed key is in no file, also after a crash."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.base.subject_keys import KeyTree
+from penstock.errors import Corrupt, Erased
+from penstock.files.key_file import KeyFile
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> KeyFile:
+    made = KeyFile(tmp_path / "subjects.keys")
+    made.create()
+    return made
+
+
+def test_other_process_notices_a_destroyed_key(file: KeyFile) -> None:
+    """Keys that were read before follow the file."""
+    keys = KeyFile(file.path).keys()
+    ada, bob = (keys.seal(name, b"data", b"row") for name in ("User/ada", "User/bob"))
+    file.destroy("User/ada", 0)
+    with pytest.raises(Erased):
+        keys.unseal("User/ada", ada, b"row")
+    assert keys.unseal("User/bob", bob, b"row") == b"data"
+    file.destroy("User/ada", 0)
+    assert keys.unseal("User/bob", bob, b"row") == b"data"
+
+
+def test_former_file_is_overwritten(file: KeyFile) -> None:
+    """The bytes of the former file are zeros, also for a process that has it open."""
+    with file.path.open("rb") as former:
+        file.destroy("User/ada", 0)
+        assert not former.read().strip(b"\x00")
+    assert os.listdir(file.path.parent) == [file.path.name]
+
+
+@pytest.mark.parametrize("step", ["new", "linked", "renamed"])
+def test_destruction_that_a_crash_has_stopped_is_completed(file: KeyFile, step: str) -> None:
+    """After each step, a second call leaves one file, without the key and with all others."""
+    keys = file.keys()
+    ada, bob = (keys.seal(name, b"data", b"row") for name in ("User/ada", "User/bob"))
+    new, old = (file.path.with_name(file.path.name + suffix) for suffix in (".new", ".old"))
+    whole = file.path.read_bytes()
+    other = KeyFile(file.path.with_name("other"))
+    other.path.write_bytes(whole)
+    other.destroy("User/ada", 0)
+    new.write_bytes(other.path.read_bytes() if step != "new" else b"torn")
+    other.path.unlink()
+    if step != "new":
+        os.link(file.path, old)
+    if step == "renamed":
+        new.replace(file.path)
+    KeyFile(file.path).destroy("User/ada", 0)
+    assert os.listdir(file.path.parent) == [file.path.name]
+    keys = KeyFile(file.path).keys()
+    assert keys.unseal("User/bob", bob, b"row") == b"data"
+    with pytest.raises(Erased):
+        keys.unseal("User/ada", ada, b"row")
+    assert isinstance(file.tree(), KeyTree)
+
+
+def test_damaged_file_is_refused(file: KeyFile) -> None:
+    """A damaged or missing file is an error that names it, and no new keys are drawn."""
+    content = bytearray(file.path.read_bytes())
+    content[-20] ^= 1
+    file.path.write_bytes(content)
+    with pytest.raises(Corrupt, match=r"subjects\.keys"):
+        KeyFile(file.path).tree()
+    file.path.unlink()
+    with pytest.raises(Corrupt, match="is missing"):
+        KeyFile(file.path).tree()
