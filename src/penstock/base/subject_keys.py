@@ -173,7 +173,7 @@ class SubjectKeys:
             return cipher.unseal(sealed, context)
         except ValueError as error:
             raise Corrupt(
-                f"what is stored of {subject} {error}; look for damage with penstock verify, and use the file of keys "
+                f"an encrypted value of {subject} {error}; look for damage with penstock verify, and use the file of keys "
                 "that belongs to this data directory"
             ) from error
 

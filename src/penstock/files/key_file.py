@@ -1,7 +1,6 @@
 """The file with the keys of the subjects of personal data, in a data directory.
 
-No backup, fork or snapshot contains the file. Whoever has it can read all subjects whose keys it holds; whoever
-has not, none. A destroyed key is removed from the file, and the bytes of the former file are overwritten.
+No backup, fork or snapshot contains the file. Without the file, no personal data can be read. A destroyed key is removed from the file, and the bytes of the former file are overwritten.
 Processes notice a new file at the next use of a key.
 """
 

@@ -58,9 +58,11 @@ def data(tmp_path: Path) -> Path:
                 lambda slices: write_slices(app, journal, snapshots, slices),
             )
         journal.compact(CompactionPolicy(newest=1, epochs=2, grace_s=0))
-        with closing(Stores(folder / "state", journal, 2, boot_id=boot_id())) as stores:
-            with stores.at(LAST):
-                pass
+        with (
+            closing(Stores(folder / "state", journal, 2, boot_id=boot_id())) as stores,
+            stores.at(LAST),
+        ):
+            pass
         with closing(View(folder, app, journal, ViewConfig(memory_mb=256))) as view:
             view.start()
             assert view.await_epoch(LAST, 60.0)

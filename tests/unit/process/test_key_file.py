@@ -34,7 +34,7 @@ def test_former_file_is_overwritten(file: KeyFile) -> None:
     with file.path.open("rb") as former:
         file.destroy("User/ada", 0)
         assert not former.read().strip(b"\x00")
-    assert os.listdir(file.path.parent) == [file.path.name]
+    assert list(file.path.parent.iterdir()) == [file.path]
 
 
 @pytest.mark.parametrize("step", ["new", "linked", "renamed"])
@@ -54,7 +54,7 @@ def test_destruction_that_a_crash_has_stopped_is_completed(file: KeyFile, step: 
     if step == "renamed":
         new.replace(file.path)
     KeyFile(file.path).destroy("User/ada", 0)
-    assert os.listdir(file.path.parent) == [file.path.name]
+    assert list(file.path.parent.iterdir()) == [file.path]
     keys = KeyFile(file.path).keys()
     assert keys.unseal("User/bob", bob, b"row") == b"data"
     with pytest.raises(Erased):
