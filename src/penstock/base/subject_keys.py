@@ -12,7 +12,6 @@ equal bytes. So rows can be compared, and a repeated execution writes the same b
 rows of a subject are equal, and their sizes, and no content.
 """
 
-import secrets
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
@@ -128,10 +127,8 @@ class KeyTree(msgspec.Struct, frozen=True):
         return "".join(_BRANCHES[bits >> 2 * level & 3] for level in range(DEPTH))
 
 
-def new_tree(secret: bytes | None = None) -> KeyTree:
-    """Return a tree with all keys; without a secret it is random."""
-    if secret is None:
-        return KeyTree(secrets.token_bytes(_SEED_BYTES), {"": secrets.token_bytes(_SEED_BYTES)})
+def new_tree(secret: bytes) -> KeyTree:
+    """Return a tree with all keys, which follow from a secret."""
     drawn = blake2b(secret, digest_size=2 * _SEED_BYTES, person=b"subject keys").digest()
     return KeyTree(drawn[:_SEED_BYTES], {"": drawn[_SEED_BYTES:]})
 

@@ -5,6 +5,7 @@ Processes notice a new file at the next use of a key.
 """
 
 import os
+import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 
 _FIELD: Final = "keys"
+_SECRET_BYTES: Final = 32
 _NEW: Final = ".new"
 _OLD: Final = ".old"
 
@@ -37,7 +39,7 @@ class KeyFile:
             JournalUnavailable: The disk is full or fails.
         """
         with durable.storage("create the file of the subjects' keys"), suppress(FileExistsError):
-            durable.publish(self.path, seal(_FIELD, new_tree()))
+            durable.publish(self.path, seal(_FIELD, new_tree(secrets.token_bytes(_SECRET_BYTES))))
             durable.sync_directory(self.path.parent)
 
     def keys(self) -> SubjectKeys:

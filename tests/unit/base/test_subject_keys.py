@@ -60,7 +60,7 @@ def test_changed_bytes_are_noticed() -> None:
         (keys, "User/ada", flipped, b"row"),
         (keys, "User/bob", sealed, b"row"),
         (keys, "User/ada", sealed, b"reply"),
-        (holder(new_tree()), "User/ada", sealed, b"row"),
+        (holder(new_tree(b"another secret")), "User/ada", sealed, b"row"),
     ):
         with pytest.raises(Corrupt, match="other keys"):
             held.unseal(subject, data, context)

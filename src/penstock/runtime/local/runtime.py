@@ -88,7 +88,7 @@ class LocalRuntime:
         """
         self.app = app = combined((app, *others))
         if app.is_personal and app.keys is None:  # else a data directory has given the keys
-            tree = new_tree(secret or None)
+            tree = new_tree(secret)
             app.use_keys(SubjectKeys(lambda: tree))
         self.state: dict[EntityKey, bytes] = {}
         self.call = caller_of(self)
