@@ -3,6 +3,7 @@
 import pytest
 
 from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint
+from penstock.base.ids import EntityKey
 from penstock.model.schema_change import change_of
 from penstock.model.schema_version import first_version
 from penstock.testing import Kit
@@ -50,10 +51,10 @@ def test_personal_entities_behave_as_others() -> None:
     kit.call.Post.create("p", author=User(1))
     kit.call(User.rename, User(1), "Ada of the changes")
     assert kit.call(Post.greeting, Post("p")) == "hello Ada of the changes"
-    row = kit.runtime.state["User/1"]
+    row = kit.runtime.state[EntityKey("User/1")]
     assert b"Ada" not in row
     kit.call(User.rename, User(1), "Ada of the changes")
-    assert kit.runtime.state["User/1"] == row
+    assert kit.runtime.state[EntityKey("User/1")] == row
     assert kit.entity("User", 1) == {"number": 1, "name": "Ada of the changes", "friend": None}
     kit.call(User.remove, User(1))
     with pytest.raises(NoSuchEntity):
@@ -109,7 +110,7 @@ def test_class_becomes_personal_and_stays_personal() -> None:
     sealed = now.present("ada", row)
     assert b"Ada" not in sealed
     assert now.decode("ada", sealed)["name"] == "Ada"
-    kit.runtime.state["Customer/ada"] = row
+    kit.runtime.state[EntityKey("Customer/ada")] = row
     assert kit.entity("Customer", "ada") == {"name_id": "ada", "name": "Ada"}
     back = change_of([first_version(now.shape, now.attributes, 0, {})], was, 5)
     assert back is not None
