@@ -58,7 +58,8 @@ def digest_of_stores(config: Config, journal: Journal) -> str:
     """Return the digest of the stores after the last epoch."""
     last = journal.last()
     assert last is not None, "an epoch was committed"
-    stores = DataDirectory(config.data).open_stores(journal, config.partitions)
+    stores = DataDirectory(config.data).open_stores(journal)
+    stores.follow(last)
     try:
         with stores.at(last.epoch) as reader:
             return digest_of_mapping(dict(reader.items()))

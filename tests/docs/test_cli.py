@@ -32,6 +32,7 @@ COMMANDS = (
         "sql",
         "deploy",
         "apps",
+        "rebalance",
         "changes",
         "tail",
         "call",

@@ -82,7 +82,7 @@ def test_driver_is_present_and_reports_while_it_serves(tmp_path: Path) -> None:
 
         driver.check = look  # type: ignore[method-assign]
         serve(driver, SHOP, config, stop, Console(quiet=True))
-    assert found[0].details == {"partitions": 4, "cores": 2}
+    assert found[0].details == {"cores": 2}
     assert presence.find(tmp_path, "driver") == []
     assert [one.records for one in ReportReader(tmp_path).after(BEFORE_FIRST)] == [1]
 

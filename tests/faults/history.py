@@ -19,6 +19,7 @@ from penstock.journal.atoms import decode_atom
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Record
 from penstock.model.application import App
+from penstock.model.control import is_control
 from penstock.model.streams.stream import Atom
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
@@ -164,6 +165,9 @@ class Watch:
 
     @staticmethod
     def _check_answer(oracle: LocalRuntime, row: Row) -> None:
+        if is_control(row.record.body):
+            assert row.answer[0] is None, "a control record was refused"
+            return
         if row.answer[0] == LimitExceeded.code:
             return  # the recorded outcome counts: to run it again might end this process
         (reply,) = oracle.replay([row.record])

@@ -1,12 +1,15 @@
 """The driver of epochs is killed at every step that it has without Spark; nothing is lost or doubled."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.log.sqlite import SqliteLog
-from penstock.process.fault import STEPS, STREAM_STEPS
+from penstock.process.data_directory import DataDirectory
+from penstock.process.fault import CONTROL_STEPS, STEPS, STREAM_STEPS
+from penstock.process.partitions import append_move
 from tests import forked
 from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch
@@ -27,6 +30,7 @@ main(Path(sys.argv[1]), *sys.argv[2:])
 """
 REQUESTS = 400
 FLOWS = 160
+MOVES = (8, 3, 1, 4, 2, 5)
 
 
 def process(data: Path, fault: str, load: str = "bank") -> int:
@@ -88,3 +92,28 @@ def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int) 
             watch.check(acknowledged)
     assert process(data, "", "flows") == 0
     watch.check(acknowledged, all_answered=True)
+
+
+def test_kill_at_every_step_of_a_move_changes_no_outcome(tmp_path: Path, seed: int) -> None:
+    """After a kill at each step, also between two stores, each record counts once, and the last number is in force."""
+    bank, data = Bank(), tmp_path / "data"
+    data.mkdir()
+    watch = Watch(bank.app, data, bank.conserved)
+    log = SqliteLog(data / "log.sqlite")
+    entries = bank.entries(seed, REQUESTS // 2)
+    acknowledged = {}
+    for number, partitions in enumerate(MOVES):
+        part = entries[number :: len(MOVES)]
+        lsns = log.append(part)
+        acknowledged |= {entry.request_id: lsn for entry, lsn in zip(part, lsns, strict=True)}
+        append_move(log, partitions)
+    log.close()
+    for step in (*CONTROL_STEPS, *(f"in-apply@{count}" for count in (1, 5, 13, 18))):
+        assert process(data, step) == KILLED, step
+        watch.check(acknowledged)
+    assert process(data, "") == 0
+    watch.check(acknowledged, all_answered=True)
+    with closing(DataDirectory(data).open_journal(bank.app)) as journal:
+        last = journal.last()
+    assert last is not None
+    assert last.partitions == MOVES[-1]

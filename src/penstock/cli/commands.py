@@ -65,6 +65,10 @@ COMMANDS: Final = {
     "apps": Listing(
         "penstock.cli.apps", "List the deployments of an application: which code ran since when."
     ),
+    "rebalance": Listing(
+        "penstock.cli.rebalance",
+        "Change the number of partitions of an application, which may run meanwhile.",
+    ),
     "changes": Listing(
         "penstock.cli.changes", "Show the changes that epochs made to the entities of a class."
     ),

@@ -65,10 +65,15 @@ def command(
         from rich.console import Console
 
         from penstock.process import presence
+        from penstock.process.partitions import ask_for_partitions
         from penstock.process.stop import Stop
 
         if not standby:
             presence.refuse_second(settings.data, ROLE)
+        if not (standby or supervised):  # `penstock run` has asked before
+            chosen = [f"partitions={partitions}"] if partitions is not None else []
+            asked = [*(options.assignments or ()), *chosen]
+            ask_for_partitions(settings.data, settings.partitions, asked)
         console = Console(quiet=supervised)
         stop = stack.enter_context(Stop(supervised=supervised))
         console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)

@@ -78,8 +78,7 @@ def serve(
     try:
         runtime.start()
         stop.listen()  # Spark has installed its own signal handler
-        facts = {"partitions": settings.partitions, "cores": settings.cores}
-        with presence.present(data, ROLE, app, **facts), shown(console) as show:
+        with presence.present(data, ROLE, app, cores=settings.cores), shown(console) as show:
             console.print("running; Ctrl-C stops", highlight=False)
             when_running()
             while not stop.wanted.wait(LOOK_S):

@@ -24,6 +24,7 @@ from penstock.model.schema_change import SchemaChange
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.metrics import clear
+from penstock.process.partitions import ask_for_partitions
 from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
 from penstock.process.startup import step_of
@@ -77,6 +78,7 @@ class Foreground:
         check_exposure(settings, KeyStore(settings.data).exists)
         for role in sorted(presence.SINGLE):
             presence.refuse_second(settings.data, role)
+        self._ask_for_partitions()
         with reserved(settings.gateway.host, settings.gateway.port) as port:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
             supervisor = Supervisor(self.children(self.options, settings), self.say, self.tell)
@@ -92,6 +94,15 @@ class Foreground:
                     self._print("stopping gateways, view and driver …")
                     supervisor.stop()
             self._print("stopped")
+
+    def _ask_for_partitions(self) -> None:
+        """Let the driver change the number of partitions, if an option names another one than the journal."""
+        data, partitions = self.settings.data, self.settings.partitions
+        present = ask_for_partitions(data, partitions, self.options.assignments)
+        if present is not None:
+            self._print(
+                f"partitions: the first epoch changes the number from {present} to {partitions}"
+            )
 
     @property
     def _for_programs(self) -> bool:

@@ -75,7 +75,9 @@ ConfigOption = Annotated[
 ]
 PartitionsOption = Annotated[
     int | None,
-    typer.Option("--partitions", metavar="N", help="Parallel tasks; default: as many as cores."),
+    typer.Option(
+        "--partitions", metavar="N", help="Number of partitions; default: as many as cores."
+    ),
 ]
 CoresOption = Annotated[
     int | None, typer.Option("--cores", metavar="N", help="Task slots of Spark; default: all.")

@@ -44,6 +44,7 @@ differ, such as calls to other services, as penstock explain does.
 
 Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …
+If the journal has another number of partitions than the option --partitions, the first epoch changes it.
 
 \b
 Examples:

@@ -72,6 +72,7 @@ class Status(msgspec.Struct, frozen=True):
         held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
         generators: The progress of each generator that has run.
+        partitions: The number of partitions; None before the first epoch, and with `--url`.
     """
 
     running: bool
@@ -88,6 +89,7 @@ class Status(msgspec.Struct, frozen=True):
     held_by: list[str]
     incidents: list[Incident]
     generators: list[GeneratorProgress]
+    partitions: int | None = None
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -169,6 +171,7 @@ def status_of(data: Path) -> Status:
         held_by=[holder.who for holder in report.holders],
         incidents=IncidentLog(data).newest(),
         generators=read_progress(data),
+        partitions=standing.partitions or None,
     )
 
 
@@ -208,9 +211,15 @@ def _show(status: Status, console: Console) -> None:
             console.print("no driver runs: requests wait in the log", style="yellow")
     epoch = "-" if status.epoch is None else str(status.epoch)
     view = "-" if status.view_epoch is None else str(status.view_epoch)
+    stores = (
+        ""
+        if status.partitions is None
+        else f", {counted(status.partitions, 'partition', 'partitions')}"
+    )
     console.print(
         f"{status.app or '-'} in {status.data}: epoch {epoch}, view at {view}, "
-        f"{status.log_end:,} requests, lag {status.lag:,}, {status.requests_per_s:,.0f} requests/s",
+        f"{status.log_end:,} requests, lag {status.lag:,}, {status.requests_per_s:,.0f} requests/s"
+        f"{stores}",
     )
     if status.snapshot_epoch is not None:
         held = f", held by {'; '.join(status.held_by)}" if status.held_by else ""

@@ -37,8 +37,14 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
     code: DeployedCode
 
 
-Control = Deploy
-"""Every control; a union, as soon as there are several."""
+class Move(msgspec.Struct, frozen=True, tag="move", tag_field="control"):
+    """Let all later epochs use this number of partitions: their buckets move to stores of the new number."""
+
+    partitions: int
+
+
+Control = Deploy | Move
+"""Every control."""
 
 _HEAD: Final = b"\x95\xa0\xc0"
 """The first bytes of a request without an entity and without a key: an array of five, an empty text, nil."""

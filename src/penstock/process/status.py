@@ -31,6 +31,7 @@ class ApplicationStatus:
         answered: The number of requests whose epoch is committed.
         requests_per_s: The rate of the last seconds.
         epoch_ms: The duration of the newest epoch; None without a report.
+        partitions: The number of partitions; 0 before the first epoch.
     """
 
     epoch: Epoch = BEFORE_FIRST
@@ -38,6 +39,7 @@ class ApplicationStatus:
     answered: int = 0
     requests_per_s: float = 0.0
     epoch_ms: float | None = None
+    partitions: int = 0
 
     @property
     def lag(self) -> int:
@@ -92,4 +94,5 @@ def status_of(
         answered=sum(positions.get(partition, Lsn(0)) for partition in ends),
         requests_per_s=sum(report.records for report in recent) / over_s,
         epoch_ms=None if newest is None else took_ms(newest.phases_ms),
+        partitions=0 if last is None else last.partitions,
     )

@@ -14,7 +14,7 @@ How a runtime deals with damage, which may make LMDB kill the reading process:
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from heapq import merge
 from itertools import compress, islice
 from pathlib import Path
@@ -148,25 +148,16 @@ class Stores:
                     raise _late(spec, reader.epoch, epoch)
             yield PartitionedReader(epoch, readers)
 
-    def begin_from(self, source: "Stores", partition: int, epoch: Epoch) -> None:
-        """Fill a store with its entities from the stores of another number, if it is empty.
+    def catch_up_one(self, partition: int, epoch: Epoch, former: int = 0) -> None:
+        """Bring one store to `epoch`; raises like `at`.
 
-        Afterwards the store is at `epoch`, or at a later epoch, if it was filled before. It is one write:
-        a process that is killed meanwhile leaves the store empty.
-
-        Raises:
-            StateUnavailable: The disk is full or fails; or the source is at a later epoch already.
-            Corrupt: The source is damaged; the store stays empty.
+        Args:
+            partition: The store.
+            epoch: The epoch.
+            former: Another number of stores. If this store is empty, it begins with its rows from theirs.
         """
-        spec = self._specs[partition]
-        state = self._opened(spec)
-        if state.epoch != BEFORE_FIRST or epoch == BEFORE_FIRST:
-            return
-        with source.at(epoch) as reader:
-            state.load(epoch, lambda: reader.owned_by(spec), BEFORE_FIRST)
-
-    def catch_up_one(self, partition: int, epoch: Epoch) -> None:
-        """Bring one store to `epoch`; raises like `at`."""
+        if former:
+            self._copy(former, self._specs[partition], epoch)
         self._bring(self._specs[partition], epoch)
 
     def partition_of(self, key: EntityKey) -> int:
@@ -226,6 +217,25 @@ class Stores:
                 self.rebuild(spec.partition, str(error))
         message = f"partition {spec.partition} could not be brought to epoch {epoch}"
         raise StateUnavailable(message)
+
+    def _copy(self, former: int, spec: PartitionSpec, epoch: Epoch) -> None:
+        """Fill an empty store with its rows from the stores of another number.
+
+        It is one write: a process that is killed meanwhile leaves the store empty. If the other stores
+        are damaged, the store stays empty, too.
+        """
+        state = self._opened(spec)
+        if state.epoch != BEFORE_FIRST or epoch == BEFORE_FIRST:
+            return
+        source = Stores(self._directory, self._journal, former, boot_id=self._boot_id)
+        source._snapshots = self._snapshots
+        with closing(source):
+            try:
+                with source.at(epoch) as reader:
+                    state.load(epoch, lambda: reader.owned_by(spec), BEFORE_FIRST)
+            except Corrupt as error:
+                extra = {"partition": spec.partition, "reason": str(error)}
+                _log.warning("a store cannot be copied, and is built from the journal", extra=extra)
 
     def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
         try:

@@ -63,6 +63,7 @@ CREATED: Call = ("Item", "i1", "create", {"price": 3, "stock": 10})
 UNCONCERNED = {
     "deploy": "reports a changed class as a finding, and writes nothing",
     "apps": "lists what was deployed, and must be able to do so with any code",
+    "rebalance": "copies rows as they are stored, and must be able to do so with any code",
     "new": "writes a first application",
     "explain": "looks at the code",
     "status": "looks at processes and counts, and must show a running application with other code",

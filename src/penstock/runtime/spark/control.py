@@ -39,11 +39,13 @@ class ControlEffect:
         result: The result of the record.
         writes: The entities and system rows that it changes; None deletes.
         switch: Is called when the epoch is committed; it must not fail.
+        partitions: The number of partitions that the commit names; 0: the present number.
     """
 
     result: Any = None
     writes: Mapping[EntityKey, bytes | None] = field(default_factory=dict)
     switch: Callable[[], None] = _nothing
+    partitions: int = 0
 
 
 class Refused(Exception):

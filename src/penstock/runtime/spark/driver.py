@@ -16,8 +16,6 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample
 from penstock.engine.failure import internal
-from penstock.engine.order import spread
-from penstock.engine.step import EpochRun
 from penstock.errors import (
     Diverged,
     EpochFailed,
@@ -27,11 +25,14 @@ from penstock.errors import (
 )
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
+from penstock.model.control import Move
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
+from penstock.process.partitions import partitions_in_force
+from penstock.runtime.spark.bucket_move import BucketMove
 from penstock.runtime.spark.control import ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.jobs import Jobs
@@ -44,7 +45,7 @@ from penstock.runtime.spark.messages import (
     first_requests,
     request_count,
 )
-from penstock.runtime.spark.parallelism import ParallelismPolicy
+from penstock.runtime.spark.parallelism import ParallelismPolicy, planned
 from penstock.runtime.spark.quarantine import condemned_in
 from penstock.runtime.spark.rounds import Overflow, Rounds
 from penstock.runtime.spark.stopwatch import Stopwatch
@@ -83,7 +84,6 @@ class EpochDriver:
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
-        self.controls = ControlEpochs(config, log, {})
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
         self._rounds = Rounds(jobs, self._fault, config.epoch_output_bytes_max)
@@ -93,8 +93,10 @@ class EpochDriver:
         self._idle_since = time.perf_counter()
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
-        jobs.partitions = config.partitions
+        jobs.partitions = partitions_in_force(last, config.partitions)
         self._parallelism = ParallelismPolicy(jobs.partitions, config.small_epoch)
+        move = BucketMove(jobs, self._parallelism)
+        self.controls = ControlEpochs(config, log, {Move: move.execute})
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
         self._positions: dict[LogPartition, Lsn] = {
@@ -179,7 +181,7 @@ class EpochDriver:
             return
         clock.lap("round1")
         self._fault.reached("control-prepared")
-        self._commit(epoch, ranges, 1, [result])
+        self._commit(epoch, ranges, 1, [result], effect.partitions)
         self._fault.reached("control-committed")
         effect.switch()
         self._fault.reached("control-switched")
@@ -296,7 +298,7 @@ class EpochDriver:
         count = request_count(ranges)
         assert count > 0, "an epoch has requests"
         tasks = 1 if failure else self._parallelism.tasks(count)
-        run = self._plan(ranges, count, tasks)
+        run = planned(self._log, ranges, tasks)
         clock.lap("read")
         self._stores.wait()
         clock.lap("apply")
@@ -340,24 +342,27 @@ class EpochDriver:
         self._fault.reached("later-appended")
         self._stores.begin(epoch, count)
 
-    def _plan(self, ranges: list[LogRange], count: int, tasks: int) -> EpochRun:
-        """Spread the epoch over tasks by its access hints."""
-        if tasks == 1:
-            return EpochRun.single_task(count)
-        hints = [self._log.touches(part.start, part.end, part.partition) for part in ranges]
-        if len(hints) == 1:
-            return EpochRun(count, spread(hints[0], tasks))
-        order = sorted(
-            (lsn, part.partition, hint)
-            for part, of_part in zip(ranges, hints, strict=True)
-            for lsn, hint in enumerate(of_part, part.start)
-        )
-        return EpochRun(count, spread([hint for _, _, hint in order], tasks))
-
     def _commit(
-        self, epoch: Epoch, ranges: list[LogRange], count: int, results: list[TaskResult]
+        self,
+        epoch: Epoch,
+        ranges: list[LogRange],
+        count: int,
+        results: list[TaskResult],
+        partitions: int = 0,
     ) -> None:
-        """Commit the parts; on return the epoch is durable."""
+        """Commit the parts; on return the epoch is durable.
+
+        Args:
+            epoch: The epoch.
+            ranges: Its records.
+            count: Their number.
+            results: The results that name the parts.
+            partitions: The number of partitions from the next epoch on; 0: the present number.
+
+        Raises:
+            Diverged: The parts do not have a reply for each record.
+            PenstockError: The journal does not commit the epoch.
+        """
         parts = tuple(part for result in results for part in result.parts)
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
         if answered != count:
@@ -367,7 +372,8 @@ class EpochDriver:
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, time.time_ns() // 1_000)
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
-        commit = Commit(epoch, reached, parts, self._time_us, atoms, self._jobs.partitions)
+        partitions = partitions or self._jobs.partitions
+        commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions)
         self._journal.commit(commit)
         self._fault.reached("after-commit")
         self._epoch = epoch

@@ -83,6 +83,7 @@ class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
     owned: list[int]
     epoch: Epoch
     partitions: int  # the number of stores
+    former: int = 0  # the number of stores that are copied into empty stores; 0: no store is copied
 
 
 class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -38,6 +38,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.deploying import check_loaded, deploy, loaded_code
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
+from penstock.process.partitions import partitions_in_force
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
@@ -350,7 +351,8 @@ class SparkRuntime:
         )
 
     def _stores(self) -> Stores:
-        return DataDirectory(self._config.data).open_stores(self.journal, self._config.partitions)
+        partitions = partitions_in_force(self.journal.last(), self._config.partitions)
+        return DataDirectory(self._config.data).open_stores(self.journal, partitions)
 
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None

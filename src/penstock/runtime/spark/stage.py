@@ -159,11 +159,11 @@ class Worker:
     def perform(self, command: TaskCommand) -> TaskResult:
         """Run a command of the driver."""
         match command:
-            case ApplyEpoch(owned, epoch, partitions):
+            case ApplyEpoch(owned, epoch, partitions, former):
                 self._fault.reached("in-apply")
                 self._stores.use(partitions)
                 for partition in owned:
-                    self._stores.catch_up_one(partition, epoch)
+                    self._stores.catch_up_one(partition, epoch, former)
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
