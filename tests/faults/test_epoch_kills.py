@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base.ids import Lsn, RequestId
 from penstock.log.sqlite import SqliteLog
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import CONTROL_STEPS, STEPS, STREAM_STEPS
@@ -101,7 +102,7 @@ def test_kill_at_every_step_of_a_move_changes_no_outcome(tmp_path: Path, seed: i
     watch = Watch(bank.app, data, bank.conserved)
     log = SqliteLog(data / "log.sqlite")
     entries = bank.entries(seed, REQUESTS // 2)
-    acknowledged = {}
+    acknowledged: dict[RequestId, Lsn] = {}
     for number, partitions in enumerate(MOVES):
         part = entries[number :: len(MOVES)]
         lsns = log.append(part)

@@ -51,7 +51,7 @@ def test_partitions_change_no_outcome(tmp_path: Path) -> None:
     """
     every = BANK.entries(seed=5, count=COUNT)
     half, names = len(every) // 2, {entry.request_id for entry in every}
-    outcomes = []
+    outcomes, data = [], tmp_path
     for plan in ([(1, every, ())], [(4, every[:half], ()), (2, every, (8, 3))]):
         data = tmp_path / str(len(plan))
         data.mkdir()
