@@ -62,6 +62,9 @@ _OPTIONS: Final = (
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "-Dderby.connection.requireAuthentication=false",
 )
+_UNVERIFIED: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+"""Without a class archive, Java would check the code of each class that it loads, a fifth of the work of
+such a start. The classes are those of the installed Spark and of Penstock. Classes in an archive are checked."""
 # Java 17 does not know these.
 _OPTIONS_SINCE: Final = {
     22: "--enable-native-access=ALL-UNNAMED",
@@ -171,6 +174,7 @@ class Jvm:
             sharing = self.archive.options() if config.class_archive else []
         # Java reads a class archive only with the class path with which it was written.
         own = [self.archive.classes] if sharing else []
+        sharing = sharing or list(_UNVERIFIED)
         return [
             str(java.home / "bin" / "java"),
             *sharing,
