@@ -18,6 +18,8 @@ from penstock.base.schema import is_enum, name_of, shown
 from penstock.errors import Unencodable
 
 KEY_BYTES_MAX: Final = 400
+MEMBERS_NAMED: Final = 8
+"""The most members of an enumeration that a message names."""
 _SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 
 
@@ -115,10 +117,20 @@ def decode_key(text: str, annotation: Any) -> Any:
         else:
             value = msgspec.convert(text, annotation, strict=False)
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
-        raise Unencodable(f"{text!r} is not a key of type {name_of(annotation)}") from error
+        raise Unencodable(f"{text!r} is not a key of type {_described(annotation)}") from error
     written = encode_key(value, annotation)
     if written != text:
         raise Unencodable(
             f"{text!r} is not how a key of type {name_of(annotation)} is written; write {written!r}"
         )
     return value
+
+
+def _described(annotation: Any) -> str:
+    """Return the name of a key's type; of an enumeration also the texts of its members."""
+    name = name_of(annotation)
+    if not is_enum(annotation):
+        return name
+    texts = [repr(str(member.value)) for member in annotation]
+    more = ["…"] if len(texts) > MEMBERS_NAMED else []
+    return f"{name}: {', '.join([*texts[:MEMBERS_NAMED], *more])}"

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli import completion
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, check_class_word
 from penstock.cli.output_format import OutputFormat
 from penstock.cli.remote import RemoteOptions
 
@@ -49,6 +49,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Print the changes of a class; see `HELP`."""
+    check_class_word(entity, "penstock changes ENTITY [APP]")
     if remote.url is None:
         options.find()
     from penstock.cli.changes_answer import changes_at, changes_here, print_changes

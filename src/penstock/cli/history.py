@@ -11,7 +11,14 @@ from rich.text import Text
 
 from penstock.base.ids import entity_key
 from penstock.cli import completion
-from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
+from penstock.cli.options import (
+    AppOptions,
+    FromOption,
+    JsonOption,
+    PresentCodeOption,
+    ToOption,
+    check_class_word,
+)
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
@@ -51,6 +58,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Show the changes of an entity; see `HELP`."""
+    check_class_word(entity, "penstock history ENTITY KEY [APP]")
     if remote.url is None:
         plain = _history_here(entity, key, options, (first, last), most, present_only=present_code)
     else:

@@ -252,6 +252,20 @@ class AppOptions(DataOptions):
         return self.named if given is None else given
 
 
+def check_class_word(word: str, form: str) -> None:
+    """Check that a word can name a class, and is not an application in the wrong place.
+
+    Args:
+        word: The word in the place of the class.
+        form: The command and its words.
+
+    Raises:
+        ConfigError: The word is not a Python identifier.
+    """
+    if not word.isidentifier():
+        raise ConfigError(f"{word} cannot be the name of a class; the form is {form}")
+
+
 def log_flags(*, as_json: bool) -> dict[str, str | int | None]:
     """Return the settings that `--json` means for a command that keeps running."""
     return {"log_format": "json"} if as_json else {}

@@ -1,5 +1,10 @@
-"""The rows of a query as a table on the terminal."""
+"""The rows of a query on the terminal: as a table, or each row by itself if the terminal is too narrow.
 
+A table that folds every value to a few letters cannot be read. So a table appears only if each column has
+room for its name and for the beginning of its values; otherwise each row is a block with a line per column.
+"""
+
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,18 +17,43 @@ from penstock.sql.view_client import EncodedAnswer
 
 ROWS_SHOWN: Final = 1_000
 
+_LEGIBLE: Final = 20
+"""The columns of the terminal that a longer value needs, so that its continuation in further lines is legible."""
+
+_FRAME: Final = 3
+"""The columns of the terminal that the frame of a table takes for each column."""
+
 
 def print_result_table(answer: EncodedAnswer) -> None:
     """Print the rows of an answer, which is an Arrow stream."""
     result = pa.ipc.open_stream(answer.content).read_all()
-    table = table_of(result, f"epoch {answer.epoch}, ", "row", "csv")
-    for field in result.schema:
-        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        numeric = numeric or pa.types.is_decimal(field.type)
-        table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
-    for row in json_rows(result.slice(0, ROWS_SHOWN)):
-        table.add_row(*("" if value is None else cell_text(value) for value in row))
-    Console().print(table, markup=False)
+    rows = [
+        ["" if value is None else cell_text(value) for value in row]
+        for row in json_rows(result.slice(0, ROWS_SHOWN))
+    ]
+    console, head = Console(), f"epoch {answer.epoch}, "
+    if is_legible(result.schema.names, rows, console.width):
+        console.print(
+            _filled(table_of(result, head, "row", "csv"), result.schema, rows), markup=False
+        )
+        return
+    for number, row in enumerate(rows, 1):
+        console.print(f"row {number:,}", style="bold", highlight=False)
+        console.print(_block(result.schema.names, row), markup=False, highlight=False)
+    console.print(head + counted_rows(result, "row", "csv"), style="italic", highlight=False)
+
+
+def is_legible(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Say whether a table has room for the names of its columns and for the beginning of each value.
+
+    Args:
+        names: The names of the columns.
+        rows: The text of each value.
+        width: The columns of the terminal.
+    """
+    columns = [[name, *texts] for name, *texts in zip(names, *rows, strict=True)]
+    needed = [min(_LEGIBLE, max(map(len, column))) for column in columns]
+    return len(columns) == 1 or sum(needed) + _FRAME * len(columns) + 1 <= width
 
 
 def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
@@ -35,12 +65,38 @@ def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
         noun: The word for a row, in the singular.
         whole: The output format that prints all rows.
     """
+    caption = head + counted_rows(result, noun, whole)
+    return Table(caption=caption, min_width=len(caption))
+
+
+def counted_rows(result: pa.Table, noun: str, whole: str) -> str:
+    """Return how many rows a result has, and how many of them are shown; see `table_of`."""
     count = f"{result.num_rows:,} {noun}{'s' if result.num_rows != 1 else ''}"
     if result.num_rows > ROWS_SHOWN:
-        count = f"the first {ROWS_SHOWN:,} of {count}; --format {whole} prints all"
-    return Table(caption=f"{head}{count}", min_width=len(head) + len(count))
+        return f"the first {ROWS_SHOWN:,} of {count}; --format {whole} prints all"
+    return count
 
 
 def cell_text(value: Any) -> str:
     """Return a value of a result as text: text and times as they are, others as JSON."""
     return value if isinstance(value, str) else json_text(value).strip('"')
+
+
+def _filled(table: Table, schema: pa.Schema, rows: Sequence[Sequence[str]]) -> Table:
+    for field in schema:
+        numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        numeric = numeric or pa.types.is_decimal(field.type)
+        table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _block(names: Sequence[str], row: Sequence[str]) -> Table:
+    """Return a row as lines of a name and a value."""
+    block = Table.grid(padding=(0, 2, 0, 0))
+    block.add_column(style="dim", no_wrap=True)
+    block.add_column(overflow="fold")
+    for name, text in zip(names, row, strict=True):
+        block.add_row(f"  {name}", text)
+    return block

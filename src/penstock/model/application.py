@@ -283,7 +283,7 @@ class App:
         try:
             key: object = entity_type.key_at(text)
         except (Unencodable, ValueError) as error:
-            raise RequestError(f"{entity}: {text!r} is not a key: {error}") from error
+            raise RequestError(f"{entity}: {error}") from error
         return key
 
     def signature(self, entity: str, method: str) -> Signature:

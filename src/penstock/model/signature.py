@@ -214,11 +214,13 @@ class Signature:
         annotation = parameter.annotation
         try:
             value = msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError) as misfit:
             try:  # bare text: a string, a reference's key, a date …
                 value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
             except (msgspec.ValidationError, Unencodable) as error:
-                raise RequestError(f"{self.name}, {parameter.name}={text}: {error}") from error
+                # An object or a list is JSON, so the complaint about its parts says more.
+                reason = misfit if text.lstrip()[:1] in ("{", "[") else error
+                raise RequestError(f"{self.name}, {parameter.name}={text}: {reason}") from error
         return value
 
     def _at(self, index: int) -> inspect.Parameter:

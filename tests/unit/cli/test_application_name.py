@@ -161,3 +161,14 @@ def test_message_for_a_missing_application_is_complete() -> None:
     """The message names every way to give the application."""
     for way in ("APP", "--app", "PENSTOCK_APP", "penstock.toml"):
         assert way in UNNAMED
+
+
+@pytest.mark.parametrize(
+    "words", [["history", "app.py", "Item", "i1"], ["changes", "app.py", "Item"]]
+)
+def test_application_in_the_place_of_a_class(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the form of the command, and is not about the last word."""
+    assert execute(words) == 2
+    assert "app.py cannot be the name of a class" in capsys.readouterr().err

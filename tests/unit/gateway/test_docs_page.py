@@ -129,3 +129,10 @@ def test_sample_ends_where_a_record_holds_itself() -> None:
     assert (
         json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
     )
+
+
+def test_example_of_a_key_is_not_the_word_for_a_derived_key() -> None:
+    """`-` stands for a key that the request id gives; the example of a path has a real key."""
+    members = {"type": "string", "enum": ["red", "blue"]}
+    assert example_of({}, {"anyOf": [{"const": "-"}, members]}) == "red"
+    assert example_of({}, {"const": "-"}) == "-"

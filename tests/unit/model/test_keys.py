@@ -97,7 +97,7 @@ def test_key_has_one_text(annotation: Any, value: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("annotation", "text", "message"),
     [
-        (Hall, "BIG", "is not a key of type Hall"),
+        (Hall, "BIG", "'BIG' is not a key of type Hall: 'big hall', 'small'$"),
         (Floor, "01", "write '1'|is not a key"),
         (tuple[str, int], '["a", 1]', r"""write '\["a",1\]'"""),
         (tuple[str, int], '["a"]', r"is not a key of type tuple\[str, int\]"),

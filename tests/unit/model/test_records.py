@@ -228,6 +228,15 @@ def test_arguments_are_checked_before_a_request_is_made(kit: Kit) -> None:
         kit.call.Shelf("a").add(Point("5"))  # type: ignore[arg-type]
 
 
+def test_words_of_a_command_line_name_the_wrong_part_of_an_argument() -> None:
+    """The message is about the JSON in the word, and not about the word as bare text."""
+    signature = app.signature("Shelf", "add")
+    with pytest.raises(RequestError, match=r"Expected `float`, got `str` - at `\$\[1\]`"):
+        signature.parse(['[1,"x"]'])
+    with pytest.raises(RequestError, match="Expected `array`, got `str`"):
+        signature.parse(["x"])
+
+
 def test_keys_of_a_dictionary_are_references_in_every_argument(kit: Kit) -> None:
     """References that are keys of a dictionary arrive as references, by position and by name."""
     prices = {Shelf("a"): 3, Shelf("b"): 2}

@@ -41,12 +41,13 @@ def example_of(document: Json, schema: Any, depth: int = 0) -> Any:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return example_of(document, document["components"]["schemas"][name], depth)
-    for word in ("examples", "enum"):
-        if word in schema:
-            return schema[word][0]
-    for word in ("anyOf", "oneOf"):
-        if word in schema:
-            return example_of(document, schema[word][-1 if word == "oneOf" else 0], depth)
+    fixed = schema.get("examples") or schema.get("enum")
+    if fixed or "const" in schema:
+        return fixed[0] if fixed else schema["const"]
+    choices = schema.get("anyOf") or schema.get("oneOf", [])[-1:]
+    if choices:  # a constant among others is a special case, such as `-` in place of a key
+        usual = [choice for choice in choices if "const" not in choice]
+        return example_of(document, (usual or choices)[0], depth)
     return _composed(document, schema, depth)
 
 

@@ -1,0 +1,58 @@
+"""Rows on a terminal: a table where it is legible, a block for each row otherwise."""
+
+import pyarrow as pa
+import pytest
+
+from penstock.cli.sql_table import is_legible, print_result_table
+from penstock.sql.view_client import EncodedAnswer
+
+
+def encoded(table: pa.Table) -> EncodedAnswer:
+    """Return a table as the answer to a query."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return EncodedAnswer(7, sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "width", "expected"),
+    [
+        (["a", "b"], ["1", "2"], 9, "table"),
+        (["a", "b"], ["1", "2"], 8, "blocks"),
+        (["id", "text"], ["i1", "x" * 200], 29, "table"),  # a long value continues in the next line
+        (["id", "text"], ["i1", "x" * 200], 28, "blocks"),
+        (["text"], ["x" * 200], 10, "table"),  # a block would not be wider
+        ([f"c{n}" for n in range(30)], ["1"] * 30, 80, "blocks"),
+    ],
+)
+def test_a_table_needs_room_for_each_column(
+    names: list[str], values: list[str], width: int, expected: str
+) -> None:
+    """The beginning of each value, and the whole name of each column, fit next to each other."""
+    assert is_legible(names, [values], width) is (expected == "table")
+    assert is_legible(names, [], 200)
+
+
+def test_a_wide_row_is_a_block(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No name and no value of a wide result is cut, and values are not markup."""
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = {f"column_{n}": [f"[red]{n}-{row}" for row in range(2)] for n in range(9)}
+    print_result_table(encoded(pa.table(columns)))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:2] == ["row 1", "  column_0  [red]0-0"]
+    assert lines[10:12] == ["row 2", "  column_0  [red]0-1"]
+    assert lines[-1] == "epoch 7, 2 rows"
+
+
+def test_a_narrow_row_is_in_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result that fits is a table with a caption."""
+    monkeypatch.setenv("COLUMNS", "60")
+    print_result_table(encoded(pa.table({"item": ["tea"], "stock": [5]})))
+    out = capsys.readouterr().out
+    assert "│ tea  │     5 │" in out
+    assert "epoch 7, 1 row" in out
