@@ -12,7 +12,7 @@ def encoded(table: pa.Table) -> EncodedAnswer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return EncodedAnswer(7, sink.getvalue().to_pybytes())
+    return EncodedAnswer("7", sink.getvalue().to_pybytes())
 
 
 @pytest.mark.parametrize(
