@@ -175,13 +175,13 @@ class CascadeRunner:
                 self._store_waits(cascade)
         self._store_waits(cascade)
         if cascade.queue:
-            self._cut(cascade, steps_key, encode_steps(cascade.queue, self._topology))
+            self._cut(cascade, steps_key, encode_steps(cascade.queue))
 
     def _begin(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
         """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms."""
         root = cascade.root
         arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
-        if arrived is not None:
+        if arrived is not None and arrived[0].task in self._topology.tasks:
             asker, answer = arrived
             cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
         if cascade.continues and (row := self._read(steps_key(root))) is not None:
@@ -252,7 +252,8 @@ class CascadeRunner:
                 if portal in output.questions:
                     cascade.queue.append(Inquiry(portal, tuple(output.questions[portal])))
         for (workflow, task), answers in output.answers.items():
-            cascade.queue.append(Delivered(workflow, task, tuple(answers)))
+            if task in self._topology.tasks:  # a deployment may have removed the task that asked
+                cascade.queue.append(Delivered(workflow, task, tuple(answers)))
         return None
 
     def _failed(self, cascade: Cascade, outcome: Outcome) -> Failure:

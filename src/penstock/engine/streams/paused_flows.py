@@ -116,7 +116,7 @@ class PausedFlows:
         return True
 
     def _hold(self, flow: str, step: Step, state: PausedFlow) -> None:
-        row = encode_steps([step], self._topology)
+        row = encode_steps([step])
         self._apply({_held_key(flow, state.held): row, paused_key(flow): _ENCODER.encode(state)})
 
     def _flow_of(self, step: Step) -> str | None:

@@ -1,24 +1,31 @@
 """The rest of a cascade that was cut, as rows of the state, until the record that continues it.
 
 The requests and the workflow steps that are left are in rows of their own, because requests run in the first pass of
-an epoch, and workflow steps in the second.
+an epoch, and workflow steps in the second. A step names its consumer, so that it finds the consumer in another version
+of the application. A step whose consumer is gone is dropped; a question whose portal is gone fails.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Delivered, Delivery, Inquiry, Step
+from penstock.engine.streams.lost_work import failed_answers
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, system_key
 from penstock.engine.streams.waiting import Answer, PortalQuestion
-from penstock.model.streams.topology import Topology
+from penstock.errors import UserError
+from penstock.model.request import Failure
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.topology import Subscriber, Topology
 
 
 class _Delivery(msgspec.Struct, frozen=True, array_like=True, tag="atom"):
     stream: str
-    subscriber: int  # its place among the subscribers of the stream
+    subscriber: (
+        str | int
+    )  # its name; earlier rows have its place among the subscribers of the stream
     events: tuple[bytes, ...]
 
 
@@ -59,33 +66,52 @@ def decode_requests(row: bytes) -> list[tuple[RequestId, bytes]]:
     return [(RequestId(request_id), body) for request_id, body in _decode_requests(row)]
 
 
-def encode_steps(steps: Iterable[Step], topology: Topology) -> bytes:
+def encode_steps(steps: Iterable[Step]) -> bytes:
     """Return workflow steps as a row."""
-    return _encode([_stored(step, topology) for step in steps])
+    return _encode([_stored(step) for step in steps])
 
 
 def decode_steps(row: bytes, topology: Topology) -> list[Step]:
-    """Read the row of `encode_steps`."""
-    return [_restored(step, topology) for step in _decode_steps(row)]
+    """Read the row of `encode_steps`, perhaps of an earlier version of the application."""
+    return [step for stored in _decode_steps(row) for step in _restored(stored, topology)]
 
 
-def _stored(step: Step, topology: Topology) -> _StoredStep:
+def _name_of(subscriber: Subscriber) -> str:
+    match subscriber:
+        case Workflow():
+            return f"workflow {subscriber.flow_name}"
+        case _:
+            return f"{type(subscriber).__name__} {subscriber.name}"
+
+
+def _stored(step: Step) -> _StoredStep:
     match step:
         case Delivery(subscriber, stream, atom):
-            subscribers = topology.subscribers[stream]
-            place = next(place for place, other in enumerate(subscribers) if other is subscriber)
-            return _Delivery(stream, place, atom)
+            return _Delivery(stream, _name_of(subscriber), atom)
         case Inquiry(portal, questions):
             return _Inquiry(portal, questions)
         case Delivered(workflow, task, answers):
             return _Delivered(workflow, task, answers)
 
 
-def _restored(step: _StoredStep, topology: Topology) -> Step:
+def _restored(step: _StoredStep, topology: Topology) -> Iterator[Step]:
+    """Yield the step; other steps, or none, if the application has its consumer no more."""
     match step:
-        case _Delivery(stream, subscriber, events):
-            return Delivery(topology.subscribers[stream][subscriber], stream, events)
+        case _Delivery(stream, name, events):
+            for place, subscriber in enumerate(topology.subscribers.get(stream, ())):
+                if name in (place, _name_of(subscriber)):
+                    yield Delivery(subscriber, stream, events)
         case _Inquiry(portal, questions):
-            return Inquiry(portal, questions)
+            if portal in topology.responders:
+                yield Inquiry(portal, questions)
+            else:
+                yield from failed_answers(questions, _no_portal(portal))
         case _Delivered(workflow, task, answers):
-            return Delivered(workflow, task, answers)
+            if task in topology.tasks:
+                yield Delivered(workflow, task, answers)
+
+
+def _no_portal(portal: str) -> Failure:
+    return Failure(
+        UserError.code, UserError.__name__, f"the application has no portal {portal} any more"
+    )

@@ -13,7 +13,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey
-from penstock.errors import Diverged, UserError
+from penstock.errors import UserError
 from penstock.model.request import Failure
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.task_type import TaskType
@@ -223,18 +223,12 @@ class Waiting:
         )
 
 
-def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting:
-    """Return the handler of a row, without coroutines.
-
-    Raises:
-        Diverged: The application has no such task.
-    """
+def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting | None:
+    """Return the handler of a row, without coroutines; None if the application has its task no more."""
     row = _decode(data)
     task = tasks.get(row.task)
     if task is None:
-        raise Diverged(
-            f"a handler of the task {row.task} waits for a reply, and the application has no such task"
-        )
+        return None
     handler = Waiting(row.id, task, task.key_at(row.key), (row.task, row.key), row.item)
     handler.turns = row.turns
     handler.awaiting = row.awaiting

@@ -122,12 +122,13 @@ class Waits:
         return row
 
     def handler(self, handler_id: str) -> Waiting | None:
-        """Return a handler that waits; None if it waits no more."""
+        """Return a handler that waits; None if it waits no more, or the application has its task no more."""
         handler = self._handlers.get(handler_id)
         if handler is None:
             row = self._stored(system_key(WAIT, handler_id))
-            if row is not None:
-                handler = self._handlers[handler_id] = decode_waiting(row, self._tasks)
+            handler = None if row is None else decode_waiting(row, self._tasks)
+            if handler is not None:
+                self._handlers[handler_id] = handler
         return handler
 
     def touch(self, handler: Waiting) -> None:
