@@ -29,6 +29,7 @@ class InlineJobs(Jobs):
     """Runs orders one after the other."""
 
     def __init__(self, settings: WorkerSettings) -> None:
+        self.use(settings)
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
         self._resident = None
@@ -41,6 +42,7 @@ class InlineJobs(Jobs):
         return self._thread.submit(self._perform, order).result()
 
     def _perform(self, order: bytes) -> TaskResult:
+        self._worker.use(self.settings)
         report = self._worker.perform(messages.decode_command(order))
         return messages.decode_result(messages.encode(report))
 
@@ -48,7 +50,7 @@ class InlineJobs(Jobs):
         self._thread.submit(self._worker._stores.close).result()
         self._thread.shutdown()
         self._worker._log.close()
-        self._worker._journal.close()
+        self._worker._codes.close()
 
 
 class Inline:
@@ -69,7 +71,7 @@ class Inline:
     ) -> None:
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
-        self._spec = spec
+        self.spec = spec
         self.log = DataDirectory(folder).open_log()
         self.journal = DeltaJournal(folder / "journal", name)
         self.reports: list[tuple[EpochReport, Epoch]] = []
@@ -80,7 +82,7 @@ class Inline:
         scratch = config.data / f"scratch-{os.getpid()}-{len(self.reports)}"
         scratch.mkdir()
         settings = WorkerSettings(
-            spec=self._spec,
+            spec=self.spec,
             data=str(config.data),
             scratch=str(scratch),
             limits=config.limits,

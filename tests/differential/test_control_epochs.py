@@ -88,6 +88,7 @@ def test_a_refused_control_record_has_a_failed_reply(tmp_path: Path) -> None:
             raise Refused(ConfigError("the archive is gone"))
         raise ZeroDivisionError
 
+    runtime.driver.controls.executors.clear()
     append(runtime, 1)
     runtime.advance(3)
     runtime.driver.controls.executors[Deploy] = refuse

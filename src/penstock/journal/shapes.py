@@ -105,6 +105,23 @@ class Shapes:
             logger.info("a class has a new schema version", extra=facts)
         return changes
 
+    def planned(self, since: int) -> dict[str, Versions]:
+        """Return the versions of each class if the declared classes were deployed; nothing is written.
+
+        Args:
+            since: The first epoch that may have rows of new versions.
+
+        Raises:
+            ClassChanged, Corrupt: As in `check`.
+        """
+        return self._compare(self.versions(), since)[1]
+
+    def replace(self, versions: Mapping[str, Versions]) -> None:
+        """Store versions from `planned` durably; no epoch runs meanwhile."""
+        with locked_directory(self._root):
+            if self.versions() != versions:
+                durable.replace(self._path, seal(_FIELD, versions))
+
     def unrecorded(self, names: Iterable[str]) -> list[str]:
         """Return the classes among names whose declared shape is not known to be stored."""
         return [name for name in names if name not in self._recorded]

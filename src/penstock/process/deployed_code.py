@@ -40,6 +40,11 @@ def unpacked(data: Path, code: DeployedCode) -> Location:
     return Location(code.module, code.name, str(folder), None)
 
 
+def is_unpacked(data: Path, location: Location) -> bool:
+    """Say whether a location is in the folder of an archive."""
+    return Path(location.folder).parent == data.absolute() / RUN / CODE
+
+
 def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:
     """Return the deployment that executes the next epoch; None if no deployment is recorded.
 

@@ -32,7 +32,7 @@ def test_each_bound_makes_a_snapshot_due(
     history = HistoryConfig(**{**NEVER, setting: bound})
     no_jobs: Any = None
     scheduler = MaintenanceScheduler(
-        "", Config(tmp_path, history=history), MemoryJournal(), no_jobs
+        Config(tmp_path, history=history), MemoryJournal(), no_jobs
     )
     began = scheduler._snapshot_s
     due = []

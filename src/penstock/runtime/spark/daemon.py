@@ -30,7 +30,7 @@ def preload() -> None:
     keep_libraries_single()
     import pyspark.worker  # noqa: F401, PLC0415
 
-    import penstock.runtime.spark.stage  # noqa: F401, PLC0415
+    import penstock.runtime.spark.worker_process  # noqa: F401, PLC0415
 
     gc.collect()
     gc.freeze()

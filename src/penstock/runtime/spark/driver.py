@@ -25,16 +25,15 @@ from penstock.errors import (
 )
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
-from penstock.model.control import Move
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
 from penstock.process.partitions import partitions_in_force
-from penstock.runtime.spark.bucket_move import BucketMove
 from penstock.runtime.spark.control import ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
+from penstock.runtime.spark.executors import executors_of
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.later_records import LaterRecords
 from penstock.runtime.spark.messages import (
@@ -95,8 +94,7 @@ class EpochDriver:
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
         self._parallelism = ParallelismPolicy(jobs.partitions, config.small_epoch)
-        move = BucketMove(jobs, self._parallelism)
-        self.controls = ControlEpochs(config, log, {Move: move.execute})
+        self.controls = ControlEpochs(config, log, executors_of(config, jobs, self._parallelism))
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
         self._positions: dict[LogPartition, Lsn] = {

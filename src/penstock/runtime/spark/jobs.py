@@ -7,7 +7,6 @@ way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,27 @@ from penstock.model.reply import raised_by
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
+    LoadCode,
     RunTransactions,
     TaskCommand,
+    TaskMessage,
     TaskResult,
     WorkerSettings,
 )
 from penstock.runtime.spark.resident_task import ResidentTask
-from penstock.runtime.spark.stage import perform
+from penstock.runtime.spark.worker_process import perform
 
 
 class Jobs:
     """Runs task commands on Spark's executors; safe to use from several threads.
 
     Attributes:
+        settings: The settings of all workers.
         partitions: The number of stores that the commands of the next epoch use. The driver sets it.
     """
+
+    settings: WorkerSettings
+    _settings: bytes
 
     def __init__(
         self, context: SparkContext, settings: WorkerSettings, *, resident: bool = False
@@ -48,6 +53,7 @@ class Jobs:
             resident: Whether a resident task runs small epochs, from `start_resident` on.
         """
         self._context = context
+        self.use(settings)
         # PySpark has no public API for a prepared job. Each name is looked up once, because the JVM
         # searches all of its archives for it.
         jvm: Any = self._context._jvm  # noqa: SLF001
@@ -57,14 +63,23 @@ class Jobs:
         self._serve = jvm.PythonRDD.collectAndServe
         self._function = _wrap_function(
             self._context,
-            partial(perform, messages.encode(settings)),
+            perform,
             NoOpSerializer(),
             NoOpSerializer(),
         )
 
         self.partitions = 1
         folder = Path(settings.scratch)
-        self._resident = ResidentTask(self._run_alone, folder) if resident else None
+        self._resident = (
+            ResidentTask(self._run_alone, folder, encode=self._message) if resident else None
+        )
+
+    def use(self, settings: WorkerSettings) -> None:
+        """Let all later commands run with these settings; each worker loads other code at its next command."""
+        self.settings, self._settings = settings, messages.encode(settings)
+
+    def _message(self, command: TaskCommand) -> bytes:
+        return messages.encode(TaskMessage(self._settings, command))
 
     def load_application(self, workers: int) -> None:
         """Let so many workers load the application, at most one in each slot; raises as `run`."""
@@ -109,9 +124,11 @@ class Jobs:
             raise raised_by(*result.failure)
 
     def _run_resident(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
-        """Run the command of a whole epoch in the resident task; return nothing if it cannot."""
+        """Run the only command of an epoch in the resident task; return nothing if it cannot."""
         match commands:
-            case [RunTransactions(positions=None) as command] if self._resident is not None:
+            case [RunTransactions(positions=None) | LoadCode() as command] if (
+                self._resident is not None
+            ):
                 result = self._resident.run(command)
                 return [] if result is None else [result]
         return []
@@ -119,7 +136,7 @@ class Jobs:
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         payloads = self._payloads()
         for command in commands:
-            payloads.add(bytearray(messages.encode(command)))
+            payloads.add(bytearray(self._message(command)))
         source = self._parallelize(payloads, len(commands)).rdd()
         stage = self._stage(source, self._function, False, False)  # noqa: FBT003 -- Java's
         served = self._serve(stage.asJavaRDD().rdd())

@@ -40,8 +40,7 @@ _STOP_S: Final = 10.0
 class MaintenanceScheduler:
     """Watches the length of the journal in its own thread, and starts the jobs."""
 
-    def __init__(self, spec: str, config: Config, journal: Journal, jobs: Jobs) -> None:
-        self._spec = spec
+    def __init__(self, config: Config, journal: Journal, jobs: Jobs) -> None:
         self._config = config
         self._journal = journal
         self._jobs = jobs
@@ -89,7 +88,7 @@ class MaintenanceScheduler:
         snapshot = self._snapshot_due(last)
         if not snapshot and not self._merging_due(last):
             return
-        work = encode_work(self._spec, self._config, snapshot=snapshot)
+        work = encode_work(self._jobs.settings.spec, self._config, snapshot=snapshot)
         [result] = self._jobs.run([RunMaintenance(work, self._config.history.nice)])
         done = msgspec.json.decode(result.maintenance, type=MaintenanceReport)
         self._maintained, self._maintained_s = last.epoch, time.monotonic()

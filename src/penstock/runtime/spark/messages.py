@@ -16,6 +16,7 @@ from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
 from penstock.journal.api import Part
+from penstock.model.schema_version import Versions
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True):
@@ -93,13 +94,32 @@ class RunMaintenance(msgspec.Struct, frozen=True, array_like=True, tag=True):
     nice: int
 
 
+class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Load the code of a deployment, which may take effect after an epoch."""
+
+    spec: str
+    epoch: Epoch
+
+
+class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
+    """The classes of loaded code.
+
+    Attributes:
+        schemas: The versions of each stored class, with those of this code.
+        tags: The tag of the shape of each class of this code.
+    """
+
+    schemas: dict[str, Versions]
+    tags: dict[str, int]
+
+
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Stay, and run the commands that come from a socket (`resident_task`)."""
 
     socket: str
 
 
-TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | Reside
+TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | LoadCode | Reside
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
@@ -119,6 +139,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
+        loaded: The encoded `LoadedCode` of `LoadCode`.
         failure: Code, class and message of the error that ended the task.
     """
 
@@ -137,6 +158,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     phases_ms: dict[str, float] = {}
     stopped_at: int | None = None
     maintenance: bytes = b""
+    loaded: bytes = b""
     failure: tuple[str, str, str] | None = None
 
     def access(self) -> TaskAccess:
@@ -152,7 +174,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
-    """What every task of a runtime needs; constant while the runtime lives."""
+    """What every task of a runtime needs; only a deployment changes it."""
 
     spec: str
     data: str
@@ -163,6 +185,18 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     fault: str
     log_format: str = "text"
     log_level: str = "info"
+
+
+class TaskMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A command with the settings for it.
+
+    Attributes:
+        settings: Encoded `WorkerSettings`, which a worker decodes only when they change.
+        command: The command.
+    """
+
+    settings: bytes
+    command: TaskCommand
 
 
 def first_not_run(results: Sequence[TaskResult]) -> int | None:
@@ -180,5 +214,7 @@ def pack_positions(positions: Positions) -> bytes:
 _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
 decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
+decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
+decode_loaded = msgspec.msgpack.Decoder(LoadedCode).decode
 decode_result = msgspec.msgpack.Decoder(TaskResult).decode
 decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

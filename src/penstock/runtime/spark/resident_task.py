@@ -56,16 +56,23 @@ class ResidentTask:
     """The driver's end: keeps one resident task running, and gives it commands."""
 
     def __init__(
-        self, submit: Callable[[Reside], object], folder: Path, taken_s: float = TAKEN_S
+        self,
+        submit: Callable[[Reside], object],
+        folder: Path,
+        taken_s: float = TAKEN_S,
+        *,
+        encode: Callable[[TaskCommand], bytes] = messages.encode,
     ) -> None:
         """Prepare the task; nothing runs before `start`.
 
         Args:
             submit: Runs the task as a job; returns when the task has ended.
             folder: The directory of the sockets.
+            encode: Encodes a command for the task.
             taken_s: How long a task may take before it begins a command. Then its process is killed.
         """
         self._taken_s = taken_s
+        self._encode = encode
         self._submit = submit
         self._folder = folder
         self._lock = threading.Lock()
@@ -98,7 +105,7 @@ class ResidentTask:
         if task is None:
             return None
         try:
-            task.send_bytes(messages.encode(command))
+            task.send_bytes(self._encode(command))
             while self._owed and self._result(task).failure is None:
                 self._owed -= 1
             result = None if self._owed else self._result(task)
@@ -115,7 +122,7 @@ class ResidentTask:
         if task is None:
             return
         try:
-            task.send_bytes(messages.encode(command))
+            task.send_bytes(self._encode(command))
             self._owed += 1
         except OSError:
             self._leave(task)

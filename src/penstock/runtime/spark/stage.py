@@ -4,12 +4,10 @@ A worker keeps the application and the open stores between tasks. They cannot be
 and a store knows its epoch. Files have names that no other attempt uses, and only those that a commit lists count.
 """
 
-import gc
 import logging
 import os
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,35 +19,24 @@ from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
 from penstock.engine.access import AccessSet, TaskAccess
-from penstock.engine.calls import CallSampler, Sample, members_of
+from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
 from penstock.engine.failure import exceeded
 from penstock.engine.task import Task
-from penstock.errors import (
-    ClassChanged,
-    Corrupt,
-    EpochFailed,
-    IntegrityError,
-    Internal,
-    OperationalError,
-    PenstockError,
-    StateUnavailable,
-)
+from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
-from penstock.process import logs
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
-from penstock.process.loading import load_app
-from penstock.process.memory_killer import offer_this_process
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_rows import size_of
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
+    LoadCode,
+    LoadedCode,
     LogRange,
-    Reside,
     RunMaintenance,
     RunSteps,
     RunTransactions,
@@ -59,8 +46,8 @@ from penstock.runtime.spark.messages import (
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
-from penstock.runtime.spark.resident_task import serve
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
+from penstock.runtime.spark.worker_code import WorkerCode, WorkerCodes
 from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
 from penstock.state.stores import PartitionedReader
 
@@ -71,73 +58,6 @@ _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(
     exceeded("quarantined: its worker process died twice while it ran")
 )
-_TRACE_MAX: Final = 8_000
-"""Characters of a traceback that a result carries."""
-
-_GARBAGE: Final = 50_000
-"""Objects between two collections; transactions leave few cycles, and Spark collects after tasks."""
-
-_WORKERS: dict[bytes, "Worker"] = {}
-
-
-def perform(settings: bytes, _index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """Run the commands of a Spark partition; the function of every job.
-
-    A worker that has failed is not used again, because a handler may have closed its files or
-    replaced its functions: it leaves its input unread, and Spark ends a worker that does so.
-    """
-    for payload in payloads:  # read to the end, or Spark would not reuse this process
-        result = _perform(settings, bytes(payload))
-        yield messages.encode(result)
-        if result.failure is not None:
-            return
-
-
-def _perform(settings: bytes, payload: bytes) -> TaskResult:
-    """Run one command; return every error as a result, because Spark would pass on only its text."""
-    loaded = False
-    try:
-        worker = _worker(settings)
-        loaded = True
-        return worker.perform(messages.decode_command(payload))
-    except (OperationalError, IntegrityError, ClassChanged) as error:
-        return _failed(type(error), str(error))
-    except OSError as error:  # of round outputs and notes; those of handlers do not reach this
-        return _failed(StateUnavailable, str(error))
-    except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
-        if loaded:
-            return _failed(Internal, _trace_of(error))
-        return _failed(EpochFailed, f"a worker cannot load the application: {_trace_of(error)}")
-
-
-def _failed(error_type: type[PenstockError], message: str) -> TaskResult:
-    return TaskResult(failure=(error_type.code, error_type.__name__, message))
-
-
-def _trace_of(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))[-_TRACE_MAX:]
-    except BaseException as another:  # noqa: BLE001 -- its text is user code
-        return f"{type(error).__qualname__}, whose traceback raised {type(another).__qualname__}"
-
-
-def _worker(settings: bytes) -> "Worker":
-    worker = _WORKERS.get(settings)
-    if worker is None:
-        decoded = messages.decode_settings(settings)
-        logs.configure("worker", decoded.log_format, decoded.log_level)
-        offer_this_process()
-        os.register_at_fork(after_in_child=_end_child)
-        worker = _WORKERS[settings] = Worker(decoded)
-        gc.collect()
-        gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
-        gc.set_threshold(_GARBAGE)
-    return worker
-
-
-def _end_child() -> None:
-    """End a process that a handler forked: it would continue the task on the same socket."""
-    os._exit(os.EX_OK)
 
 
 class Worker:
@@ -146,11 +66,9 @@ class Worker:
     def __init__(self, settings: WorkerSettings) -> None:
         directory = DataDirectory(Path(settings.data))
         self._settings = settings
-        self._app = load_app(settings.spec)
-        self._members = members_of(self._app)
-        self._journal = directory.open_journal(self._app)
+        self._codes = WorkerCodes(directory, settings.spec)
         self._log = directory.open_log(settings)
-        self._stores = directory.open_stores(self._journal)
+        self._stores = directory.open_stores(self._code.journal)
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
@@ -167,15 +85,42 @@ class Worker:
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
-            case Reside(path):
-                perform = partial(_perform, messages.encode(self._settings))
-                return serve(path, perform, gc.collect)  # as Spark does after each task
+            case LoadCode():
+                return self._load_code(command)
             case RunTransactions():
                 self._stores.use(command.partitions)
                 return self._on_sound_stores(partial(self._execute, command))
             case RunSteps():
                 self._stores.use(command.partitions)
                 return self._on_sound_stores(partial(self._execute_steps, command))
+
+    @property
+    def _code(self) -> WorkerCode:
+        """The code in use."""
+        return self._codes.present
+
+    def use(self, settings: WorkerSettings) -> None:
+        """Go on with other code; the other settings are the same."""
+        self._codes.use(settings.spec)
+        self._settings = settings
+        self._heavy = set()
+
+    def _load_code(self, command: LoadCode) -> TaskResult:
+        """Load the code of a deployment, and compare its classes with the stored ones."""
+        with Quarantine(self._scratch / f"e{command.epoch}-r0-t0.running") as quarantine:
+            if quarantine.poisoned:
+                raise ConfigError("the code ends the process that imports it; it did so twice")
+            quarantine.now[0] = 0
+            try:
+                code = self._codes.prepare(command.spec)
+            except PenstockError:
+                raise
+            except BaseException as error:
+                raise ConfigError(f"the import raises {type(error).__name__}") from error
+        since = Epoch(command.epoch + 1)
+        tags = {name: shape.tag for name, shape in code.app.shapes.items()}
+        loaded = LoadedCode(code.journal.planned_schemas(since), tags)
+        return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
         for _ in range(_REBUILDS):
@@ -196,7 +141,7 @@ class Worker:
         name = f"e{command.epoch}-r{command.round}-t{command.task}"
         own: Tables | None = None
         stopped_at: int | None = None
-        sampler = CallSampler(self._members, self._heavy)
+        sampler = CallSampler(self._code.members, self._heavy)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         rows = RoundRows(command.epoch)
         if positions:
@@ -327,8 +272,10 @@ class Worker:
         return _size_of(outcome) + size_of(cascade)
 
     def _task(self, stores: PartitionedReader, *, tracked: bool) -> Task:
-        task = Task(self._app, stores.get, self._settings.limits, tracked=tracked, keys=stores.keys)
-        task.executor.secret = self._journal.secret
+        task = Task(
+            self._code.app, stores.get, self._settings.limits, tracked=tracked, keys=stores.keys
+        )
+        task.executor.secret = self._code.journal.secret
         return task
 
     def _published(self, command: RunTransactions, own: Tables | None, name: str) -> TaskResult:
@@ -336,7 +283,9 @@ class Worker:
         if not command.publish:
             return TaskResult()
         outputs = [*read_outputs(command.outputs), *([] if own is None else [own])]
-        return publish(self._journal, self._fault, outputs, name, with_steps=command.with_steps)
+        return publish(
+            self._code.journal, self._fault, outputs, name, with_steps=command.with_steps
+        )
 
     def _execute_steps(self, command: RunSteps) -> TaskResult:
         """Run the second pass of an epoch, and write its parts."""
@@ -357,7 +306,7 @@ class Worker:
                         return TaskResult(stopped_at=work.position)
         own = rows.tables(task.written, command.atoms)
         name = f"e{command.epoch}-steps-a{_attempt()}"
-        return publish(self._journal, self._fault, [own], name, with_steps=True)
+        return publish(self._code.journal, self._fault, [own], name, with_steps=True)
 
     @staticmethod
     def _run_steps(

@@ -1,0 +1,106 @@
+"""The code of a worker: the application, and its classes in the journal.
+
+Code that was unpacked from an archive has modules of its own (`process.side_modules`), so that two versions fit into one
+process: the code of a deployment is loaded while the present code is in use, and then takes its place. The modules of
+the code before the present one are kept, and those before it are dropped.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.engine.calls import members_of
+from penstock.journal.delta import DeltaJournal
+from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import is_unpacked
+from penstock.process.loading import load, locate
+from penstock.process.side_modules import SideModules, top_level
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCode:
+    """One version of the code.
+
+    Attributes:
+        app: The application.
+        members: Its members, for the count of calls.
+        journal: The journal, which knows the classes of this version.
+        modules: Its modules; None if they are those of the process.
+    """
+
+    app: App
+    members: Mapping[object, str]
+    journal: DeltaJournal
+    modules: SideModules | None
+
+
+class WorkerCodes:
+    """The versions that a worker has loaded, one of which is in use.
+
+    Attributes:
+        present: The code in use.
+    """
+
+    def __init__(self, directory: DataDirectory, spec: str) -> None:
+        """Load the first version, and use it.
+
+        Raises:
+            PenstockError: The code cannot be loaded, or does not fit the journal.
+        """
+        self._directory = directory
+        self._entered = ExitStack()
+        self._spec = spec
+        self.present = self._load(spec)
+        self._loaded = {spec: self.present}
+        self._enter(self.present)
+
+    def use(self, spec: str) -> None:
+        """Let all later work use a version, which is loaded first if `prepare` has not loaded it.
+
+        Raises:
+            PenstockError: As in `prepare`; the present code stays in use.
+        """
+        if spec == self._spec:
+            return
+        code = self.prepare(spec)
+        self._entered.close()
+        self._loaded = {self._spec: self.present, spec: code}
+        self._spec, self.present = spec, code
+        self._enter(code)
+
+    def prepare(self, spec: str) -> WorkerCode:
+        """Load a version, and keep the present one in use.
+
+        Raises:
+            PenstockError: The code cannot be loaded, or does not fit the journal.
+        """
+        if spec not in self._loaded:
+            self._entered.close()
+            try:
+                self._loaded[spec] = self._load(spec)
+            finally:
+                self._enter(self.present)
+        return self._loaded[spec]
+
+    def close(self) -> None:
+        """Close the journals, and put the modules of the process back."""
+        self._entered.close()
+        for code in self._loaded.values():
+            code.journal.close()
+
+    def _load(self, spec: str) -> WorkerCode:
+        location = locate(spec)
+        modules = None
+        if is_unpacked(self._directory.path, location):
+            folder = Path(location.folder)
+            modules = SideModules(folder, top_level(folder))
+        with nullcontext() if modules is None else modules.active():
+            app = load(location)
+        return WorkerCode(app, members_of(app), self._directory.open_journal(app), modules)
+
+    def _enter(self, code: WorkerCode) -> None:
+        self._entered = ExitStack()
+        if code.modules is not None:
+            self._entered.enter_context(code.modules.active())

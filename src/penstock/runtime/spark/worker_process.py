@@ -1,0 +1,117 @@
+"""The process of a Python worker of Spark: one message in, one result out.
+
+A message has the settings of the runtime and a command. The process has one `Worker`, which it keeps between tasks;
+when the settings change, because code was deployed, the same worker goes on with the other code.
+"""
+
+import gc
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.errors import (
+    ClassChanged,
+    EpochFailed,
+    IntegrityError,
+    Internal,
+    OperationalError,
+    PenstockError,
+    StateUnavailable,
+    UserError,
+)
+from penstock.process import logs
+from penstock.process.memory_killer import offer_this_process
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.messages import Reside, TaskResult
+from penstock.runtime.spark.resident_task import serve
+from penstock.runtime.spark.stage import Worker
+
+_TRACE_MAX: Final = 8_000
+"""Characters of a traceback that a result carries."""
+
+_GARBAGE: Final = 50_000
+"""Objects between two collections; transactions leave few cycles, and Spark collects after tasks."""
+
+_WORKERS: dict[bytes, Worker] = {}
+"""The worker of this process by its present settings; at most one."""
+
+
+def perform(_index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
+    """Run the commands of a Spark partition; the function of every job.
+
+    A worker that has failed is not used again, because a handler may have closed its files or
+    replaced its functions: it leaves its input unread, and Spark ends a worker that does so.
+    """
+    for payload in payloads:  # read to the end, or Spark would not reuse this process
+        result = _perform(bytes(payload))
+        yield messages.encode(result)
+        if result.failure is not None:
+            return
+
+
+def _perform(payload: bytes) -> TaskResult:
+    """Run one command; return every error as a result, because Spark would pass on only its text."""
+    loaded = False
+    try:
+        message = messages.decode_message(payload)
+        worker = _worker(message.settings)
+        loaded = True
+        if isinstance(message.command, Reside):
+            return serve(message.command.socket, _perform, gc.collect)  # as Spark does after a task
+        return worker.perform(message.command)
+    except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
+        error_type, message = _described(error, loaded=loaded)
+        return TaskResult(failure=(error_type.code, error_type.__name__, message))
+
+
+def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockError], str]:
+    """Return the class and the message of an error for the driver.
+
+    Args:
+        error: The error.
+        loaded: Whether the worker has loaded its application; code of a deployment may be wrong nevertheless.
+    """
+    match error:
+        case OperationalError() | IntegrityError() | ClassChanged():
+            return type(error), str(error)
+        case OSError():  # of round outputs and notes; those of handlers do not reach this
+            return StateUnavailable, str(error)
+        case UserError() if loaded:
+            return type(error), str(error)
+        case _ if loaded:
+            return Internal, _trace_of(error)
+    return EpochFailed, f"a worker cannot load the application: {_trace_of(error)}"
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-_TRACE_MAX:]
+    except BaseException as another:  # noqa: BLE001 -- its text is user code
+        return f"{type(error).__qualname__}, whose traceback raised {type(another).__qualname__}"
+
+
+def _worker(settings: bytes) -> Worker:
+    """Return the worker of this process, with these settings."""
+    if (worker := _WORKERS.get(settings)) is not None:
+        return worker
+    decoded = messages.decode_settings(settings)
+    if _WORKERS:
+        ((_, worker),) = _WORKERS.items()
+        worker.use(decoded)
+        _WORKERS.clear()
+    else:
+        logs.configure("worker", decoded.log_format, decoded.log_level)
+        offer_this_process()
+        os.register_at_fork(after_in_child=_end_child)
+        worker = Worker(decoded)
+    _WORKERS[settings] = worker
+    gc.collect()
+    gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
+    gc.set_threshold(_GARBAGE)
+    return worker
+
+
+def _end_child() -> None:
+    """End a process that a handler forked: it would continue the task on the same socket."""
+    os._exit(os.EX_OK)

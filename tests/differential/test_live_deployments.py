@@ -1,0 +1,141 @@
+"""Deployments into a running application: driver and worker change the code at a place in the order."""
+
+import itertools
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
+from penstock.journal.deployments import Deployments
+from penstock.journal.replies import find_reply
+from penstock.log.api import Entry
+from penstock.model.control import Deploy, DeployedCode, encode_control
+from penstock.model.request import Request, encode_request
+from penstock.process.archives import Archives, pack
+from penstock.process.deployed_code import unpacked
+from tests.differential.inline import ONLY, Inline
+
+_numbers = itertools.count()
+
+SHOP = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    {attributes}
+
+    def bump(self) -> float:
+        self.stock += {step}
+        return self.stock
+
+app = App("shop", Item)
+"""
+FIRST = {"attributes": "stock: int = 0", "step": "1"}
+
+
+class Shop:
+    """A running application in a data directory, and its versions."""
+
+    def __init__(self, data: Path, **settings: Any) -> None:
+        self.data = data
+        self.name = f"liveshop{next(_numbers)}"
+        self.count = 0
+        code = self.version(**FIRST)
+        self.runtime = Inline(data, 2, unpacked(data, code).spec, "shop", **settings)
+        Deployments(data / "journal").record(Epoch(0), 0, code, {})
+
+    def version(self, text: str = SHOP, **parts: str) -> DeployedCode:
+        """Store the archive of a version."""
+        source = textwrap.dedent(text).format(**parts) if parts else text
+        archive = Archives(self.data).put(pack({f"{self.name}.py": source.encode()}))
+        return DeployedCode(archive, self.name, "app", "3", {})
+
+    def call(self, *methods: str) -> None:
+        """Append requests to the item `tea`."""
+        for method in methods:
+            body = encode_request(Request("Item", "tea", method, Raw(b"\x90"), Raw(b"\x80")))
+            self._append(body, is_control=False)
+
+    def deploy(self, code: DeployedCode) -> None:
+        """Append a deployment."""
+        self._append(encode_control(Deploy(code)), is_control=True)
+
+    def _append(self, body: bytes, *, is_control: bool) -> None:
+        entry = Entry(RequestId(f"r{self.count}"), body, b"", 0, is_control=is_control)
+        self.runtime.log.append([entry])
+        self.count += 1
+
+    def run(self) -> list[Any]:
+        """Process the log, and return the results; an error is its code."""
+        self.runtime.advance(int(self.runtime.log.end()))
+        replies = [find_reply(self.runtime.journal, (ONLY, Lsn(n))) for n in range(self.count)]
+        return [reply.error or reply.value() for reply in replies]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    yield made
+    made.runtime.close()
+
+
+def test_code_changes_at_its_place_in_the_order(shop: Shop) -> None:
+    """Requests before a deployment run with the old code, those after it with the new code."""
+    shop.call("create", "bump")
+    shop.deploy(shop.version(attributes="stock: float = 0.0", step="0.5"))
+    shop.call("bump", "bump")
+    first = shop.version(attributes="stock: float = 0.0", step="100")
+    shop.deploy(first)
+    shop.call("bump")
+    assert shop.run()[1:] == [1, None, 1.5, 2.0, None, 102.0]
+    every = Deployments(shop.data / "journal").every()
+    assert [(each.number, each.since) for each in every] == [(1, 0), (2, 2), (3, 4)]
+    assert [v.since for v in shop.runtime.journal.schemas()["Item"]] == [0, 2]
+    commits = list(shop.runtime.journal.commits(BEFORE_FIRST))
+    assert [int(commit.positions[ONLY]) for commit in commits] == [2, 3, 5, 6, 7]
+
+
+def test_a_deployment_that_does_not_fit_changes_nothing(shop: Shop) -> None:
+    """Its reply is a failure with the reason, and the old code goes on."""
+    shop.call("create", "bump")
+    shop.deploy(shop.version(attributes="stock: str = ''", step="'x'"))
+    shop.deploy(shop.version("import nowhere"))
+    shop.deploy(shop.version("raise KeyboardInterrupt"))
+    shop.deploy(shop.version(SHOP.replace('"shop"', '"kiosk"'), **FIRST))
+    gone = shop.version(attributes="stock: int = 1", step="3")
+    Archives(shop.data).path_of(gone.archive).unlink()
+    shop.deploy(gone)
+    changed = shop.version(attributes="stock: int = 1", step="4")
+    Archives(shop.data).path_of(changed.archive).write_bytes(b"else")
+    shop.deploy(changed)
+    shop.call("bump")
+    errors = ["class-changed", "config", "config", "config", "corrupt", "corrupt"]
+    assert shop.run() == ["tea", 1, *errors, 2]
+    assert len(Deployments(shop.data / "journal").every()) == 1
+    assert len(shop.runtime.journal.schemas()["Item"]) == 1
+
+
+def test_equal_code_is_no_further_deployment(shop: Shop) -> None:
+    """The record has no effect, and a former version is deployed again as any other."""
+    second = shop.version(attributes="stock: int = 0", step="2")
+    shop.call("create")
+    for code in (second, second, shop.version(**FIRST), second):
+        shop.deploy(code)
+        shop.call("bump")
+    assert [value for value in shop.run() if value is not None] == ["tea", 2, 4, 5, 7]
+    assert [each.number for each in Deployments(shop.data / "journal").every()] == [1, 2, 3, 4]
+
+
+def test_a_worker_that_starts_later_loads_the_code_in_force(shop: Shop) -> None:
+    """After a restart of driver and worker between two batches, the former code is nowhere in use."""
+    shop.call("create")
+    shop.deploy(code := shop.version(attributes="stock: int = 0", step="7"))
+    shop.run()
+    shop.runtime.spec = unpacked(shop.data, code).spec
+    shop.runtime.restart()
+    shop.call("bump")
+    assert shop.run()[-1] == 7
