@@ -18,7 +18,7 @@ from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings
+from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings, worker_settings
 from penstock.runtime.spark.stage import Worker
 
 SPEC = "tests.differential.machine:app"
@@ -81,15 +81,7 @@ class Inline:
         config = self.config
         scratch = config.data / f"scratch-{os.getpid()}-{len(self.reports)}"
         scratch.mkdir()
-        settings = WorkerSettings(
-            spec=self.spec,
-            data=str(config.data),
-            scratch=str(scratch),
-            limits=config.limits,
-            record_bytes_max=config.record_bytes_max,
-            retention_s=config.retention_s,
-            fault=config.fault,
-        )
+        settings = worker_settings(self.spec, config, scratch)
         self._jobs = InlineJobs(settings)
         self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
         self.driver.on_epoch.append(self._hear)

@@ -12,10 +12,14 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import OperationalError
 from penstock.files.layout import JOURNAL, RUN
+from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
+from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
-from penstock.process.loading import Location
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import Location, locate
+from penstock.process.side_modules import load_beside
 
 CODE: Final = "code"
 """The folder of unpacked archives, below `run`."""
@@ -43,6 +47,30 @@ def unpacked(data: Path, code: DeployedCode) -> Location:
 def is_unpacked(data: Path, location: Location) -> bool:
     """Say whether a location is in the folder of an archive."""
     return Path(location.folder).parent == data.absolute() / RUN / CODE
+
+
+def spec_in_force(data: Path, journal: Journal) -> str | None:
+    """Return the application that the next epoch runs with, unpacked; None if no deployment is recorded.
+
+    Raises:
+        Corrupt: The file of deployments is damaged, or the archive is missing or was changed.
+        OperationalError: The disk fails.
+    """
+    last = journal.last()
+    deployment = deployment_in_force(data, None if last is None else last.epoch)
+    return None if deployment is None else unpacked(data, deployment.code).spec
+
+
+def load_deployed(data: Path, spec: str) -> App:
+    """Import unpacked code beside the modules of this process; its classes read the rows of the journal.
+
+    Raises:
+        UserError: The code cannot be imported, or its classes do not fit.
+        IntegrityError: A file of the journal is damaged.
+    """
+    app = load_beside(locate(spec))
+    DataDirectory(data).open_journal(app).close()
+    return app
 
 
 def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:

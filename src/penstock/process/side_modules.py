@@ -44,6 +44,17 @@ class SideModules:
             sys.path[:] = path
 
 
+def load_beside(location: Location) -> "App":
+    """Import a version of the application, and leave the modules of this process as they are.
+
+    Raises:
+        ConfigError, DefinitionError: As in `load_instead`.
+    """
+    folder = Path(location.folder)
+    with SideModules(folder, top_level(folder)).active():
+        return load(location)
+
+
 def load_instead(location: Location, former: Location) -> "App":
     """Import another version of the application of this process; later imports find this version.
 

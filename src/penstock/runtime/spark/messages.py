@@ -6,6 +6,7 @@ report hashes, counts and file names.
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
 from penstock.journal.api import Part
 from penstock.model.schema_version import Versions
+from penstock.process.config import Config
 
 
 class LogRange(msgspec.Struct, frozen=True, array_like=True):
@@ -185,6 +187,27 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     fault: str
     log_format: str = "text"
     log_level: str = "info"
+
+
+def worker_settings(spec: str, config: Config, scratch: Path) -> WorkerSettings:
+    """Return the settings of the workers of a runtime.
+
+    Args:
+        spec: The application, as for `load_app`.
+        config: The settings of the runtime.
+        scratch: The directory for temporary files of this run.
+    """
+    return WorkerSettings(
+        spec,
+        str(config.data.absolute()),
+        str(scratch),
+        config.limits,
+        config.record_bytes_max,
+        config.retention_s,
+        config.fault,
+        config.log_format,
+        config.log_level,
+    )
 
 
 class TaskMessage(msgspec.Struct, frozen=True, array_like=True):

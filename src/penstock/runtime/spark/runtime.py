@@ -28,6 +28,7 @@ from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.pump import Pump
+from penstock.model.application import App
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.control import DeployedCode
 from penstock.model.reply import Reply, caller_of
@@ -35,6 +36,7 @@ from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import load_deployed, spec_in_force
 from penstock.process.deploying import check_loaded, deploy, loaded_code
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
@@ -43,7 +45,7 @@ from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
-from penstock.runtime.spark.messages import WorkerSettings
+from penstock.runtime.spark.messages import WorkerSettings, worker_settings
 from penstock.runtime.spark.micro_batches import MicroBatches
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
@@ -111,6 +113,7 @@ class SparkRuntime:
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._driving = threading.Event()
         self._code: DeployedCode | None = None
+        self._app_spec = ""
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
@@ -135,6 +138,8 @@ class SparkRuntime:
         if not is_warm:
             self._examine()  # while Java starts
             self._start_spark()
+        self._jobs.use(self._settings())  # another driver may have deployed since a warm-up
+        self._app_spec = self._jobs.settings.spec
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         if not is_warm:
@@ -147,7 +152,7 @@ class SparkRuntime:
         self._driving.set()
         if not is_warm:
             self._plan_query()
-        self._maintenance = MaintenanceScheduler(self._spec, self._config, self.journal, self._jobs)
+        self._maintenance = MaintenanceScheduler(self._config, self.journal, self._jobs)
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
         for part in (self._watchdog, self._pump, self._maintenance):
@@ -226,13 +231,14 @@ class SparkRuntime:
         if self._lock is None:
             self._lock = DataDirectory(self._config.data).claim()
         check_loaded(self._spec, self._code)
-        self.journal.deploy()
         check_log(self.log, self.journal, self._config.data)
-        deploy(self._config.data, self._spec, self.app, self.journal)
+        if self._context is None or spec_in_force(self._config.data, self.journal) is None:
+            self.journal.deploy()
+            deploy(self._config.data, self._spec, self.app, self.journal)
 
     def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
-        body, hint = encoded(self.app, call)
+        body, hint = encoded(self._present_app(), call)
         request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
         (lsn,) = self.log.append([Entry(request_id, body, hint, time.time_ns() // 1_000)])
         return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
@@ -261,7 +267,14 @@ class SparkRuntime:
         assert self._session is not None, "the runtime is started"
         snapshots = Snapshots(self._config.data / SNAPSHOTS, self.journal.identity)
         source = self.journal, snapshots
-        return frame_of(self._session, self.app, source, name, as_of, self._scratch)
+        return frame_of(self._session, self._present_app(), source, name, as_of, self._scratch)
+
+    def _present_app(self) -> App:
+        """Return the application whose code is in force; a deployment has changed it since its last use."""
+        if self._app_spec and self._jobs.settings.spec != self._app_spec:
+            self._app_spec = self._jobs.settings.spec
+            self.app = load_deployed(self._config.data, self._app_spec)
+        return self.app
 
     def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:
         """Block until all records below `lsn` are committed; return False after `timeout_ms`.
@@ -337,18 +350,8 @@ class SparkRuntime:
             self._context.stop()
 
     def _settings(self) -> WorkerSettings:
-        config = self._config
-        return WorkerSettings(
-            self._spec,
-            str(config.data.absolute()),
-            str(self._scratch),
-            config.limits,
-            config.record_bytes_max,
-            config.retention_s,
-            config.fault,
-            config.log_format,
-            config.log_level,
-        )
+        spec = spec_in_force(self._config.data, self.journal) or self._spec
+        return worker_settings(spec, self._config, self._scratch)
 
     def _stores(self) -> Stores:
         partitions = partitions_in_force(self.journal.last(), self._config.partitions)
