@@ -24,6 +24,9 @@ from penstock.process.side_modules import load_beside
 CODE: Final = "code"
 """The folder of unpacked archives, below `run`."""
 
+KEPT: Final = 3
+"""The newest deployments whose unpacked archives stay at a start."""
+
 
 def unpacked(data: Path, code: DeployedCode) -> Location:
     """Return the place of an application in the folder of its archive, which is unpacked if it is not there.
@@ -71,6 +74,23 @@ def load_deployed(data: Path, spec: str) -> App:
     app = load_beside(locate(spec))
     DataDirectory(data).open_journal(app).close()
     return app
+
+
+def remove_unpacked(data: Path) -> int:
+    """Remove the unpacked archives of all but the newest deployments, and return their number.
+
+    A process that still runs an older version may have missed the latest deployments, so some are kept.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: It cannot be read.
+    """
+    every = Deployments(data / JOURNAL).every()
+    kept = {deployment.code.archive for deployment in every[-KEPT:]}
+    surplus = [path for path in (data / RUN / CODE).glob("*") if path.name not in kept]
+    for path in surplus:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(surplus)
 
 
 def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:

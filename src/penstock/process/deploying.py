@@ -7,6 +7,7 @@ import importlib.metadata
 import logging
 import platform
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
@@ -99,8 +100,16 @@ def code_of(location: Location) -> tuple[DeployedCode, bytes]:
     return DeployedCode(hash_of(archive), location.module, location.name, python, versions), archive
 
 
-def remove_surplus_archives(data: Path, journal: Journal) -> int:
-    """Remove archives that no held epoch needs, and return their number.
+def remove_surplus_archives(
+    data: Path, journal: Journal, waiting: Callable[[], Collection[str]] = tuple
+) -> int:
+    """Remove archives that neither a held epoch nor a waiting deployment needs, and return their number.
+
+    Args:
+        data: The data directory.
+        journal: Its journal.
+        waiting: Returns the archives of deployments that no epoch has executed yet; no further one is appended
+            while it runs.
 
     Raises:
         Corrupt: The file of deployments is damaged.
@@ -108,7 +117,8 @@ def remove_surplus_archives(data: Path, journal: Journal) -> int:
     """
     deployments = Deployments(data / JOURNAL)
     with storage("remove source archives"), locked_directory(deployments.folder):
-        return Archives(data).remove_others(needed_archives(deployments.every(), journal.first()))
+        needed = needed_archives(deployments.every(), journal.first())
+        return Archives(data).remove_others(needed.union(waiting()))
 
 
 def _versions_of(libraries: frozenset[str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deploying import remove_surplus_archives
 from penstock.process.fault import Fault
+from penstock.process.live_deployment import waiting_code
 from penstock.process.loading import load_app
 from penstock.process.question import encode_question, receive_question
 from penstock.retention import retention
@@ -193,8 +194,17 @@ def _forget(
         snapshots, retention.surplus_snapshots(snapshots.epochs(), most, journal.first())
     )
     reached("snapshots-thinned")
-    remove_surplus_archives(config.data, journal)
+    remove_surplus_archives(config.data, journal, lambda: _waiting_archives(config, journal))
     return verdict
+
+
+def _waiting_archives(config: Config, journal: Journal) -> list[str]:
+    """Return the archives of the deployments that wait in the log."""
+    directory = DataDirectory(config.data)
+    if not directory.log_path.exists():
+        return []
+    with closing(directory.open_log(config)) as log:
+        return [code.archive for code in waiting_code(journal, log)]
 
 
 def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:

@@ -36,7 +36,7 @@ from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import load_deployed, spec_in_force
+from penstock.process.deployed_code import load_deployed, remove_unpacked, spec_in_force
 from penstock.process.deploying import check_loaded, deploy, loaded_code
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
@@ -235,6 +235,7 @@ class SparkRuntime:
         if self._context is None or spec_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()
             deploy(self._config.data, self._spec, self.app, self.journal)
+            remove_unpacked(self._config.data)
 
     def submit(self, call: Call[Any]) -> Reply:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""

@@ -1,0 +1,104 @@
+"""Checks the code of a deployment in a process of its own, because its import may never return, or end the process.
+
+    python -m penstock.process.code_check < CodeQuestion > CodeAnswer
+
+`check_code` is the caller's side. The child imports the code from its archive, and compares its classes with the stored
+ones. It changes nothing.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.errors import ConfigError, PenstockError
+from penstock.model.control import DeployedCode
+from penstock.model.reply import raised_by
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import unpacked
+from penstock.process.loading import load
+from penstock.process.question import encode_question, receive_question
+
+IMPORT_S: Final = 60.0
+"""The time that an import may take."""
+
+
+class CodeQuestion(msgspec.Struct, frozen=True):
+    """The code, and the data directory that it is deployed into."""
+
+    data: Path
+    code: DeployedCode
+
+
+class CodeAnswer(msgspec.Struct, frozen=True):
+    """The changes of stored classes, a sentence for each; or code, class and message of the error."""
+
+    changes: list[str] = []
+    failure: tuple[str, str, str] | None = None
+
+
+def check_code(data: Path, code: DeployedCode, import_s: float = IMPORT_S) -> list[str]:
+    """Check that code can be imported from its archive, and that its classes can read the stored entities.
+
+    Args:
+        data: The data directory.
+        code: The code, whose archive is stored.
+        import_s: The time that the check may take.
+
+    Returns:
+        The compatible changes of stored classes, a sentence for each.
+
+    Raises:
+        ConfigError: The import fails, ends its process, or takes too long; or it is another application.
+        ClassChanged: A class cannot read its stored entities.
+        Corrupt: The archive is missing or was changed.
+    """
+    words = [sys.executable, "-m", "penstock.process.code_check"]
+    with subprocess.Popen(  # noqa: S603 -- a module of ours
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        try:
+            told, _ = child.communicate(encode_question(CodeQuestion(data, code)), import_s)
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"the import of {code.module} has taken more than {import_s:g} s; nothing is deployed"
+            ) from error
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # also processes that the import has started
+    try:
+        answer = msgspec.msgpack.decode(told, type=CodeAnswer)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"the import of {code.module} ended its process with exit code {child.returncode}; nothing is deployed"
+        ) from error
+    if answer.failure is not None:
+        raise raised_by(*answer.failure)
+    return answer.changes
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    question, answer_file = receive_question(CodeQuestion)
+    try:
+        answer = CodeAnswer(_changes(question))
+    except PenstockError as error:
+        answer = CodeAnswer(failure=(error.code, type(error).__name__, str(error)))
+    with answer_file:
+        answer_file.write(msgspec.msgpack.encode(answer))
+
+
+def _changes(question: CodeQuestion) -> list[str]:
+    app = load(unpacked(question.data, question.code))
+    with closing(DataDirectory(question.data).open_journal(app)) as journal:
+        changes = journal.schema_changes()
+    return [f"{change.name}: {line}" for change in changes for line in change.changes]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The deployment of code into a running application: a control record, which takes effect at its place in the log.
+
+The code is stored and checked before the record is appended, so code that does not fit changes nothing. The driver checks
+it again at its place. The record may wait for a driver; it is executed when a driver has processed the records before it.
+"""
+
+import time
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
+from penstock.errors import ConfigError
+from penstock.files.durable import storage
+from penstock.files.lock import locked_directory
+from penstock.journal.api import Journal
+from penstock.journal.deployments import Deployment, Deployments, deployment_at
+from penstock.journal.tail import JournalTail
+from penstock.log.api import Entry, Log
+from penstock.model.control import Deploy, DeployedCode, decode_control, encode_control
+from penstock.process.archives import Archives
+from penstock.process.code_check import check_code
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import deployment_in_force
+from penstock.process.deploying import code_of
+from penstock.process.loading import locate
+
+
+class AppendedDeployment(msgspec.Struct, frozen=True):
+    """A deployment whose record is in the log.
+
+    Attributes:
+        request_id: The request id of the record.
+        lsn: The position of the record.
+        code: The code.
+        changes: The changes of stored classes, a sentence for each.
+    """
+
+    request_id: RequestId
+    lsn: Lsn
+    code: DeployedCode
+    changes: list[str]
+
+
+def store_code(data: Path, spec: str) -> DeployedCode:
+    """Store the archive of an application's present source, and return the code.
+
+    Raises:
+        ConfigError: There is no such application, or a source file cannot be read.
+        OperationalError: The disk is full or fails, or source files change all the time.
+    """
+    code, archive = code_of(locate(spec))
+    with storage(f"store the source of {code.module}"):
+        Archives(data).put(archive)
+    return code
+
+
+def append_deployment(
+    config: Config, code: DeployedCode, request_id: str | None = None
+) -> AppendedDeployment | None:
+    """Check code whose archive is stored, and append its deployment durably.
+
+    Args:
+        config: The settings of the application.
+        code: The code.
+        request_id: The request id of the record; None for a new one.
+
+    Returns:
+        The deployment; None if the newest deployment, which may still wait in the log, has the same code.
+
+    Raises:
+        ConfigError: There is no journal, or the code cannot be imported; nothing is appended.
+        ClassChanged: A class cannot read its stored entities; nothing is appended.
+        Corrupt: The archive is missing or was changed; nothing is appended.
+        LogUnavailable: The disk is full or fails.
+    """
+    directory = DataDirectory(config.data)
+    if (name := directory.app_name) is None:
+        raise ConfigError(f"there is no journal in {config.data}; start the application first")
+    changes = check_code(config.data, code)
+    with (
+        closing(directory.open_journal_of(name)) as journal,
+        closing(directory.open_log(config)) as log,
+        locked_directory(directory.journal_path),  # maintenance removes no archive meanwhile
+    ):
+        if newest_code(config.data, journal, log) == code:
+            return None
+        Archives(config.data).read(code.archive)
+        chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
+        body, now_us = encode_control(Deploy(code)), time.time_ns() // 1_000
+        (lsn,) = log.append([Entry(chosen, body, b"", now_us, is_control=True)])
+    return AppendedDeployment(chosen, lsn, code, changes)
+
+
+def wait_for_deployment(
+    data: Path, tail: JournalTail, appended: AppendedDeployment, timeout_ms: int
+) -> Deployment:
+    """Wait until a deployment is in force.
+
+    Args:
+        data: The data directory.
+        tail: Follows the journal.
+        appended: The deployment.
+        timeout_ms: How long to wait.
+
+    Raises:
+        TimedOut: No driver has executed the record yet; it stays in the log.
+        PenstockError: The driver has refused the record: code or classes do not fit any more.
+    """
+    reply = tail.wait((ONLY_PARTITION, appended.lsn), timeout_ms)
+    reply.value()
+    every = Deployments(DataDirectory(data).journal_path).every()
+    deployment = deployment_at(every, Epoch(reply.epoch + 1))
+    assert deployment is not None, "the driver records a deployment before it answers"
+    return deployment
+
+
+def newest_code(data: Path, journal: Journal, log: Log) -> DeployedCode | None:
+    """Return the code of the newest deployment in the log, or else of the deployment in force."""
+    if waiting := waiting_code(journal, log):
+        return waiting[-1]
+    last = journal.last()
+    deployment = deployment_in_force(data, None if last is None else last.epoch)
+    return None if deployment is None else deployment.code
+
+
+def waiting_code(journal: Journal, log: Log) -> list[DeployedCode]:
+    """Return the code of the deployments in the log that no epoch has executed yet, in order."""
+    last = journal.last()
+    start = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
+    waiting = []
+    for lsn in log.controls(start, log.end()):
+        (record,) = log.read(lsn, Lsn(lsn + 1))
+        control = decode_control(record.body)
+        if isinstance(control, Deploy):
+            waiting.append(control.code)
+    return waiting

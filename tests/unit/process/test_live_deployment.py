@@ -1,0 +1,99 @@
+"""The surface of live deployments: code is stored, checked in a process of its own, and appended to the log."""
+
+import itertools
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn
+from penstock.errors import ClassChanged, ConfigError, Corrupt, PenstockError
+from penstock.model.control import Deploy, DeployedCode, decode_control
+from penstock.process.archives import Archives, pack
+from penstock.process.code_check import check_code
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.live_deployment import append_deployment, store_code
+from penstock.process.loading import load_app
+from penstock.retention.maintenance import maintain
+from tests.history import journal_of
+
+_numbers = itertools.count()
+APP = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    price: {type}
+
+app = App("kiosk", Item)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return the file of an application that has run an epoch."""
+    file = tmp_path / f"livekiosk{next(_numbers)}.py"
+    file.write_text(APP.format(type="int"))
+    calls = [[("Item", "tea", "create", {"price": 3})]]
+    journal_of(str(file), tmp_path / "data", calls, deploys=True)
+    return file
+
+
+def controls(data: Path) -> list[DeployedCode]:
+    """Return the code of all deployments in the log."""
+    with closing(DataDirectory(data).open_log()) as log:
+        bodies = [log.read(lsn, Lsn(lsn + 1))[0].body for lsn in log.controls(Lsn(0), log.end())]
+    decoded = [decode_control(body) for body in bodies]
+    return [control.code for control in decoded if isinstance(control, Deploy)]
+
+
+def test_a_deployment_is_appended_once(source: Path) -> None:
+    """Equal code is no deployment, whether the former one is in force or still waits; its archive stays."""
+    config = Config(source.parent / "data")
+    assert append_deployment(config, store_code(config.data, str(source))) is None
+    source.write_text(APP.format(type="float") + "# a longer file\n")
+    code = store_code(config.data, str(source))
+    appended = append_deployment(config, code, "d1")
+    assert appended is not None
+    assert appended.changes == ["Item: price: int became float"]
+    assert append_deployment(config, code) is None
+    assert controls(config.data) == [code]
+    maintain(load_app(str(source)), config, snapshot=True)
+    assert Archives(config.data).read(code.archive)
+
+
+def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:
+    """Nothing is appended for classes that cannot read their rows, or for code that cannot be imported."""
+    config = Config(source.parent / "data")
+    text = APP.format(type="int")
+    wrong: list[tuple[str, type[PenstockError], str]] = [
+        (APP.format(type="str"), ClassChanged, "price"),
+        ("print('x' * 100_000)\nimport nowhere_at_all", ConfigError, "nowhere_at_all"),
+        ("import os, signal\nos.kill(0, signal.SIGKILL)", ConfigError, "exit code -9"),
+        (text.replace("kiosk", "stall"), ConfigError, "stall"),
+    ]
+    for content, error, part in wrong:
+        source.write_text(content)
+        with pytest.raises(error, match=part):
+            append_deployment(config, store_code(config.data, str(source)))
+    code = store_code(config.data, str(source))
+    Archives(config.data).path_of(code.archive).unlink()
+    with pytest.raises(Corrupt, match="missing"):
+        append_deployment(config, code)
+    assert controls(config.data) == []
+
+
+def test_an_import_that_never_returns_is_ended(source: Path) -> None:
+    """The check gives up after its time, and ends the process and those that it has started."""
+    data = source.parent / "data"
+    text = "import subprocess, sys, threading\nsubprocess.Popen(['sleep', '600'])\nthreading.Event().wait()"
+    archive = Archives(data).put(pack({"endless.py": text.encode()}))
+    with pytest.raises(ConfigError, match="the import of endless has taken"):
+        check_code(data, DeployedCode(archive, "endless", "app", "3", {}), import_s=0.5)
+
+
+def test_a_deployment_needs_a_journal(tmp_path: Path) -> None:
+    """Without a journal the message says to start the application."""
+    with pytest.raises(ConfigError, match="start the application"):
+        append_deployment(Config(tmp_path), DeployedCode("0", "shop", "app", "3", {}))
