@@ -121,7 +121,8 @@ class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
     socket: str
 
 
-TaskCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | LoadCode | Reside
+WorkerCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | LoadCode
+TaskCommand = WorkerCommand | Reside
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):

@@ -40,8 +40,8 @@ from penstock.runtime.spark.messages import (
     RunMaintenance,
     RunSteps,
     RunTransactions,
-    TaskCommand,
     TaskResult,
+    WorkerCommand,
     WorkerSettings,
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
@@ -74,7 +74,7 @@ class Worker:
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], list[tuple[LogPartition, Record]]] = ([], [])
 
-    def perform(self, command: TaskCommand) -> TaskResult:
+    def perform(self, command: WorkerCommand) -> TaskResult:
         """Run a command of the driver."""
         match command:
             case ApplyEpoch(owned, epoch, partitions, former):

@@ -5,12 +5,11 @@ process: the code of a deployment is loaded while the present code is in use, an
 the code before the present one are kept, and those before it are dropped.
 """
 
-from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.engine.calls import members_of
+from penstock.engine.calls import Member, Site, members_of
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -31,7 +30,7 @@ class WorkerCode:
     """
 
     app: App
-    members: Mapping[object, str]
+    members: dict[Site, Member]
     journal: DeltaJournal
     modules: SideModules | None
 

@@ -61,8 +61,8 @@ def _perform(payload: bytes) -> TaskResult:
             return serve(message.command.socket, _perform, gc.collect)  # as Spark does after a task
         return worker.perform(message.command)
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
-        error_type, message = _described(error, loaded=loaded)
-        return TaskResult(failure=(error_type.code, error_type.__name__, message))
+        error_type, text = _described(error, loaded=loaded)
+        return TaskResult(failure=(error_type.code, error_type.__name__, text))
 
 
 def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockError], str]:
@@ -79,8 +79,10 @@ def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockErro
             return StateUnavailable, str(error)
         case UserError() if loaded:
             return type(error), str(error)
-        case _ if loaded:
-            return Internal, _trace_of(error)
+        case _:
+            pass
+    if loaded:
+        return Internal, _trace_of(error)
     return EpochFailed, f"a worker cannot load the application: {_trace_of(error)}"
 
 
