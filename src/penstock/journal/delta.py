@@ -162,19 +162,6 @@ class DeltaJournal:
         with storage("read how classes are stored"):
             return self._shapes.check(self._commits.newest() + 1)
 
-    def planned_schemas(self, since: Epoch) -> dict[str, Versions]:
-        """Return the schema versions of each class if the declared classes were deployed; nothing is written.
-
-        Args:
-            since: The first epoch that may have rows of new versions.
-
-        Raises:
-            ClassChanged: A class cannot read its stored rows.
-            Corrupt: The file of shapes is missing or damaged.
-        """
-        with storage("read how classes are stored"):
-            return self._shapes.planned(since)
-
     def deploy(self) -> list[SchemaChange]:
         """Store the new versions of changed classes; a driver calls it, with its lock, before its first epoch.
 

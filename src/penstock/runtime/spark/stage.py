@@ -119,7 +119,7 @@ class Worker:
                 raise ConfigError(f"the import raises {type(error).__name__}") from error
         since = Epoch(command.epoch + 1)
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
-        loaded = LoadedCode(code.journal.planned_schemas(since), tags)
+        loaded = LoadedCode(self._codes.schemas(code, since), tags)
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:

@@ -9,9 +9,13 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.base.ids import Epoch
 from penstock.engine.calls import Member, Site, members_of
+from penstock.files.durable import storage
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.shapes import Shapes
 from penstock.model.application import App
+from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked
 from penstock.process.loading import load, locate
@@ -82,6 +86,20 @@ class WorkerCodes:
             finally:
                 self._enter(self.present)
         return self._loaded[spec]
+
+    def schemas(self, code: WorkerCode, since: Epoch) -> dict[str, Versions]:
+        """Return the schema versions of each stored class if some code were deployed; nothing is written.
+
+        Args:
+            code: The code.
+            since: The first epoch that may have rows of new versions.
+
+        Raises:
+            ClassChanged: A class cannot read its stored rows.
+            Corrupt: The file of shapes is missing or damaged.
+        """
+        with storage("read how classes are stored"):
+            return Shapes(self._directory.journal_path, code.app.stored).planned(since)
 
     def close(self) -> None:
         """Close the journals, and put the modules of the process back."""
