@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn
 from penstock.errors import ClassChanged, ConfigError, Corrupt, PenstockError
-from penstock.model.control import DeployedCode, decode_control
+from penstock.model.control import Deploy, DeployedCode, decode_control
 from penstock.process.archives import Archives, pack
 from penstock.process.code_check import check_code
 from penstock.process.config import Config
@@ -44,7 +44,7 @@ def controls(data: Path) -> list[DeployedCode]:
     """Return the code of all deployments in the log."""
     with closing(DataDirectory(data).open_log()) as log:
         bodies = [log.read(lsn, Lsn(lsn + 1))[0].body for lsn in log.controls(Lsn(0), log.end())]
-    return [decode_control(body).code for body in bodies]
+    return [control.code for control in map(decode_control, bodies) if isinstance(control, Deploy)]
 
 
 def test_a_deployment_is_appended_once(source: Path) -> None:
