@@ -1,8 +1,12 @@
 """Deployments of small applications for tests: versions of one module, each in a folder of its own."""
 
+import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from penstock.base.ids import Epoch
 from penstock.journal.deployments import Deployment, Deployments
@@ -10,6 +14,17 @@ from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
+
+
+@pytest.fixture
+def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove the modules that a test imported."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield
+    for name in set(sys.modules) - known:
+        if name.startswith("jars"):
+            del sys.modules[name]
 
 
 def write_version(folder: Path, name: str, text: str) -> str:

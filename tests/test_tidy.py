@@ -24,6 +24,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "engine/streams/resumption.py",
     "model/stored_default.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
+    "process/version_loader.py",  # the modules of a deployment
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
 GENERATES = {

@@ -42,7 +42,6 @@ from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMid
 from penstock.gateway.version import MoreRoutes, SharedParts, no_routes, version_of
 from penstock.gateway.version_switch import VersionSwitch
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.deployments import Deployments
 from penstock.journal.tail import AsyncJournalTail
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
@@ -50,6 +49,7 @@ from penstock.model.application import App
 from penstock.model.route import VERBS
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.version_loader import VersionLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ async def assemble(
     directory = DataDirectory(config.data)
     directory.create()
     journal = directory.open_journal(app)
-    recorded = Deployments(directory.journal_path).every()
+    loader = VersionLoader(config.data, spec)
     metrics = Metrics(config.data)
     log = directory.open_log(config)
     tail = AsyncJournalTail(journal, metrics.waiting)
@@ -144,10 +144,8 @@ async def assemble(
         streams=StreamHandler(app, journal, tail, metrics.follow),
     )
     gateway.version = version_of(app, spec, shared, more(app))
-    versions = VersionSwitch(gateway, shared, more)
-    deployments = DeploymentFollower(
-        config.data, tail, versions.take, recorded[-1] if recorded else None
-    )
+    versions = VersionSwitch(gateway, loader, shared, more)
+    deployments = DeploymentFollower(loader, tail, versions.take)
     tracing = RequestTracer.from_environment(app.name, config.data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(

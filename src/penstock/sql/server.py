@@ -45,6 +45,7 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
+from penstock.process.version_loader import VersionLoader
 from penstock.sql.query import Query
 from penstock.sql.query_pool import EncodedResult, ResultOptions
 from penstock.sql.result_format import accepted_format
@@ -142,7 +143,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
     """
     DataDirectory(config.data).create()
     with closing(DataDirectory(config.data).open_journal(app)) as journal:
-        view = View(config.data, app, journal, config.view)
+        view = View(config.data, app, journal, config.view, VersionLoader(config.data, spec))
         with closing(view), _socket(config.data) as socket:
             view.start(spare=True)
             uvloop.run(_serve(view, spec, config, socket, supervised=supervised))

@@ -56,6 +56,30 @@ class StreamTables:
         names = sorted(name for name, table in self._tables.items() if table.wide)
         return msgspec.json.encode(names).decode()
 
+    def exchange(self, connection: duckdb.DuckDBPyConnection, app: App) -> "StreamTables | None":
+        """Create and drop tables for another version of the application; return its tables.
+
+        None if a stream has changed: then the tables cannot be kept, and nothing was done.
+        """
+        after = StreamTables(app, self._events_max)
+        wide = {name for name, table in self._tables.items() if table.wide}
+        after._tables = event_tables(app, sorted(wide))
+        kept = [name for name in after._tables if name in self._tables]
+        if any(self._description(name) != after._description(name) for name in kept):
+            return None
+        if after._tables:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {STREAMS}")
+        for name in self._tables.keys() - after._tables.keys():
+            connection.execute(f"DROP TABLE {self.written(name)}")
+        for name in after._tables.keys() - self._tables.keys():
+            definition = after._tables[name].definition
+            connection.execute(f"CREATE TABLE {after.written(name)}({definition})")
+        after._kept = {name: self._kept.get(name, 0) for name in after._tables}
+        return after
+
+    def _description(self, name: str) -> tuple[str, str]:
+        return self.written(name), self._tables[name].definition
+
     def create(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Create empty tables."""
         self._tables = event_tables(self._app)

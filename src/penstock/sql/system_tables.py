@@ -46,7 +46,7 @@ _INSTANTS: Final = pa.timestamp("us", "UTC")
 def schema_fingerprint(app: App) -> str:
     """Return a fingerprint of all tables; the view is rebuilt when it differs."""
     tables = [
-        f"{table.written}({table.definition}){_versions_text(table.entity_type)}"
+        f"{table.written}({table.definition}){versions_text(table.entity_type)}"
         for table in tables_of(app).values()
     ]
     streams = [
@@ -57,7 +57,7 @@ def schema_fingerprint(app: App) -> str:
     return f"{fingerprint_of('; '.join([str(_VERSION), *tables, *streams, *system])):016x}"
 
 
-def _versions_text(entity_type: EntityType) -> str:
+def versions_text(entity_type: EntityType) -> str:
     """Return the steps that lead to the rows of a class; empty for a class with a single version."""
     steps = [
         (version.number, version.shape.tag, version.origins, version.migrated)

@@ -25,7 +25,9 @@ from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
+from penstock.process.version_loader import VersionLoader
 from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches
 from penstock.sql.connection import ViewDamaged, is_damage, is_short_of_memory
@@ -74,7 +76,14 @@ class ViewStatus(msgspec.Struct, frozen=True):
 class View:
     """The view of one application in one data directory."""
 
-    def __init__(self, data: Path, app: App, journal: Journal, settings: ViewConfig) -> None:
+    def __init__(
+        self,
+        data: Path,
+        app: App,
+        journal: Journal,
+        settings: ViewConfig,
+        versions: VersionLoader | None = None,
+    ) -> None:
         """Open the view's file.
 
         Args:
@@ -82,12 +91,14 @@ class View:
             app: The application.
             journal: Its journal.
             settings: The limits of the view.
+            versions: Loads later deployments; None: the view keeps the application that it was given.
 
         Raises:
             ConfigError: Another process has the view open.
             StateUnavailable: The directory cannot be written.
         """
         self._journal = journal
+        self._versions = versions
         self._settings = settings
         self._store = ViewStore(data, app, journal.identity, settings)
         self._pool = QueryPool([self._store.lock])
@@ -242,6 +253,7 @@ class View:
                 self._repair()
                 if self._journal.first() > self._store.epoch + 1:
                     self._rebuild_from_snapshot()
+                self._take_deployment()
                 if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
                     self._catch_up()
                     if not self._is_asked:
@@ -287,12 +299,39 @@ class View:
             if self._store.epoch < epoch:
                 self._rebuilding_to = self.journal_epoch()
 
+    def _take_deployment(self) -> None:
+        """Give the tables the classes of the deployment that executes the next epoch."""
+        versions, epoch = self._versions, self._store.epoch
+        deployment = None if versions is None else versions.wanted(Epoch(epoch + 1))
+        if versions is None or deployment is None:
+            return
+        self._warm_child.drop()
+        with self._pool.still:  # no child is forked during the import
+            loaded = versions.load(deployment)
+            if loaded is not None:
+                app, journal, snapshots = loaded.app, self._journal, self._snapshots
+                seen_at = Epoch(epoch + 1)
+                self._store.declare(
+                    app, lambda name: state_as_of(app, journal, name, epoch, snapshots, seen_at)
+                )
+                self._as_of_queries = AsOfQueries(
+                    app, journal, self._settings, snapshots, self._pool
+                )
+                if self._store.epoch < epoch:
+                    self._rebuilding_to = self.journal_epoch()
+        versions.served = deployment
+        _log.info("view.deployment", extra={"deployment": deployment.number, "epoch": epoch})
+
     def _catch_up(self) -> None:
         newest = self.journal_epoch()
         logged_at = time.monotonic()
         upto = (
             Epoch(self._store.epoch + 1) if self._failures else newest
         )  # a single epoch needs less memory
+        following = Epoch(self._store.epoch + 1)
+        begin = None if self._versions is None else self._versions.next_since(following)
+        if begin is not None:  # its rows need the tables of that deployment
+            upto = min(upto, Epoch(begin - 1))
         batches = journal_batches(self._journal, self._store.epoch, upto)
         while (batch := self._apply_next(batches)) is not None:
             with self._changed:

@@ -16,7 +16,7 @@ orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entitie
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -26,11 +26,13 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.retention.retention import VIEW, VIEW_EPOCH
-from penstock.snapshots.column import TooNarrow, quoted
-from penstock.snapshots.table import TASKS, EntityTable, tables_of, written_name
+from penstock.snapshots.column import TooNarrow
+from penstock.snapshots.state_as_of import TypedStates
+from penstock.snapshots.table import TASKS, EntityTable, tables_of
 from penstock.sql.cell_limit import CellLimit
 from penstock.sql.change_batch import ChangeBatch, EntityStates
 from penstock.sql.connection import (
@@ -49,9 +51,15 @@ from penstock.sql.system_tables import (
     reply_rows,
     request_rows,
     schema_fingerprint,
-    select_list,
-    widening_select_list,
     without_large,
+)
+from penstock.sql.table_change import (
+    exchange_tables,
+    forget_oldest,
+    hides_system_table,
+    put_rows,
+    remove_rows,
+    widen_table,
 )
 from penstock.sql.table_names import names_of
 
@@ -115,8 +123,7 @@ class ViewStore:
 
     def rebuild(self, why: str) -> None:
         """Replace the file by an empty one; its content follows from the journal."""
-        is_new = not (self._folder / _FILE).exists()
-        if not is_new:
+        if (self._folder / _FILE).exists():
             _log.warning("the SQL view is built again: %s", why, extra={"epoch": self.epoch})
         if hasattr(self, "_connection"):
             self._connection.close()
@@ -125,6 +132,31 @@ class ViewStore:
         self._connection = self._connected()
         self._create()
         self._publish_epoch()
+
+    def declare(self, app: App, states: Callable[[str], TypedStates]) -> None:
+        """Go on with another version of the application: tables of changed classes are filled again.
+
+        `states` returns the entities of a class at `epoch`, with the columns of this version. If a table cannot be
+        kept or filled, the file is rebuilt from the journal.
+        """
+        present = tables_of(app, [name for name, table in self.tables.items() if table.wide])
+        layout = schema_fingerprint(app)
+        try:
+            with self._transaction():
+                streams = self._streams.exchange(self._connection, app)
+                if streams is None or hides_system_table(self.tables.values(), present.values()):
+                    raise StaleViewFile("a deployment has changed the tables of streams")
+                self.tables = exchange_tables(self._connection, self.tables, present, states)
+                wide = sorted(name for name, table in self.tables.items() if table.wide)
+                self._connection.execute(
+                    f"UPDATE {_STATE} SET layout = ?, wide = ?, wide_streams = ?",
+                    [layout, msgspec.json.encode(wide).decode(), streams.wide],
+                )
+            self._app, self._layout, self._streams = app, layout, streams
+        except (StaleViewFile, PenstockError, duckdb.Error) as error:
+            self._app, self._layout = app, layout
+            self._streams = StreamTables(app, self._settings.requests_max)
+            self.rebuild(str(error).partition("\n")[0])
 
     def repair(self, damage: str, *, again: bool) -> None:
         """Rebuild the file; if DuckDB itself broke down and `again` is set, only reopen it."""
@@ -322,56 +354,31 @@ class ViewStore:
         kept = {key: state for key, state in changes.items() if state is not None}
         rows: pa.Table | None = None
         if kept:
+            keys, states = list(kept), list(kept.values())
             try:
-                rows = self.tables[name].rows(
-                    list(kept), list(kept.values()), self._cells.bytes_max
-                )
+                rows = self.tables[name].rows(keys, states, self._cells.bytes_max)
             except TooNarrow:
-                wide = self._widen(name)
-                rows = wide.rows(list(kept), list(kept.values()), self._cells.bytes_max)
+                rows = self._widen(name).rows(keys, states, self._cells.bytes_max)
         if gone:
             self._remove(name, gone)
         if rows is not None:
-            self._put(self.tables[name], rows)
+            put_rows(self._connection, self.tables[name], rows)
 
     def _remove(self, name: str, gone: list[str]) -> None:
         try:
             keys = self.tables[name].keys(gone)
         except TooNarrow:
             keys = self._widen(name).keys(gone)
-        table = self.tables[name]
-        target, key = table.written, quoted(table.key)
-        with registered(self._connection, keys) as source:
-            chosen = select_list(table, 1)
-            self._connection.execute(
-                f"DELETE FROM {target} WHERE {key} IN (SELECT {chosen} FROM {source})"
-            )
-
-    def _put(self, table: EntityTable, rows: pa.Table) -> None:
-        target, key = table.written, quoted(table.key)
-        names = [quoted(name) for name, _ in table.columns]
-        with registered(self._connection, rows) as source:
-            chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
-            into = f"MERGE INTO {target} AS kept USING {chosen} ON kept.{key} = source.{key} "
-            setting = ", ".join(f"{name} = source.{name}" for name in names[1:])
-            changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
-            values = ", ".join(f"source.{name}" for name in names)
-            self._connection.execute(
-                f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})"
-            )
+        remove_rows(self._connection, self.tables[name], keys)
 
     def _widen(self, name: str) -> EntityTable:
         """Give a class the wide types, and copy its rows."""
         wide = sorted([entity for entity, table in self.tables.items() if table.wide] + [name])
         narrow, table = self.tables[name], tables_of(self._app, wide)[name]
-        target = table.written
-        former = written_name(table.schema, f"{table.name} narrow")
-        run = self._connection.execute
-        run(f"ALTER TABLE {target} RENAME TO {quoted(f'{table.name} narrow')}")
-        run(f"CREATE TABLE {target}({table.definition})")
-        run(f"INSERT INTO {target} SELECT {widening_select_list(narrow, table)} FROM {former}")
-        run(f"DROP TABLE {former}")
-        run(f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()])
+        widen_table(self._connection, narrow, table)
+        self._connection.execute(
+            f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()]
+        )
         self.tables[name] = table
         _log.info("view.widened", extra={"entity": name})
         return table
@@ -383,15 +390,9 @@ class ViewStore:
     def _forget(self, kept: int) -> int:
         """Remove the oldest requests and replies beyond `view.requests_max`; return their number."""
         most = self._settings.requests_max
-        excess = kept - most
-        if excess <= most // _SLACK:
-            return 0
-        for name in ("requests", "replies"):
-            table = f"{SYSTEM}.{name}"
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE rowid IN "
-                f"(SELECT rowid FROM {table} ORDER BY epoch, lsn LIMIT {excess})"
-            )
+        excess = kept - most if kept - most > most // _SLACK else 0
+        if excess:
+            forget_oldest(self._connection, excess)
         return excess
 
 

@@ -1,18 +1,18 @@
 """A gateway serves a deployment while it runs: paths, readers and limits change, and connections stay open."""
 
 import os
-import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from penstock.gateway import version_switch
-from tests.deployments import record, write_version
+from tests.deployments import kept_imports, record, write_version
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
+
+__all__ = ["kept_imports"]
 
 FIRST = """
     from penstock import App, Entity, key, readonly, stream
@@ -58,17 +58,6 @@ SECOND = """
     closed = stream("closed", int)
     app = App("jars", Jar, opened, closed)
 """
-
-
-@pytest.fixture
-def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Remove the modules that a test imported."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
-    yield
-    for name in set(sys.modules) - known:
-        if name.startswith("jars"):
-            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("kept_imports")

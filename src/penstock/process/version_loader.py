@@ -1,0 +1,120 @@
+"""`VersionLoader`: it finds the deployments of an application, and loads their code into a process that goes on running.
+
+The code comes from the archive of a deployment, and not from the source files. The deployments are read again only if
+their file has changed, so that a look costs a `stat`.
+"""
+
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.base.ids import Epoch
+from penstock.errors import ConfigError, PenstockError
+from penstock.files.layout import JOURNAL
+from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
+from penstock.model.application import App
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import code_of
+from penstock.process.loading import Location, locate
+from penstock.process.side_modules import load_instead
+
+
+class LoadedVersion(NamedTuple):
+    """The application of a deployment, and the name by which another process loads it."""
+
+    app: App
+    spec: str
+
+
+class VersionLoader:
+    """Loads one version after the other. For one thread at a time.
+
+    Attributes:
+        served: The deployment that the process serves. At first, it is the newest one: the source that the process was
+            started with is served until another deployment is recorded.
+    """
+
+    def __init__(self, data: Path, spec: str) -> None:
+        """Begin with the application that the process has loaded.
+
+        Args:
+            data: The data directory.
+            spec: The application, as for `load_app`.
+
+        Raises:
+            Corrupt: The file of deployments is damaged.
+            JournalUnavailable: It cannot be read.
+        """
+        self._data = data
+        self._location = locate(spec)
+        self._deployments = Deployments(data / JOURNAL)
+        self._path = data / JOURNAL / NAME
+        self._stamp: tuple[int, ...] = ()
+        self._every: tuple[Deployment, ...] = ()
+        every = self._recorded()
+        self.served: Deployment | None = every[-1] if every else None
+
+    def wanted(self, following: Epoch) -> Deployment | None:
+        """Return the deployment that executes an epoch, if the process must load it for that; else None.
+
+        Raises:
+            Corrupt: The file of deployments is damaged.
+            JournalUnavailable: It cannot be read.
+        """
+        wanted = deployment_at(self._recorded(), following)
+        return wanted if wanted is not None and self._is_newer(wanted) else None
+
+    def next_since(self, following: Epoch) -> Epoch | None:
+        """Return the first epoch of the next deployment that begins after an epoch; None if there is none."""
+        begins = (each.since for each in self._recorded() if self._is_newer(each))
+        return min((since for since in begins if since > following), default=None)
+
+    def load(self, deployment: Deployment) -> LoadedVersion | None:
+        """Load the code of a deployment; later imports of this process find it.
+
+        Returns:
+            The version; None if the process has loaded the very source that was deployed.
+
+        Raises:
+            PenstockError: The deployment cannot be loaded; the code before it stays in place.
+        """
+        if self._location.file is not None and _is_deployed(self._location, deployment):
+            return None
+        try:
+            location = unpacked(self._data, deployment.code)
+            app = load_instead(location, self._location)
+            with closing(DataDirectory(self._data).open_journal(app)):
+                pass  # its classes know now the rows of all schema versions
+        except PenstockError:
+            raise
+        except BaseException as error:
+            raise ConfigError(f"its code raised {type(error).__name__}") from error
+        self._location = location
+        return LoadedVersion(app, location.spec)
+
+    def _recorded(self) -> tuple[Deployment, ...]:
+        try:
+            facts = self._path.stat()
+        except OSError:
+            return ()
+        stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if stamp != self._stamp:
+            self._every = self._deployments.every()
+            self._stamp = stamp
+        return self._every
+
+    def _is_newer(self, deployment: Deployment) -> bool:
+        """Say whether a deployment is another one than the served one: one without epochs may be replaced."""
+        served = self.served
+        if served is None:
+            return True
+        is_same = (deployment.number, deployment.code) == (served.number, served.code)
+        return not is_same and deployment.since >= served.since
+
+
+def _is_deployed(location: Location, deployment: Deployment) -> bool:
+    """Say whether the source files at a location are those of a deployment."""
+    code = code_of(location)[0]
+    was = deployment.code
+    return (code.archive, code.module, code.name) == (was.archive, was.module, was.name)

@@ -1,0 +1,120 @@
+"""Changes of the view's tables: of rows, of a class whose values need wide columns, and of all classes by a deployment."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+
+from penstock.snapshots.column import quoted
+from penstock.snapshots.state_as_of import TypedStates
+from penstock.snapshots.table import TASKS, EntityTable, written_name
+from penstock.sql.connection import registered
+from penstock.sql.system_tables import (
+    SYSTEM,
+    SYSTEM_TABLES,
+    select_list,
+    versions_text,
+    widening_select_list,
+)
+
+
+def put_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa.Table) -> None:
+    """Insert entities, or replace those that exist."""
+    target, key = table.written, quoted(table.key)
+    names = [quoted(name) for name, _ in table.columns]
+    with registered(connection, rows) as source:
+        chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
+        into = f"MERGE INTO {target} AS kept USING {chosen} ON kept.{key} = source.{key} "
+        setting = ", ".join(f"{name} = source.{name}" for name in names[1:])
+        changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
+        values = ", ".join(f"source.{name}" for name in names)
+        connection.execute(f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})")
+
+
+def remove_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, keys: pa.Table) -> None:
+    """Remove entities by their keys."""
+    with registered(connection, keys) as source:
+        chosen = select_list(table, 1)
+        connection.execute(
+            f"DELETE FROM {table.written} WHERE {quoted(table.key)} IN (SELECT {chosen} FROM {source})"
+        )
+
+
+def forget_oldest(connection: duckdb.DuckDBPyConnection, excess: int) -> None:
+    """Remove the oldest requests and their replies."""
+    for name in ("requests", "replies"):
+        table = f"{SYSTEM}.{name}"
+        connection.execute(
+            f"DELETE FROM {table} WHERE rowid IN "
+            f"(SELECT rowid FROM {table} ORDER BY epoch, lsn LIMIT {excess})"
+        )
+
+
+def widen_table(
+    connection: duckdb.DuckDBPyConnection, narrow: EntityTable, wide: EntityTable
+) -> None:
+    """Give the table of a class the wide types, and copy its rows."""
+    target, former = wide.written, written_name(wide.schema, f"{wide.name} narrow")
+    run = connection.execute
+    run(f"ALTER TABLE {target} RENAME TO {quoted(f'{wide.name} narrow')}")
+    run(f"CREATE TABLE {target}({wide.definition})")
+    run(f"INSERT INTO {target} SELECT {widening_select_list(narrow, wide)} FROM {former}")
+    run(f"DROP TABLE {former}")
+
+
+def exchange_tables(
+    connection: duckdb.DuckDBPyConnection,
+    former: Mapping[str, EntityTable],
+    present: Mapping[str, EntityTable],
+    states: Callable[[str], TypedStates],
+) -> dict[str, EntityTable]:
+    """Give all classes the tables of another version of the application.
+
+    A class that has not changed keeps its table. The table of a changed class is filled again.
+
+    Args:
+        connection: The database, in a transaction.
+        former: The tables that exist, by the name of their class.
+        present: The tables of the other version.
+        states: Returns the entities of a class at the epoch of the view, with the columns of the other version.
+
+    Returns:
+        The tables that exist now; wide if a value needs that.
+
+    Raises:
+        Diverged: The journal holds values that do not fit the classes.
+        duckdb.Error: The disk is full, or the file is damaged.
+    """
+    kept = {name for name, table in present.items() if _is_same(former.get(name), table)}
+    for name, table in former.items():
+        if name not in kept:
+            connection.execute(f"DROP TABLE {table.written}")
+    if any(table.schema == TASKS for table in present.values()):
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {TASKS}")
+    after: dict[str, EntityTable] = {}
+    for name, table in present.items():
+        after[name] = table if name in kept else _filled(connection, states(name))
+    return after
+
+
+def hides_system_table(former: Iterable[EntityTable], present: Iterable[EntityTable]) -> bool:
+    """Say whether a class with the name of a system table comes or goes; such a class hides that table."""
+    was, now = ({table.written.casefold() for table in tables} for tables in (former, present))
+    return not (was ^ now).isdisjoint(quoted(name) for name in SYSTEM_TABLES)
+
+
+def _is_same(former: EntityTable | None, present: EntityTable) -> bool:
+    return former is not None and _description(former) == _description(present)
+
+
+def _description(table: EntityTable) -> tuple[str, str, str]:
+    return table.written, table.definition, versions_text(table.entity_type)
+
+
+def _filled(connection: duckdb.DuckDBPyConnection, states: TypedStates) -> EntityTable:
+    """Create the table of a class with its entities."""
+    table = states.table
+    connection.execute(f"CREATE TABLE {table.written}({table.definition})")
+    with registered(connection, states.rows) as source:
+        connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
+    return table
