@@ -169,12 +169,11 @@ class ViewStore:
 
     def withhold(self) -> bool:
         """Rebuild the file with a lower `CellLimit`; return False if that is already the lowest."""
-        if not self._cells.lower():
-            return False
-        self.rebuild(
-            f"memory is short: values over {self._cells.bytes_max} bytes are NULL from now on"
-        )
-        return True
+        is_lower = self._cells.lower()
+        if is_lower:
+            most = self._cells.bytes_max
+            self.rebuild(f"memory is short: values over {most} bytes are NULL from now on")
+        return is_lower
 
     def _reopen(self) -> None:
         try:
