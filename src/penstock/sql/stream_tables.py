@@ -62,16 +62,16 @@ class StreamTables:
         None if a stream has changed: then the tables cannot be kept, and nothing was done.
         """
         after = StreamTables(app, self._events_max)
-        wide = {name for name, table in self._tables.items() if table.wide}
-        after._tables = event_tables(app, sorted(wide))
+        wide = [name for name, table in self._tables.items() if table.wide]
+        after._tables = event_tables(app, wide)
         kept = [name for name in after._tables if name in self._tables]
         if any(self._description(name) != after._description(name) for name in kept):
             return None
         if after._tables:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {STREAMS}")
-        for name in self._tables.keys() - after._tables.keys():
+        for name in [name for name in self._tables if name not in after._tables]:
             connection.execute(f"DROP TABLE {self.written(name)}")
-        for name in after._tables.keys() - self._tables.keys():
+        for name in [name for name in after._tables if name not in self._tables]:
             definition = after._tables[name].definition
             connection.execute(f"CREATE TABLE {after.written(name)}({definition})")
         after._kept = {name: self._kept.get(name, 0) for name in after._tables}
