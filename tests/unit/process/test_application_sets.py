@@ -1,7 +1,6 @@
 """A set of applications is located, loaded, packed and watched as one application is."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,21 +12,14 @@ from penstock.process.archives import Archives
 from penstock.process.deployed_code import unpacked
 from penstock.process.deploying import code_of
 from penstock.process.loading import Location, load, load_app, locate
-
-MARKET = Path(__file__).parents[3] / "examples" / "market"
-NAMES = ("orders", "payment", "stock")
+from tests.market import MARKET, PLACES, own_modules
 
 
 @pytest.fixture
 def market(tmp_path: Path) -> Iterator[Path]:
     """Return a folder with the three applications, which this process can import."""
-    folder = shutil.copytree(MARKET, tmp_path / "market")
-    before, path = set(sys.modules), list(sys.path)
-    yield folder
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in NAMES:
-            del sys.modules[name]
-    sys.path[:] = path
+    with own_modules():
+        yield shutil.copytree(MARKET, tmp_path / "market")
 
 
 def test_a_folder_of_applications_is_a_set(market: Path) -> None:
@@ -41,7 +33,7 @@ def test_a_folder_of_applications_is_a_set(market: Path) -> None:
     assert location.module == "orders:app,payment:app,stock:app"
     app = load(location)
     assert app.name == "market"
-    assert [part.name for part in app.parts] == list(NAMES)
+    assert [part.name for part in app.parts] == list(PLACES)
     assert set(app.entities) == {"Order", "User", "Item"}
 
 
@@ -105,7 +97,7 @@ def test_an_application_that_uses_others_is_refused_alone(market: Path) -> None:
 def test_all_applications_of_a_set_are_watched(market: Path) -> None:
     """A change in any of them is noticed."""
     sources = SourceFiles(locate(str(market)))
-    for name in NAMES:
+    for name in PLACES:
         file = market / name / "__init__.py"
         file.write_text(file.read_text() + "\n# a comment\n")
         assert not sources.changed()
