@@ -21,6 +21,8 @@ the hash of its content. If the source, the version of Python, or the version of
 imports is another one than at the last start, the driver records a deployment. replay, trace and history run
 a recorded request with the code of its epoch.
 
+For a set of applications, the list shows which of them a deployment has changed.
+
 With --source, the command writes the source of one deployment into a new directory.
 
 \b
@@ -82,10 +84,19 @@ def _row(former: "Deployment | None", deployment: "Deployment") -> dict[str, Any
         "app": f"{code.module}:{code.name}",
         "python": code.python,
         "libraries": code.libraries,
+        "applications": code.sources,
+        "changed_applications": _changed_applications(former, deployment),
         "source_changed": former is None or former.code.archive != code.archive,
         "changed_classes": changed,
         "changed_versions": environment,
     }
+
+
+def _changed_applications(former: "Deployment | None", deployment: "Deployment") -> list[str]:
+    """Return the applications of a set that a deployment adds, changes or removes."""
+    was = {} if former is None else former.code.sources
+    now = deployment.code.sources
+    return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
 
 
 def _write_source(
@@ -120,7 +131,9 @@ def _show(rows: list[dict[str, Any]], console: Console) -> None:
 def _changes(row: dict[str, Any]) -> str:
     if row["number"] == 1:
         return "the first deployment"
-    texts = ["source"] if row["source_changed"] else []
+    changed = row["changed_applications"]
+    texts = [f"source{' of ' if changed else ''}{', '.join(changed)}"]
+    texts = texts if row["source_changed"] else []
     if row["changed_classes"]:
         texts.append(f"stored form of {', '.join(row['changed_classes'])}")
     return "; ".join([*texts, *row["changed_versions"]]) or f"the application is {row['app']}"

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import NOWHERE, AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import epoch_progress
 from penstock.errors import ClassChanged, ConfigError
@@ -25,6 +25,9 @@ The command compares the present code with the last deployment (penstock apps sh
 classes; methods, functions, routes and streams; and the requests that wait in the log. It runs the newest epochs
 of that deployment again with the present code, and says how many replies and entities would have come out otherwise; penstock what-if
 --code shows them. Nothing is written; the application may run meanwhile.
+
+If the data directory, named with --data, has a set of applications, APP is the application to deploy: the others stay
+as they are deployed. Their interfaces are compared with APP.
 
 Each finding is safe (green), needs a word (yellow: it may be intended), or is refused (red: the driver would not
 start). To deploy, start the driver again with the present code: penstock run.
@@ -57,7 +60,7 @@ def command(
             "start the application again with penstock run"
         )
     options.find()
-    application, settings = options.load_unchecked()
+    application, settings = options.load_unchecked(app=_whole_set(options))
     from penstock.process.data_directory import DataDirectory
 
     if DataDirectory(settings.data).app_name is None:
@@ -66,6 +69,16 @@ def command(
     print_result(report, lambda console: _show(report, console), as_json=as_json)
     if report["verdict"] != "safe":
         raise typer.Exit(OTHER_ERROR)
+
+
+def _whole_set(options: AppOptions) -> str | None:
+    """Return the deployed set of applications with the named ones; None if no set is deployed."""
+    from penstock.process.deployed_set import with_applications
+
+    settings = options.settings()
+    if settings.data == NOWHERE or not settings.app:
+        return None
+    return with_applications(settings.data, settings.app)
 
 
 def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:

@@ -229,7 +229,10 @@ class DataOptions:
             data=self.data,
             file=self.config,
             assignments=self.assignments,
-            **{"app": self.spec, **flags},
+            **{
+                "app": self.spec,
+                **{name: flag for name, flag in flags.items() if flag is not None},
+            },
         )
 
 

@@ -22,6 +22,7 @@ class DeployedCode(msgspec.Struct, frozen=True):
         name: The attribute of the module that is the application.
         python: The version of Python.
         libraries: The versions of the libraries that the source imports, by the name of their distribution.
+        sources: For a set of applications: the hash of the source of each, by its module and name, `stock:app`.
     """
 
     archive: str
@@ -29,6 +30,7 @@ class DeployedCode(msgspec.Struct, frozen=True):
     name: str
     python: str
     libraries: dict[str, str]
+    sources: dict[str, str] = {}
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):

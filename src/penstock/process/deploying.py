@@ -21,7 +21,7 @@ from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.loading import Location, locate
-from penstock.process.source import OWN_PACKAGE, read_source
+from penstock.process.source import OWN_PACKAGE, merged, read_sources
 
 _log = logging.getLogger(__name__)
 
@@ -93,11 +93,20 @@ def code_of(location: Location) -> tuple[DeployedCode, bytes]:
     Raises:
         ConfigError, OperationalError: As for `deploy`.
     """
-    source = read_source(location)
+    sources = read_sources(location)
+    source = merged(sources)
     archive = pack(source.files)
-    versions = _versions_of(source.libraries)
-    python = platform.python_version()
-    return DeployedCode(hash_of(archive), location.module, location.name, python, versions), archive
+    each = zip(location.applications, sources, strict=True)
+    hashes = {part.label: hash_of(pack(own.files)) for part, own in each if location.is_set}
+    code = DeployedCode(
+        hash_of(archive),
+        location.module,
+        location.name,
+        platform.python_version(),
+        _versions_of(source.libraries),
+        hashes,
+    )
+    return code, archive
 
 
 def remove_surplus_archives(

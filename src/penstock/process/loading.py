@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +54,11 @@ class Location:
         return ":" in self.module
 
     @property
+    def label(self) -> str:
+        """Module and name of a single application, `stock:app`, which identify it in a set."""
+        return f"{self.module}:{self.name}"
+
+    @property
     def applications(self) -> tuple["Location", ...]:
         """The places of the applications of a set; a single application is the only one."""
         if self.parts or not self.is_set:
@@ -92,18 +98,18 @@ def locate(spec: str) -> Location:
     """
     name, equals, listed = spec.rpartition("=")
     if (equals or "," in spec) and not Path(spec.rpartition(":")[0] or spec).exists():
-        return _set_of(name, [_locate_single(part.strip()) for part in listed.split(",")])
+        return set_of(name, [_locate_single(part.strip()) for part in listed.split(",")])
     folder = Path(spec)
     packages = packages_with_app(folder)
     if packages:
         name = folder.resolve().name
-        return _set_of(name, [_locate_single(str(package)) for package in packages])
+        return set_of(name, [_locate_single(str(package)) for package in packages])
     return _locate_single(spec)
 
 
-def _set_of(name: str, parts: list[Location]) -> Location:
-    """Return the place of a set of applications."""
-    module = ",".join(f"{part.module}:{part.name}" for part in parts)
+def set_of(name: str, parts: Sequence[Location]) -> Location:
+    """Return the place of a set of applications; its name may be empty."""
+    module = ",".join(part.label for part in parts)
     return Location(module, name, parts[0].folder, None, tuple(parts))
 
 

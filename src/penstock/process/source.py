@@ -45,7 +45,12 @@ class Source:
 
 
 def read_source(location: Location) -> Source:
-    """Read the source of an application; all files are as they were at one time.
+    """Read the source of an application, or that of a set as a whole; see `read_sources`."""
+    return merged(read_sources(location))
+
+
+def read_sources(location: Location) -> list[Source]:
+    """Read the source of each application of a set; all files are as they were at one time.
 
     Raises:
         ConfigError: A file cannot be read, or the files are too large together.
@@ -55,14 +60,14 @@ def read_source(location: Location) -> Source:
         readings = [_Reading(part) for part in location.applications]
         sources = [reading.read() for reading in readings]
         if all(reading.is_unchanged() for reading in readings):
-            return _merged(sources)
+            return sources
     raise OperationalError(
         f"the source files of {location.module} change all the time; wait until they are written, "
         "and start again"
     )
 
 
-def _merged(sources: list[Source]) -> Source:
+def merged(sources: list[Source]) -> Source:
     """Return the source of a set of applications.
 
     Raises:

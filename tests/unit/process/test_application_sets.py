@@ -2,15 +2,20 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.cli.source_files import SourceFiles
 from penstock.errors import ConfigError, DefinitionError
+from penstock.journal.deployments import Deployments
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
+from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
-from penstock.process.deploying import code_of
+from penstock.process.deployed_set import with_applications, without_application
+from penstock.process.deploying import code_of, deploy
 from penstock.process.loading import Location, load, load_app, locate
 from tests.market import MARKET, PLACES, own_modules
 
@@ -102,3 +107,75 @@ def test_all_applications_of_a_set_are_watched(market: Path) -> None:
         file.write_text(file.read_text() + "\n# a comment\n")
         assert not sources.changed()
         assert sources.changed()
+
+
+@pytest.fixture
+def deployed(market: Path, tmp_path: Path) -> Path:
+    """Return a data directory in which the set is deployed."""
+    data = tmp_path / "data"
+    app = load_app(str(market))
+    DataDirectory(data).create()
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        deploy(data, str(market), app, journal)
+    return data
+
+
+def change(market: Path, name: str, old: str, new: str) -> None:
+    """Replace a text in the source of an application."""
+    file = market / name / "__init__.py"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_an_application_is_deployed_by_itself(market: Path, deployed: Path) -> None:
+    """The other applications keep their deployed source, also if their files have changed meanwhile."""
+    change(market, "stock", "stock: int = 0", "stock: int = 7")
+    change(market, "payment", "credit: int = 0", "credit: int = 9")
+    spec = with_applications(deployed, str(market / "stock"))
+    with own_modules():
+        app = load_app(spec)
+        assert app.name == "market"
+        assert app.entities["Item"].defaults == {"stock": 7}
+        assert app.entities["User"].defaults == {"credit": 0}
+    was, now = deployment_of(deployed), code_of(locate(spec))[0]
+    assert {name for name in was.sources if was.sources[name] != now.sources[name]} == {"stock:app"}
+
+
+def deployment_of(data: Path) -> DeployedCode:
+    """Return the code of the last deployment."""
+    return Deployments(data / "journal").every()[-1].code
+
+
+def test_a_further_application_joins_the_set(market: Path, deployed: Path) -> None:
+    """It is loaded with the deployed ones, and may use them."""
+    (market / "gifts.py").write_text("from penstock import App\napp = App('gifts')\n")
+    with own_modules():
+        app = load_app(with_applications(deployed, str(market / "gifts.py")))
+    assert [part.name for part in app.parts] == ["orders", "payment", "stock", "gifts"]
+
+
+def test_a_version_that_others_cannot_use_is_refused(market: Path, deployed: Path) -> None:
+    """The method that orders use has another parameter: both places are named, and nothing is deployed."""
+    change(market, "stock", "def subtract(self, amount: int)", "def subtract(self, amount: str)")
+    with (
+        own_modules(),
+        pytest.raises(DefinitionError, match=r"subtract\(amount: int\) -> str, and"),
+    ):
+        load_app(with_applications(deployed, str(market / "stock")))
+    assert len(Deployments(deployed / "journal").every()) == 1
+
+
+def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> None:
+    """The message names the application and the path that it uses; the last user can be removed."""
+    with own_modules(), pytest.raises(DefinitionError, match="application orders uses /stock/Item"):
+        load_app(without_application(deployed, "stock"))
+    with own_modules():
+        app = load_app(without_application(deployed, "orders"))
+        assert (app.name, [part.name for part in app.parts]) == ("market", ["payment", "stock"])
+    with pytest.raises(ConfigError, match="no deployed application .ordres."):
+        without_application(deployed, "ordres")
+
+
+def test_a_single_application_is_deployed_as_it_is(tmp_path: Path) -> None:
+    """Without a deployed set, the name of the application stays as it was given."""
+    assert with_applications(tmp_path, "shop.py") == "shop.py"

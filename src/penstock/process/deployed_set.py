@@ -1,0 +1,92 @@
+"""Changes of a deployed set: an application is deployed, or removed, by itself, and the others stay as they are.
+
+The archive of a deployment has the whole set. A changed set takes the named applications from their sources, and all
+others from the archive. Nothing is deployed here: the caller loads the changed set, which checks it, and deploys it.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.errors import ConfigError
+from penstock.files.durable import storage
+from penstock.files.layout import JOURNAL
+from penstock.journal.deployments import Deployments
+from penstock.model.application import unknown
+from penstock.process.archives import Archives
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import code_of
+from penstock.process.loading import Location, locate, set_of
+
+
+def deployed_set(data: Path) -> Location | None:
+    """Return the place of the set that the last deployment of a data directory has; None for a single application.
+
+    Raises:
+        Corrupt: The file of deployments, or the archive, is damaged.
+        OperationalError: A file cannot be read or written.
+    """
+    every = Deployments(data / JOURNAL).every() if (data / JOURNAL).is_dir() else ()
+    if not every or not Location(every[-1].code.module, "", "", None).is_set:
+        return None
+    return unpacked(data, every[-1].code)
+
+
+def with_applications(data: Path, spec: str) -> str:
+    """Return the deployed set with some applications in the versions that `spec` names; others are added.
+
+    The source of the whole is stored as an archive, and the result names the folder of its files. So the set that is
+    checked is the set that is deployed.
+
+    Args:
+        data: The data directory.
+        spec: The applications, as for `load_app`.
+
+    Returns:
+        The set, as for `load_app`; `spec` itself if no set is deployed.
+
+    Raises:
+        ConfigError: An application does not exist, or has a file that differs from that of another application.
+        Corrupt: The file of deployments, or the archive, is damaged.
+        OperationalError: A file cannot be read or written.
+    """
+    deployed = deployed_set(data)
+    if deployed is None:
+        return spec
+    given = {part.label: part for part in locate(spec).applications}
+    kept = {part.label: part for part in deployed.applications}
+    return _stored(data, deployed, {**kept, **given}.values())
+
+
+def without_application(data: Path, name: str) -> str:
+    """Return the deployed set without one of its applications; its source is stored, as by `with_applications`.
+
+    Args:
+        data: The data directory.
+        name: The module of the application, or module and name: `stock` or `stock:app`.
+
+    Returns:
+        The set, as for `load_app`, which refuses it if another application uses the removed one.
+
+    Raises:
+        ConfigError: The set has no such application, or no other one.
+        Corrupt: The file of deployments, or the archive, is damaged.
+        OperationalError: A file cannot be read or written.
+    """
+    deployed = deployed_set(data)
+    parts = () if deployed is None else deployed.applications
+    kept = [part for part in parts if name not in (part.module, part.label)]
+    if deployed is None or len(kept) == len(parts):
+        raise ConfigError(unknown("deployed application", name, [part.module for part in parts]))
+    if not kept:
+        raise ConfigError(f"{name} is the only application, so it cannot be removed; stop Penstock")
+    return _stored(data, deployed, kept)
+
+
+def _stored(data: Path, deployed: Location, parts: Iterable[Location]) -> str:
+    """Store the source of a changed set, and return the set in the folder of its archive."""
+    name = deployed.name or DataDirectory(data).app_name or ""
+    code, archive = code_of(set_of(name, tuple(parts)))
+    with storage(f"store the source of {code.module}"):
+        Archives(data).put(archive)
+    return unpacked(data, code).spec
