@@ -172,7 +172,7 @@ def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> Non
     with own_modules():
         app = load_app(without_application(deployed, "orders"))
         assert (app.name, [part.name for part in app.parts]) == ("market", ["payment", "stock"])
-    with pytest.raises(ConfigError, match="no deployed application .ordres."):
+    with pytest.raises(ConfigError, match="no deployed application 'ordres'"):
         without_application(deployed, "ordres")
 
 
