@@ -42,7 +42,11 @@ def made(names: str) -> list[tuple[str, str | None, str, tuple[object, ...]]]:
     return requests
 
 
-NAMED = {"Item": {"price": 1, "stock": 4}, "User": {"credit": 4}, "Order": {"user_id": User("a")}}
+NAMED: dict[str, dict[str, object]] = {
+    "Item": {"price": 1, "stock": 4},
+    "User": {"credit": 4},
+    "Order": {"user_id": User("a")},
+}
 
 
 @settings(max_examples=10, deadline=None)
