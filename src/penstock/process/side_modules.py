@@ -28,20 +28,30 @@ class SideModules:
         self._folder = str(folder)
         self._names = frozenset(names)
         self._modules: dict[str, ModuleType] = {}
+        self._aside: dict[str, ModuleType] = {}
+        self._path: list[str] = []
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Let imports find the modules of this version for the duration of a block."""
-        path, aside = list(sys.path), _remove(self._names)
-        sys.modules.update(self._modules)
-        sys.path[:0] = [self._folder, str(Path.cwd())]
-        importlib.invalidate_caches()
+        self.enter()
         try:
             yield
         finally:
-            self._modules = _remove(self._names)
-            sys.modules.update(aside)
-            sys.path[:] = path
+            self.leave()
+
+    def enter(self) -> None:
+        """Let imports find the modules of this version until `leave`."""
+        self._path, self._aside = list(sys.path), _remove(self._names)
+        sys.modules.update(self._modules)
+        sys.path[:0] = [self._folder, str(Path.cwd())]
+        importlib.invalidate_caches()
+
+    def leave(self) -> None:
+        """Put the modules of the process back, as they were at `enter`."""
+        self._modules = _remove(self._names)
+        sys.modules.update(self._aside)
+        sys.path[:] = self._path
 
 
 def load_beside(location: Location) -> "App":

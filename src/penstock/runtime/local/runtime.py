@@ -10,32 +10,45 @@ shows the line of the handler that raised it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import SubjectKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CascadeRunner
 from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
-from penstock.errors import PenstockError, RequestConflict, RequestError, UserError
+from penstock.errors import (
+    ClassChanged,
+    ConfigError,
+    PenstockError,
+    RequestConflict,
+    RequestError,
+    UserError,
+)
 from penstock.log.api import Record
 from penstock.model.application import App, unknown
 from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.context import active
+from penstock.model.control import Deploy, decode_control, is_control
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Failure,
     decode_failure,
     encode_continuation,
+    encode_failure,
     is_continuation,
 )
+from penstock.model.schema_change import compare_classes
+from penstock.model.schema_version import Versions, first_version
 from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
@@ -86,19 +99,34 @@ class LocalRuntime:
         Raises:
             DefinitionError: The applications do not fit together.
         """
-        self.app = app = combined((app, *others))
-        if app.is_personal and app.keys is None:  # else a data directory has given the keys
-            tree = new_tree(secret)
-            app.use_keys(SubjectKeys(lambda: tree))
         self.state: dict[EntityKey, bytes] = {}
-        self.call = caller_of(self)
         self._limits = limits or Limits()
-        self._executor = Executor(app, self.state.get, self._limits)
-        self._executor.secret = secret
-        self._executor.keeps_raised = self._executor.delivers = True
         self._raised: BaseException | None = None
         self._clock = clock
-        self.streams: dict[str, list[Atom]] = {name: [] for name in app.topology.streams}
+        self._secret = secret
+        self._durable_waits = durable_waits
+        self._versions: dict[
+            str, Versions
+        ] = {}  # of the classes with entities, at the last deployment
+        self.streams: dict[str, list[Atom]] = {}
+        self._later: deque[Record] = deque()
+        self._scheduled: list[Record] = []
+        self.failures: list[PenstockError] = []
+        self._known: dict[RequestId, tuple[bytes, Reply]] = {}
+        self._use(combined((app, *others)))
+
+    def _use(self, app: App) -> None:
+        """Let all later records run with an application."""
+        self.app = app
+        self.call = caller_of(self)
+        if app.is_personal and app.keys is None:  # else a data directory has given the keys
+            tree = new_tree(self._secret)
+            app.use_keys(SubjectKeys(lambda: tree))
+        self._executor = Executor(app, self.state.get, self._limits)
+        self._executor.secret = self._secret
+        self._executor.keeps_raised = self._executor.delivers = True
+        for name in app.topology.streams:
+            self.streams.setdefault(name, [])
         self._runner = CascadeRunner(
             app,
             self._executor,
@@ -106,15 +134,45 @@ class LocalRuntime:
             self._keys,
             self._apply,
             self._limits,
-            durable_waits=durable_waits,
+            durable_waits=self._durable_waits,
         )
         self._runner.on_failure = self._note_failure
-        self._later: deque[Record] = deque()
-        self._scheduled: list[Record] = []
-        self.failures: list[PenstockError] = []
-        self._known: dict[RequestId, tuple[bytes, Reply]] = {}
         self._generators = GeneratorRunner(app, self)
         self._generators.on_failure = self._note_generator
+
+    def deploy(self, app: App, *others: App) -> list[str]:
+        """Let all later requests run with other code over the present state, as a deployment does.
+
+        So a test finds out whether stored entities fit changed classes, and what a function with `@migrate` makes of them.
+
+        Args:
+            app: The application with the other code.
+            others: Further applications, as for a new runtime.
+
+        Returns:
+            The changes of the classes that have entities, a sentence for each.
+
+        Raises:
+            ClassChanged: A class cannot read its stored entities; the present code stays.
+            ConfigError: It is another application.
+        """
+        app = combined((app, *others))
+        if app.name != self.app.name:
+            raise ConfigError(
+                f"application {self.app.name} runs here, and {app.name} is another one"
+            )
+        for name in sorted({split_entity_key(key)[0] for key in self.state}):
+            if (stored := self.app.stored.get(name)) is not None and name not in self._versions:
+                first = first_version(stored.shape, stored.attributes, 0, stored.migrations)
+                self._versions[name] = (first,)
+        comparison = compare_classes(self._versions, app.stored, 0)
+        if comparison.refusals:
+            raise ClassChanged("\n".join(comparison.refusals))
+        self._versions = comparison.after
+        self._use(app)
+        return [
+            f"{change.name}: {line}" for change in comparison.changes for line in change.changes
+        ]
 
     def submit(self, call: Call[Any]) -> Reply:
         """Process a call as one request; see `penstock.model.reply.Runtime`."""
@@ -199,15 +257,37 @@ class LocalRuntime:
             self._settle()
         return replace(reply, cause=raised) if fresh else reply
 
-    def replay(self, records: Iterable[Record]) -> list[Reply]:
+    def replay(
+        self, records: Iterable[Record], codes: Mapping[str, App] = MappingProxyType({})
+    ) -> list[Reply]:
         """Process the records of a log, in order, and return their replies.
 
         The requests that cascades append to the log are among the records, so the runtime appends none.
+
+        Args:
+            records: The records. Of the control records, only deployments change this runtime.
+            codes: The application of each deployment, by the name of its archive.
         """
-        with Guard(self._executor, self._limits) as guard:
-            replies = [self._process(record) for record in guard.each(records)]
+        replies: list[Reply] = []
+        for are_controls, group in groupby(records, lambda record: is_control(record.body)):
+            if are_controls:
+                replies += [self._control(record, codes) for record in group]
+                continue
+            with Guard(self._executor, self._limits) as guard:
+                replies += [self._process(record) for record in guard.each(group)]
         self._later.clear()
         return replies
+
+    def _control(self, record: Record, codes: Mapping[str, App]) -> Reply:
+        """Execute a control record; its result is None."""
+        control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
+        try:
+            if isinstance(control, Deploy):
+                self.deploy(codes[control.code.archive])
+        except (ClassChanged, ConfigError) as error:
+            failure = Failure(error.code, type(error).__name__, str(error))
+            outcome = Outcome(failure.code, encode_failure(failure), (), {})
+        return self._answer(record, outcome)
 
     def settle(self) -> bool:
         """Process the requests that are due, and those that cascades have appended to the log.

@@ -222,9 +222,8 @@ class SparkRuntime:
         if java_has_ended() or not self._query.is_active:
             raise OperationalError("Spark has ended in a standby; run/java.log has its messages")
         check_loaded(self._spec, self._code)
-        self._jobs.load_application(
-            self._config.partitions
-        )  # Spark ends workers that rest for a minute
+        # Spark ends workers that rest for a minute.
+        self._jobs.load_application(self._config.partitions)
 
     def _claim(self) -> None:
         """Lock the data directory, and record the classes and the code that run from now on."""
@@ -275,6 +274,7 @@ class SparkRuntime:
         if self._app_spec and self._jobs.settings.spec != self._app_spec:
             self._app_spec = self._jobs.settings.spec
             self.app = load_deployed(self._config.data, self._app_spec)
+            self.call = caller_of(self)
         return self.app
 
     def wait_until(self, lsn: Lsn, timeout_ms: int) -> bool:

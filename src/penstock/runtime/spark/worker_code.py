@@ -5,7 +5,7 @@ process: the code of a deployment is loaded while the present code is in use, an
 the code before the present one are kept, and those before it are dropped.
 """
 
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,11 +53,10 @@ class WorkerCodes:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         self._directory = directory
-        self._entered = ExitStack()
         self._spec = spec
         self.present = self._load(spec)
         self._loaded = {spec: self.present}
-        self._enter(self.present)
+        self._enter()
 
     def use(self, spec: str) -> None:
         """Let all later work use a version, which is loaded first if `prepare` has not loaded it.
@@ -68,10 +67,10 @@ class WorkerCodes:
         if spec == self._spec:
             return
         code = self.prepare(spec)
-        self._entered.close()
+        self._leave()
         self._loaded = {self._spec: self.present, spec: code}
         self._spec, self.present = spec, code
-        self._enter(code)
+        self._enter()
 
     def prepare(self, spec: str) -> WorkerCode:
         """Load a version, and keep the present one in use.
@@ -80,11 +79,11 @@ class WorkerCodes:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         if spec not in self._loaded:
-            self._entered.close()
+            self._leave()
             try:
                 self._loaded[spec] = self._load(spec)
             finally:
-                self._enter(self.present)
+                self._enter()
         return self._loaded[spec]
 
     def schemas(self, code: WorkerCode, since: Epoch) -> dict[str, Versions]:
@@ -103,7 +102,7 @@ class WorkerCodes:
 
     def close(self) -> None:
         """Close the journals, and put the modules of the process back."""
-        self._entered.close()
+        self._leave()
         for code in self._loaded.values():
             code.journal.close()
 
@@ -117,7 +116,10 @@ class WorkerCodes:
             app = load(location)
         return WorkerCode(app, members_of(app), self._directory.open_journal(app), modules)
 
-    def _enter(self, code: WorkerCode) -> None:
-        self._entered = ExitStack()
-        if code.modules is not None:
-            self._entered.enter_context(code.modules.active())
+    def _enter(self) -> None:
+        if self.present.modules is not None:
+            self.present.modules.enter()
+
+    def _leave(self) -> None:
+        if self.present.modules is not None:
+            self.present.modules.leave()

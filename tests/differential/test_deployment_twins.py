@@ -1,0 +1,180 @@
+"""Random requests with random deployments between them: driver and workers equal one thread, byte for byte."""
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import App
+from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.journal.deployments import Deployments
+from penstock.log.api import Entry
+from penstock.model.control import Deploy, DeployedCode, encode_control
+from penstock.process.archives import Archives, pack
+from penstock.process.deployed_code import spec_in_force, unpacked
+from penstock.process.side_modules import load_beside
+from penstock.runtime.local.runtime import LocalRuntime
+from penstock.state.digest import digest_of_mapping
+from tests.differential.committed import answers_of, digest_of_stores, state_of
+from tests.differential.inline import Inline
+from tests.differential.programs import PHASES
+from tests.differential.simulation import Answer
+from tests.differential.test_schema_twins import KEYS, REQUESTS, STEPS, Step, Twin
+
+_numbers = itertools.count()
+
+SOURCE = """
+from penstock import App, Entity, key, migrate, was
+
+NAMES = {names}
+
+class Item(Entity):
+    item_id: str = key()
+{attributes}
+
+    def look(self) -> dict[str, float | None]:
+        return {{name: getattr(self, name) for name in NAMES}}
+
+    def grow(self) -> None:
+        for name, value in self.look().items():
+            setattr(self, name, (value or 0) + 1)
+
+    def take(self, other: "Item") -> dict[str, float | None]:
+        theirs = other.look()
+        for name, value in theirs.items():
+            setattr(self, name, value)
+        return theirs
+
+    def remove(self) -> None:
+        self.delete()
+
+{functions}
+app = App("shop", Item{marked})
+"""
+
+
+def source_of(twin: Twin) -> str:
+    """Return the module of the present version."""
+    lines = []
+    for name, annotation in twin.declared.items():
+        former = twin.former.get(name)
+        default = f"was({former!r}, default={twin.number})" if former else str(twin.number)
+        text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+        lines.append(f"    {name}: {text} = {default}")
+    functions = [
+        f"@migrate(Item, since={since})\ndef m{since}(old):\n    return {made(None)!r}\n"
+        for since, made in twin.functions.items()
+    ]
+    return SOURCE.format(
+        names=sorted(twin.declared),
+        attributes="\n".join(lines),
+        functions="\n".join(functions),
+        marked="".join(f", m{since}" for since in twin.functions),
+    )
+
+
+class Rig:
+    """A data directory, the code of each version, and the applications of the oracle."""
+
+    def __init__(self, data: Path, partitions: int, width: int) -> None:
+        self.data, self.module = data, f"twinshop{next(_numbers)}"
+        self.apps: dict[str, App] = {}
+        self.first = self.code(source_of(Twin()))
+        spec = unpacked(data, self.first).spec
+        self.runtime = Inline(data, partitions, spec, "shop", epoch_records_max=width)
+        Deployments(data / "journal").record(Epoch(0), 0, self.first, {})
+        self.serial = LocalRuntime(
+            self.apps[self.first.archive], secret=self.runtime.journal.secret
+        )
+        self.count = 0
+
+    def code(self, source: str) -> DeployedCode:
+        """Store a version, and load it for the oracle."""
+        archive = Archives(self.data).put(pack({f"{self.module}.py": source.encode()}))
+        code = DeployedCode(archive, self.module, "app", "3", {})
+        self.apps[archive] = load_beside(unpacked(self.data, code))
+        return code
+
+    def append(self, body: bytes, touches: bytes = b"", *, is_control: bool = False) -> None:
+        """Append a record."""
+        name = RequestId(f"r{self.count}")
+        self.runtime.log.append([Entry(name, body, touches, self.count, is_control)])
+        self.count += 1
+
+    def request(self, method: str, name: str, other: str) -> None:
+        """Append a request, as a caller with any version encodes it."""
+        app = self.apps[self.first.archive]
+        arguments: tuple[Any, ...] = ()
+        if method == "take":
+            arguments = (app.entities["Item"].of_text(other),)
+        body, touches = app.request("Item", name, method, arguments)
+        self.append(body, touches)
+
+    def restart(self) -> None:
+        """Do what a driver does that starts again: it continues with the code in force."""
+        self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.runtime.spec
+        self.runtime.restart()
+
+    def check(self) -> None:
+        """Compare replies, state and stores with those of one thread."""
+        records = self.runtime.log.read(Lsn(0), Lsn(self.count))
+        expected = self.serial.replay(records, self.apps)
+        answers = answers_of(self.runtime.journal)
+        assert list(map(_comparable, answers)) == [
+            _comparable(Answer(reply.request_id, reply.error, reply.data)) for reply in expected
+        ]
+        assert state_of(self.runtime.journal) == self.serial.state
+        digest = digest_of_stores(self.runtime.config, self.runtime.journal)
+        assert digest == digest_of_mapping(self.serial.state)
+
+
+def _comparable(answer: Answer) -> tuple[str, str | None, bytes]:
+    """Return an answer; the message of a refused deployment names the data directory."""
+    refused = answer.error in ("class-changed", "config")
+    return answer.request_id, answer.error, b"" if refused else answer.data
+
+
+@settings(max_examples=12, phases=PHASES)
+@given(
+    REQUESTS,
+    STEPS,
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=5),
+    st.integers(1, 4),
+    st.integers(1, 9),
+)
+def test_deployments_between_requests_equal_one_thread(
+    first: list[tuple[str, str, str]],
+    steps: list[Step],
+    events: list[tuple[int, int, bool]],
+    partitions: int,
+    width: int,
+) -> None:
+    """At any place in the order, with rollbacks, restarts and any bounds of epochs, the outcome is the oracle's."""
+    twin = Twin()
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(Path(folder), partitions, width)
+        try:
+            codes = [rig.first]
+            for request in [*(("create", name, name) for name in KEYS), *first]:
+                rig.request(*request)
+            for place, step in enumerate(steps):
+                twin.deploy(step)
+                codes.append(rig.code(source_of(twin)))
+                rig.append(encode_control(Deploy(codes[-1])), is_control=True)
+                for request in step.requests:
+                    rig.request(*request)
+                for at, former, restarts in events:
+                    if at != place:
+                        continue
+                    back = codes[former % len(codes)]
+                    rig.append(encode_control(Deploy(back)), is_control=True)
+                    rig.runtime.advance(rig.count - restarts)
+                    if restarts:
+                        rig.restart()
+            rig.runtime.advance(rig.count)
+            rig.check()
+        finally:
+            rig.runtime.close()
