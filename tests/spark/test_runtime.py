@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -14,16 +15,20 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.errors import (
     Aborted,
     AlreadyExists,
+    ConfigError,
     NoSuchEntity,
     RequestConflict,
     RequestError,
 )
 from penstock.journal.deployments import Deployments
+from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.model.call import Call
-from penstock.process.archives import Archives
+from penstock.model.control import DeployedCode
+from penstock.process.archives import Archives, pack
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
+from penstock.process.live_deployment import append_deployment, wait_for_deployment
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.load import Bank
 from tests.waiting import wait_for
@@ -206,6 +211,43 @@ def test_idle_runtime_rests(bank: SparkRuntime) -> None:
     before = cpu_s()
     threading.Event().wait(IDLE_S)
     assert cpu_s() - before < IDLE_CPU_S_MAX
+
+
+def changed(data: Path, was: bytes, now: bytes) -> DeployedCode:
+    """Store the deployed source with a change of one text, and return the code."""
+    code = Deployments(data / "journal").every()[0].code
+    files = Archives(data).files(code.archive)
+    name = "bank/account.py"
+    assert was in files[name]
+    archive = Archives(data).put(pack({**files, name: files[name].replace(was, now)}))
+    return msgspec.structs.replace(code, archive=archive)
+
+
+def test_a_deployment_takes_effect_while_the_application_runs(
+    bank: SparkRuntime, data: Path
+) -> None:
+    """Later requests run with the new code, in the process that runs already; code that kills workers is refused."""
+    bank.call.Account.create("moving")
+    assert bank.call.Account("moving").deposit(1) == 1
+    line = b"self.balance += amount"
+    ends = b"import os, sys\nif 'pyspark' in sys.modules:\n    os.kill(os.getpid(), 9)\n"
+    mortal = changed(data, b"from penstock", ends + b"from penstock")
+    codes = [changed(data, line, line + b" * 10"), mortal]
+    appended = [append_deployment(bank._config, code) for code in codes]
+    tail = JournalTail(bank.journal)
+    try:
+        first, second = (one for one in appended if one is not None)
+        assert wait_for_deployment(data, tail, first, DEADLINE_MS).number == 2
+        with pytest.raises(ConfigError, match="ends the process"):
+            wait_for_deployment(data, tail, second, DEADLINE_MS)
+    finally:
+        tail.close()
+    assert bank.call.Account("moving").deposit(1) == 11
+    (deployment,) = Deployments(data / "journal").every()[1:]
+    assert deployment.code == codes[0]
+    newest = bank.progress().epoch
+    assert deployment.since < newest
+    assert bank.app.entities["Account"].cls.__module__ == "bank.account"
 
 
 def cpu_s() -> float:
