@@ -74,11 +74,12 @@ def command(
 def _whole_set(options: AppOptions) -> str | None:
     """Return the deployed set of applications with the named ones; None if no set is deployed."""
     from penstock.process.deployed_set import with_applications
+    from penstock.process.live_deployment import deployed_code
 
     settings = options.settings()
     if settings.data == NOWHERE or not settings.app:
         return None
-    return with_applications(settings.data, settings.app)
+    return with_applications(settings.data, deployed_code(settings.data), settings.app)
 
 
 def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from penstock.errors import ConfigError
 from penstock.files.durable import storage
-from penstock.files.layout import JOURNAL
-from penstock.journal.deployments import Deployments
 from penstock.model.application import unknown
+from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
@@ -19,20 +18,22 @@ from penstock.process.deploying import code_of
 from penstock.process.loading import Location, locate, set_of
 
 
-def deployed_set(data: Path) -> Location | None:
-    """Return the place of the set that the last deployment of a data directory has; None for a single application.
+def deployed_set(data: Path, code: DeployedCode | None) -> Location | None:
+    """Return the place of a deployed set of applications; None for a single application, and without a deployment.
+
+    Args:
+        data: The data directory.
+        code: The code of the deployment.
 
     Raises:
-        Corrupt: The file of deployments, or the archive, is damaged.
+        Corrupt: The archive is missing, or was changed.
         OperationalError: A file cannot be read or written.
     """
-    every = Deployments(data / JOURNAL).every() if (data / JOURNAL).is_dir() else ()
-    if not every or not Location(every[-1].code.module, "", "", None).is_set:
-        return None
-    return unpacked(data, every[-1].code)
+    is_set = code is not None and Location(code.module, code.name, "", None).is_set
+    return unpacked(data, code) if is_set and code is not None else None
 
 
-def with_applications(data: Path, spec: str) -> str:
+def with_applications(data: Path, code: DeployedCode | None, spec: str) -> str:
     """Return the deployed set with some applications in the versions that `spec` names; others are added.
 
     The source of the whole is stored as an archive, and the result names the folder of its files. So the set that is
@@ -40,6 +41,7 @@ def with_applications(data: Path, spec: str) -> str:
 
     Args:
         data: The data directory.
+        code: The deployed code; None without a deployment.
         spec: The applications, as for `load_app`.
 
     Returns:
@@ -47,10 +49,10 @@ def with_applications(data: Path, spec: str) -> str:
 
     Raises:
         ConfigError: An application does not exist, or has a file that differs from that of another application.
-        Corrupt: The file of deployments, or the archive, is damaged.
+        Corrupt: The archive is missing, or was changed.
         OperationalError: A file cannot be read or written.
     """
-    deployed = deployed_set(data)
+    deployed = deployed_set(data, code)
     if deployed is None:
         return spec
     given = {part.label: part for part in locate(spec).applications}
@@ -58,11 +60,12 @@ def with_applications(data: Path, spec: str) -> str:
     return _stored(data, deployed, {**kept, **given}.values())
 
 
-def without_application(data: Path, name: str) -> str:
+def without_application(data: Path, code: DeployedCode | None, name: str) -> str:
     """Return the deployed set without one of its applications; its source is stored, as by `with_applications`.
 
     Args:
         data: The data directory.
+        code: The deployed code; None without a deployment.
         name: The module of the application, or module and name: `stock` or `stock:app`.
 
     Returns:
@@ -70,10 +73,10 @@ def without_application(data: Path, name: str) -> str:
 
     Raises:
         ConfigError: The set has no such application, or no other one.
-        Corrupt: The file of deployments, or the archive, is damaged.
+        Corrupt: The archive is missing, or was changed.
         OperationalError: A file cannot be read or written.
     """
-    deployed = deployed_set(data)
+    deployed = deployed_set(data, code)
     parts = () if deployed is None else deployed.applications
     kept = [part for part in parts if name not in (part.module, part.label)]
     if deployed is None or len(kept) == len(parts):
@@ -86,7 +89,7 @@ def without_application(data: Path, name: str) -> str:
 def _stored(data: Path, deployed: Location, parts: Iterable[Location]) -> str:
     """Store the source of a changed set, and return the set in the folder of its archive."""
     name = deployed.name or DataDirectory(data).app_name or ""
-    code, archive = code_of(set_of(name, tuple(parts)))
-    with storage(f"store the source of {code.module}"):
+    changed, archive = code_of(set_of(name, tuple(parts)))
+    with storage(f"store the source of {changed.module}"):
         Archives(data).put(archive)
-    return unpacked(data, code).spec
+    return unpacked(data, changed).spec

@@ -25,6 +25,7 @@ from penstock.process.code_check import check_code
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force
+from penstock.process.deployed_set import with_applications, without_application
 from penstock.process.deploying import code_of
 from penstock.process.loading import locate
 
@@ -45,13 +46,47 @@ class AppendedDeployment(msgspec.Struct, frozen=True):
     changes: list[str]
 
 
+def deployed_code(data: Path) -> DeployedCode | None:
+    """Return the code of the newest deployment, which may still wait in the log; None without a deployment.
+
+    Raises:
+        Corrupt: A file of the data directory is damaged.
+        OperationalError: A file cannot be read.
+    """
+    directory = DataDirectory(data)
+    if (name := directory.app_name) is None:
+        return None
+    with closing(directory.open_journal_of(name)) as journal, closing(directory.open_log()) as log:
+        return newest_code(data, journal, log)
+
+
 def store_code(data: Path, spec: str) -> DeployedCode:
     """Store the archive of an application's present source, and return the code.
 
+    If a set of applications is deployed, the archive has the others as they are deployed.
+
     Raises:
         ConfigError: There is no such application, or a source file cannot be read.
+        Corrupt: A file of the data directory is damaged.
         OperationalError: The disk is full or fails, or source files change all the time.
     """
+    return _stored(data, with_applications(data, deployed_code(data), spec))
+
+
+def store_without(data: Path, name: str) -> DeployedCode:
+    """Store the archive of the deployed set without an application, and return the code.
+
+    The check of this code refuses it if another application uses the removed one.
+
+    Raises:
+        ConfigError: No such application is deployed, or it is the only one.
+        Corrupt: A file of the data directory is damaged.
+        OperationalError: The disk is full or fails.
+    """
+    return _stored(data, without_application(data, deployed_code(data), name))
+
+
+def _stored(data: Path, spec: str) -> DeployedCode:
     code, archive = code_of(locate(spec))
     with storage(f"store the source of {code.module}"):
         Archives(data).put(archive)
@@ -59,7 +94,10 @@ def store_code(data: Path, spec: str) -> DeployedCode:
 
 
 def append_deployment(
-    config: Config, code: DeployedCode, request_id: str | None = None
+    config: Config,
+    code: DeployedCode,
+    request_id: str | None = None,
+    replaces: DeployedCode | None = None,
 ) -> AppendedDeployment | None:
     """Check code whose archive is stored, and append its deployment durably.
 
@@ -67,12 +105,14 @@ def append_deployment(
         config: The settings of the application.
         code: The code.
         request_id: The request id of the record; None for a new one.
+        replaces: The newest code when this code was made of it; None to replace any code.
 
     Returns:
         The deployment; None if the newest deployment, which may still wait in the log, has the same code.
 
     Raises:
-        ConfigError: There is no journal, or the code cannot be imported; nothing is appended.
+        ConfigError: There is no journal, the code cannot be imported, or another deployment has come before it;
+            nothing is appended.
         ClassChanged: A class cannot read its stored entities; nothing is appended.
         Corrupt: The archive is missing or was changed; nothing is appended.
         LogUnavailable: The disk is full or fails.
@@ -86,8 +126,11 @@ def append_deployment(
         closing(directory.open_log(config)) as log,
         locked_directory(directory.journal_path),  # maintenance removes no archive meanwhile
     ):
-        if newest_code(config.data, journal, log) == code:
+        newest = newest_code(config.data, journal, log)
+        if newest == code:
             return None
+        if replaces not in (None, newest):
+            raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
         chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
         body, now_us = encode_control(Deploy(code)), time.time_ns() // 1_000

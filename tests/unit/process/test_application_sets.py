@@ -12,10 +12,17 @@ from penstock.errors import ConfigError, DefinitionError
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deployed_set import with_applications, without_application
 from penstock.process.deploying import code_of, deploy
+from penstock.process.live_deployment import (
+    append_deployment,
+    deployed_code,
+    store_code,
+    store_without,
+)
 from penstock.process.loading import Location, load, load_app, locate
 from tests.market import MARKET, PLACES, own_modules
 
@@ -131,7 +138,7 @@ def test_an_application_is_deployed_by_itself(market: Path, deployed: Path) -> N
     """The other applications keep their deployed source, also if their files have changed meanwhile."""
     change(market, "stock", "stock: int = 0", "stock: int = 7")
     change(market, "payment", "credit: int = 0", "credit: int = 9")
-    spec = with_applications(deployed, str(market / "stock"))
+    spec = with_applications(deployed, deployment_of(deployed), str(market / "stock"))
     with own_modules():
         app = load_app(spec)
         assert app.name == "market"
@@ -150,7 +157,9 @@ def test_a_further_application_joins_the_set(market: Path, deployed: Path) -> No
     """It is loaded with the deployed ones, and may use them."""
     (market / "gifts.py").write_text("from penstock import App\napp = App('gifts')\n")
     with own_modules():
-        app = load_app(with_applications(deployed, str(market / "gifts.py")))
+        app = load_app(
+            with_applications(deployed, deployment_of(deployed), str(market / "gifts.py"))
+        )
     assert [part.name for part in app.parts] == ["orders", "payment", "stock", "gifts"]
 
 
@@ -161,21 +170,47 @@ def test_a_version_that_others_cannot_use_is_refused(market: Path, deployed: Pat
         own_modules(),
         pytest.raises(DefinitionError, match=r"subtract\(amount: int\) -> str, and"),
     ):
-        load_app(with_applications(deployed, str(market / "stock")))
+        load_app(with_applications(deployed, deployment_of(deployed), str(market / "stock")))
     assert len(Deployments(deployed / "journal").every()) == 1
 
 
 def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> None:
     """The message names the application and the path that it uses; the last user can be removed."""
     with own_modules(), pytest.raises(DefinitionError, match="application orders uses /stock/Item"):
-        load_app(without_application(deployed, "stock"))
+        load_app(without_application(deployed, deployment_of(deployed), "stock"))
     with own_modules():
-        app = load_app(without_application(deployed, "orders"))
+        app = load_app(without_application(deployed, deployment_of(deployed), "orders"))
         assert (app.name, [part.name for part in app.parts]) == ("market", ["payment", "stock"])
     with pytest.raises(ConfigError, match="no deployed application 'ordres'"):
-        without_application(deployed, "ordres")
+        without_application(deployed, deployment_of(deployed), "ordres")
 
 
 def test_a_single_application_is_deployed_as_it_is(tmp_path: Path) -> None:
     """Without a deployed set, the name of the application stays as it was given."""
-    assert with_applications(tmp_path, "shop.py") == "shop.py"
+    assert with_applications(tmp_path, None, "shop.py") == "shop.py"
+
+
+def test_two_deployments_of_one_set_do_not_undo_each_other(market: Path, deployed: Path) -> None:
+    """The second is made of the first, which still waits in the log; one that is made of older code is refused."""
+    config, older = Config(deployed), deployment_of(deployed)
+    change(market, "stock", "stock: int = 0", "stock: int = 7")
+    first = store_code(deployed, str(market / "stock"))
+    assert append_deployment(config, first, replaces=older) is not None
+    change(market, "stock", "stock: int = 7", "stock: int = 8")
+    change(market, "payment", "credit: int = 0", "credit: int = 9")
+    second = store_code(deployed, str(market / "payment"))
+    with pytest.raises(ConfigError, match="another deployment has been made meanwhile"):
+        append_deployment(config, second, replaces=older)
+    assert append_deployment(config, second, replaces=first) is not None
+    assert second.sources["stock:app"] == first.sources["stock:app"]
+    assert second.sources["payment:app"] != first.sources["payment:app"]
+
+
+def test_a_removal_that_others_forbid_is_refused_before_the_log(deployed: Path) -> None:
+    """The reason names the user and the path."""
+    with pytest.raises(DefinitionError, match="application orders uses /payment/User"):
+        append_deployment(Config(deployed), store_without(deployed, "payment"))
+    assert deployed_code(deployed) == deployment_of(deployed)
+    appended = append_deployment(Config(deployed), store_without(deployed, "orders"))
+    assert appended is not None
+    assert appended.code.module == "payment:app,stock:app"
