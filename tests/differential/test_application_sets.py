@@ -1,5 +1,6 @@
 """The shop as three applications equals the shop as one application, on random logs, epoch by epoch."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -9,9 +10,15 @@ from hypothesis import strategies as st
 from examples.shop import app as shop
 from examples.shop.payment import User
 from examples.shop.stock import Item
-from penstock.base.ids import RequestId
+from penstock.base.ids import Epoch, RequestId
+from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
-from penstock.process.loading import load_app
+from penstock.model.control import Deploy, encode_control
+from penstock.process.archives import Archives
+from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import code_of
+from penstock.process.live_deployment import store_code
+from penstock.process.loading import load_app, locate
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
@@ -76,5 +83,41 @@ def test_three_applications_equal_one(
             assert state_of(inline.journal) == serial.state
             digest = digest_of_mapping(serial.state)
             assert digest_of_stores(inline.config, inline.journal) == digest
+        finally:
+            inline.close()
+
+
+def test_one_application_is_upgraded_while_the_others_run(tmp_path: Path) -> None:
+    """Requests before the deployment run with the old stock, those behind it with the new one, through old orders."""
+    data, market = tmp_path / "data", shutil.copytree(MARKET, tmp_path / "market")
+    with own_modules():
+        code, archive = code_of(locate(str(market)))
+        Archives(data).folder.parent.mkdir()
+        Archives(data).put(archive)
+        inline = Inline(data, 2, unpacked(data, code).spec, "market")
+        Deployments(data / "journal").record(Epoch(0), 0, code, {})
+        try:
+            file = market / "stock" / "__init__.py"
+            file.write_text(file.read_text().replace("self.add(-amount)", "self.add(-2 * amount)"))
+            upgrade = encode_control(Deploy(store_code(data, str(market / "stock"))))
+            item, order = (Item("t"),), ("Order", "o", "checkout", ())
+            sent = [
+                ("Item", "t", "create", (), {"price": 1, "stock": 9}),
+                ("User", "u", "create", (), {"credit": 9}),
+                *(("Order", name, "create", (), {"user_id": User("u")}) for name in "op"),
+                *(("Order", name, "addItem", (*item, 2), {}) for name in "op"),
+                (*order, {}),
+                None,
+                ("Order", "p", "checkout", (), {}),
+            ]
+            for index, request in enumerate(sent):
+                body, touches = (upgrade, b"") if request is None else shop.request(*request)
+                entry = Entry(RequestId(f"r{index}"), body, touches, 0, is_control=not request)
+                inline.log.append([entry])
+            inline.advance(inline.log.end())
+            assert [answer.error for answer in answers_of(inline.journal)] == [None] * len(sent)
+            item_type = shop.entities["Item"]
+            row = state_of(inline.journal)[item_type.key_of(Item("t"))]
+            assert item_type.decode("t", row)["stock"] == 9 - 2 - 4
         finally:
             inline.close()
