@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,7 +102,7 @@ def test_one_application_is_upgraded_while_the_others_run(tmp_path: Path) -> Non
             file.write_text(file.read_text().replace("self.add(-amount)", "self.add(-2 * amount)"))
             upgrade = encode_control(Deploy(store_code(data, str(market / "stock"))))
             item, order = (Item("t"),), ("Order", "o", "checkout", ())
-            sent = [
+            sent: list[Any] = [
                 ("Item", "t", "create", (), {"price": 1, "stock": 9}),
                 ("User", "u", "create", (), {"credit": 9}),
                 *(("Order", name, "create", (), {"user_id": User("u")}) for name in "op"),
