@@ -10,9 +10,8 @@ async with AsyncClient("http://127.0.0.1:8000", app) as client:
 them through `httpx.AsyncClient`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from collections.abc import Iterable
+from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
 
@@ -20,24 +19,24 @@ from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
 from penstock.client.asynchronous_atoms import AsyncAtoms
 from penstock.client.asynchronous_pending import AsyncPending
+from penstock.client.asynchronous_pipeline import AsyncPipeline
 from penstock.client.asynchronous_pool import AsyncConnectionPool
+from penstock.client.asynchronous_queries import AsyncQueries
 from penstock.client.atoms import Start, followed
 from penstock.client.concurrency import map_in_tasks
+from penstock.client.pipeline_link import PipelineLink
 from penstock.client.protocol import Outcome, SentRequest
-from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.transport import Settings, Verify, repr_of, results_of
-from penstock.errors import PenstockError
+from penstock.client.websocket import WebSocket
+from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import AsyncCalling, Call, Preparing, append_of
 from penstock.model.streams.stream import Stream
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncQueries):
     """Calls an application through its gateways. It belongs to one event loop.
 
     `await client.Item("i1").add(5)`, `await client.Item.create(…)` and
@@ -93,6 +92,7 @@ class AsyncClient:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
+        self._dial = lambda: WebSocket.dial(self._address.url, options)
         self._pool = AsyncConnectionPool(
             self._address.url, lambda: httpx.AsyncClient(**options), connections
         )
@@ -203,6 +203,23 @@ class AsyncClient:
         outcomes = await map_in_tasks(self._outcome, calls, self._workers)
         return results_of(outcomes, raise_errors=raise_errors)
 
+    def pipeline(self, *, unanswered: int = 2_000) -> AsyncPipeline:
+        """Return a pipeline for a `with` block: it sends many calls at once over one connection.
+
+        Each call has its own result, and takes effect once, also if the connection breaks. At the end of the
+        block the pipeline waits for all answers.
+
+        Args:
+            unanswered: The most calls without an answer; a further call waits.
+
+        Raises:
+            ConfigError: `unanswered` is less than 1.
+        """
+        if unanswered < 1:
+            raise ConfigError(f"unanswered = {unanswered}: must be at least 1")
+        link = PipelineLink(self._dial, self._protocol.policy)
+        return AsyncPipeline(self._protocol, link, unanswered)
+
     @overload
     async def read_many(
         self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True
@@ -231,35 +248,6 @@ class AsyncClient:
         outcomes = await self._pool.run(self._protocol.read_many(list(calls)))
         return results_of(outcomes, raise_errors=raise_errors)
 
-    async def get(self, entity: str, key: object) -> dict[str, Any]:
-        """Return the attributes of an entity with its key, as of the newest epoch.
-
-        Raises:
-            NoSuchEntity: The entity does not exist.
-            RequestError: The application has no such class, or the class cannot have such a key.
-            OperationalError: The gateway could not answer.
-        """
-        return await self._pool.run(self._protocol.get(entity, key))
-
-    async def changes(
-        self, entity: str, from_epoch: int, to_epoch: int | None = None
-    ) -> list[Change]:
-        """Return the changes of all entities of a class, in the order of their epochs.
-
-        Args:
-            entity: The name of the class.
-            from_epoch: The first epoch.
-            to_epoch: The last epoch, which is included; None: the newest.
-
-        Returns:
-            One change for each entity and epoch that changed it.
-
-        Raises:
-            RequestError: The application has no such class.
-            PenstockError: The journal does not hold these epochs, or could not be read.
-        """
-        return await self._pool.run(self._protocol.changes(entity, from_epoch, to_epoch))
-
     @overload
     def stream(
         self, stream: Stream[T], start: Start = "earliest", *, follow: bool = True
@@ -283,98 +271,6 @@ class AsyncClient:
         """
         chosen = followed(self._protocol.app, stream)
         return AsyncAtoms(chosen, start, self._protocol, self._pool.run, follow=follow)
-
-    async def trace(self, request_id: str) -> dict[str, Any]:
-        """Return how a request ran: its calls, its reads and changes, its place in the order.
-
-        The gateway runs the request again for that, which takes seconds; docs/HISTORY.md describes
-        the fields.
-
-        Raises:
-            PenstockError: No request has this id, or too many traces are being made.
-        """
-        return await self._pool.run(self._protocol.trace(request_id))
-
-    async def history(
-        self,
-        entity: str,
-        key: object,
-        last: int = 20,
-        *,
-        from_epoch: int | None = None,
-        to_epoch: int | None = None,
-    ) -> dict[str, Any]:
-        """Return the newest changes of an entity, each with the request that made it.
-
-        Args:
-            entity: The name of the class.
-            key: The entity's key.
-            last: The most changes to return.
-            from_epoch: The first epoch to look at; None: the oldest that is held.
-            to_epoch: The last epoch to look at, which is included; None: the newest.
-
-        Returns:
-            The fields that docs/HISTORY.md describes.
-
-        Raises:
-            NoSuchEntity: No epoch that is held changed such an entity.
-            RequestError: The application has no such class, or the class cannot have such a key.
-            OperationalError: The gateway could not answer.
-        """
-        return await self._pool.run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
-
-    async def rows(
-        self,
-        query: str,
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        rows_max: int | None = None,
-        as_of: int | datetime | None = None,
-    ) -> Rows:
-        """Return the rows of a SELECT over one epoch, as plain values.
-
-        Args:
-            query: The SELECT.
-            parameters: The values for its `?` by position, or for its `$name` by name.
-            rows_max: A result with more rows is refused.
-            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
-
-        Returns:
-            The rows, their columns and their epoch.
-
-        Raises:
-            PenstockError: The query is refused, or could not be answered.
-        """
-        return await self._pool.run(
-            self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of))
-        )
-
-    async def sql(
-        self,
-        query: str,
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        rows_max: int | None = None,
-        as_of: int | datetime | None = None,
-    ) -> "pa.Table":
-        """Return the rows of a SELECT over one epoch, as an Arrow table.
-
-        Args:
-            query: The SELECT.
-            parameters: The values for its `?` by position, or for its `$name` by name.
-            rows_max: A result with more rows is refused.
-            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
-
-        Returns:
-            The table; the metadata of its schema has the epoch as `penstock.epoch`.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
-            PenstockError: The query is refused, or could not be answered.
-        """
-        return await self._pool.run(
-            self._protocol.table(SqlQuery(query, parameters, rows_max, as_of))
-        )
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
         return AsyncPending(sent, self._protocol, self._pool.run)

@@ -6,9 +6,9 @@ when it writes `synchronous`.
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import httpx
 
@@ -30,6 +30,9 @@ class AsyncPlaces:
         Raises:
             PoolTimeout: No place became free within `timeout_s` seconds.
         """
+        if not self._semaphore.locked():  # the usual case needs no timer
+            await self._semaphore.acquire()
+            return
         try:
             async with asyncio.timeout(timeout_s):
                 await self._semaphore.acquire()
@@ -100,3 +103,78 @@ def map_in_threads(function: Callable[[Item], T], items: Iterable[Item], workers
     """
     with ThreadPoolExecutor(workers, "penstock-bulk") as threads:
         return list(threads.map(function, items))
+
+
+class AsyncSlot:
+    """A place for one value, for which the tasks of an event loop wait."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def put(self, value: Any) -> None:
+        """Store the value."""
+        self._future.set_result(value)
+
+    def is_full(self) -> bool:
+        """Say whether the value is there."""
+        return self._future.done()
+
+    async def get(self, timeout_s: float | None) -> Any:
+        """Wait for the value, and return it.
+
+        Raises:
+            TimeoutError: It is not there after `timeout_s` seconds.
+        """
+        if self._future.done():
+            return self._future.result()
+        if timeout_s is None:
+            return await asyncio.shield(self._future)
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(self._future)
+
+
+class Slot:
+    """A place for one value, for which threads wait."""
+
+    def __init__(self) -> None:
+        self._future: Future[Any] = Future()
+
+    def put(self, value: Any) -> None:
+        """Store the value."""
+        self._future.set_result(value)
+
+    def is_full(self) -> bool:
+        """Say whether the value is there."""
+        return self._future.done()
+
+    def get(self, timeout_s: float | None) -> Any:
+        """Wait for the value, and return it.
+
+        Raises:
+            TimeoutError: It is not there after `timeout_s` seconds.
+        """
+        return self._future.result(timeout_s)
+
+
+class AsyncBackground:
+    """Runs a coroutine in a task of the running event loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work)
+
+    async def join(self) -> None:
+        """Wait for its end."""
+        await self._task
+
+
+class Background:
+    """Runs a coroutine in a thread with an event loop of its own."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        name = "penstock-pipeline"
+        self._thread = threading.Thread(target=asyncio.run, args=(work,), name=name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self._thread.join()

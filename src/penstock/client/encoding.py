@@ -63,11 +63,7 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
         RequestError: The application has no such class, method or stream, the arguments or events do not fit,
             or the request id has a wrong form.
     """
-    if not _REQUEST_ID.fullmatch(request_id):
-        raise RequestError(
-            f"{request_id!r} is not a request id: 1 to 1024 printable ASCII characters, without "
-            "spaces and ~"
-        )
+    require_request_id(request_id)
     media_type = JSON if app is None else MSGPACK
     key, content = _plain(call) if app is None else _typed(app, call)
     segments = [place, call.method]
@@ -83,6 +79,19 @@ def request_of(app: App | None, call: Call[Any], request_id: str, place: str) ->
     name = IDEMPOTENCY_KEY if is_recorded else REQUEST_ID
     headers = {"Content-Type": media_type, "Accept": media_type, name: request_id}
     return OutgoingRequest("POST", path_of(*segments), headers, content, request_id)
+
+
+def require_request_id(text: str) -> None:
+    """Check the form of a request id.
+
+    Raises:
+        RequestError: It is wrong.
+    """
+    if not _REQUEST_ID.fullmatch(text):
+        raise RequestError(
+            f"{text!r} is not a request id: 1 to 1024 printable ASCII characters, without "
+            "spaces and ~"
+        )
 
 
 def read_body(app: App | None, calls: Sequence[Call[Any]]) -> bytes:

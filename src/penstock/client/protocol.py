@@ -356,10 +356,13 @@ class GatewayProtocol:
         limit_s = self.policy.timeout_s if limit_s is None else limit_s
         deadline_s = self.policy.clock() + limit_s
         response = yield from send_with_retries(request, self.policy, deadline_s, error_of)
-        epoch = _epoch_of(response)
-        with self._lock:
-            self.epoch = max(self.epoch, epoch)
+        self.note(_epoch_of(response))
         return response
+
+    def note(self, epoch: int) -> None:
+        """Note an epoch that a response has named."""
+        with self._lock:
+            self.epoch = max(self.epoch, Epoch(epoch))
 
 
 def _id_of(call: Call[Any]) -> str:

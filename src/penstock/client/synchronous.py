@@ -11,9 +11,8 @@ with Client("http://127.0.0.1:8000", app) as client:
 them through `httpx.Client`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from collections.abc import Iterable
+from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
 
@@ -21,24 +20,24 @@ from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
 from penstock.client.atoms import Start, followed
 from penstock.client.concurrency import map_in_threads
+from penstock.client.pipeline_link import PipelineLink
 from penstock.client.protocol import Outcome, SentRequest
-from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.synchronous_atoms import Atoms
 from penstock.client.synchronous_pending import Pending
+from penstock.client.synchronous_pipeline import Pipeline
 from penstock.client.synchronous_pool import ConnectionPool
+from penstock.client.synchronous_queries import Queries
 from penstock.client.transport import Settings, Verify, repr_of, results_of
-from penstock.errors import PenstockError
+from penstock.client.websocket import WebSocket
+from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, Preparing, append_of
 from penstock.model.streams.stream import Stream
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 T = TypeVar("T")
 
 
-class Client:
+class Client(Queries):
     """Calls an application through its gateways. It is safe to use from many threads.
 
     `client.Item("i1").add(5)`, `client.Item.create(…)` and
@@ -94,6 +93,7 @@ class Client:
         self._workers = connections
         self._protocol = settings.protocol(app)
         options = settings.options(self._address)
+        self._dial = lambda: WebSocket.dial(self._address.url, options)
         self._pool = ConnectionPool(self._address.url, lambda: httpx.Client(**options), connections)
         self.call = Calling(app, self._perform)
         self.prepare = Preparing(app, lambda call: call)
@@ -198,6 +198,23 @@ class Client:
         outcomes = map_in_threads(self._outcome, calls, self._workers)
         return results_of(outcomes, raise_errors=raise_errors)
 
+    def pipeline(self, *, unanswered: int = 2_000) -> Pipeline:
+        """Return a pipeline for a `with` block: it sends many calls at once over one connection.
+
+        Each call has its own result, and takes effect once, also if the connection breaks. At the end of the
+        block the pipeline waits for all answers.
+
+        Args:
+            unanswered: The most calls without an answer; a further call waits.
+
+        Raises:
+            ConfigError: `unanswered` is less than 1.
+        """
+        if unanswered < 1:
+            raise ConfigError(f"unanswered = {unanswered}: must be at least 1")
+        link = PipelineLink(self._dial, self._protocol.policy)
+        return Pipeline(self._protocol, link, unanswered)
+
     @overload
     def read_many(
         self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True
@@ -224,33 +241,6 @@ class Client:
         outcomes = self._pool.run(self._protocol.read_many(list(calls)))
         return results_of(outcomes, raise_errors=raise_errors)
 
-    def get(self, entity: str, key: object) -> dict[str, Any]:
-        """Return the attributes of an entity with its key, as of the newest epoch.
-
-        Raises:
-            NoSuchEntity: The entity does not exist.
-            RequestError: The application has no such class, or the class cannot have such a key.
-            OperationalError: The gateway could not answer.
-        """
-        return self._pool.run(self._protocol.get(entity, key))
-
-    def changes(self, entity: str, from_epoch: int, to_epoch: int | None = None) -> list[Change]:
-        """Return the changes of all entities of a class, in the order of their epochs.
-
-        Args:
-            entity: The name of the class.
-            from_epoch: The first epoch.
-            to_epoch: The last epoch, which is included; None: the newest.
-
-        Returns:
-            One change for each entity and epoch that changed it.
-
-        Raises:
-            RequestError: The application has no such class.
-            PenstockError: The journal does not hold these epochs, or could not be read.
-        """
-        return self._pool.run(self._protocol.changes(entity, from_epoch, to_epoch))
-
     @overload
     def stream(
         self, stream: Stream[T], start: Start = "earliest", *, follow: bool = True
@@ -274,94 +264,6 @@ class Client:
         """
         chosen = followed(self._protocol.app, stream)
         return Atoms(chosen, start, self._protocol, self._pool.run, follow=follow)
-
-    def trace(self, request_id: str) -> dict[str, Any]:
-        """Return how a request ran: its calls, its reads and changes, its place in the order.
-
-        The gateway runs the request again for that, which takes seconds; docs/HISTORY.md describes
-        the fields.
-
-        Raises:
-            PenstockError: No request has this id, or too many traces are being made.
-        """
-        return self._pool.run(self._protocol.trace(request_id))
-
-    def history(
-        self,
-        entity: str,
-        key: object,
-        last: int = 20,
-        *,
-        from_epoch: int | None = None,
-        to_epoch: int | None = None,
-    ) -> dict[str, Any]:
-        """Return the newest changes of an entity, each with the request that made it.
-
-        Args:
-            entity: The name of the class.
-            key: The entity's key.
-            last: The most changes to return.
-            from_epoch: The first epoch to look at; None: the oldest that is held.
-            to_epoch: The last epoch to look at, which is included; None: the newest.
-
-        Returns:
-            The fields that docs/HISTORY.md describes.
-
-        Raises:
-            NoSuchEntity: No epoch that is held changed such an entity.
-            RequestError: The application has no such class, or the class cannot have such a key.
-            OperationalError: The gateway could not answer.
-        """
-        return self._pool.run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
-
-    def rows(
-        self,
-        query: str,
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        rows_max: int | None = None,
-        as_of: int | datetime | None = None,
-    ) -> Rows:
-        """Return the rows of a SELECT over one epoch, as plain values.
-
-        Args:
-            query: The SELECT.
-            parameters: The values for its `?` by position, or for its `$name` by name.
-            rows_max: A result with more rows is refused.
-            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
-
-        Returns:
-            The rows, their columns and their epoch.
-
-        Raises:
-            PenstockError: The query is refused, or could not be answered.
-        """
-        return self._pool.run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
-
-    def sql(
-        self,
-        query: str,
-        parameters: Sequence[Any] | Mapping[str, Any] = (),
-        *,
-        rows_max: int | None = None,
-        as_of: int | datetime | None = None,
-    ) -> "pa.Table":
-        """Return the rows of a SELECT over one epoch, as an Arrow table.
-
-        Args:
-            query: The SELECT.
-            parameters: The values for its `?` by position, or for its `$name` by name.
-            rows_max: A result with more rows is refused.
-            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
-
-        Returns:
-            The table; the metadata of its schema has the epoch as `penstock.epoch`.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
-            PenstockError: The query is refused, or could not be answered.
-        """
-        return self._pool.run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> Pending[Any]:
         return Pending(sent, self._protocol, self._pool.run)

@@ -19,6 +19,9 @@ from penstock.process.cancellation import cancel
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Outcome = Lsn | PenstockError
+"""The position of an appended request, or the reason why it was not appended."""
+
 
 class AppendBatcher:
     """Appends the requests of one gateway. For one event loop."""
@@ -28,7 +31,7 @@ class AppendBatcher:
         self._log = log
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "penstock-append")
-        self._waiting: list[tuple[Entry, asyncio.Future[Lsn]]] = []
+        self._waiting: list[tuple[Sequence[Entry], asyncio.Future[list[Outcome]]]] = []
         self._writer: asyncio.Task[None] | None = None
 
     async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
@@ -45,8 +48,15 @@ class AppendBatcher:
             LogUnavailable: The disk is full or fails; the request was not appended.
         """
         entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
-        future: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entry, future))
+        (outcome,) = await self.append_all([entry])
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return outcome
+
+    async def append_all(self, entries: Sequence[Entry]) -> list[Outcome]:
+        """Append several requests durably, and return the outcome of each; `append` names the errors."""
+        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((entries, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
         return await future
@@ -87,17 +97,15 @@ class AppendBatcher:
         """Append batches until no request waits."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            entries = [entry for entry, _ in batch]
+            entries = [entry for group, _ in batch for entry in group]
             began = time.perf_counter()
             outcomes = await self._in_thread(self._append, entries)
             self._metrics.appended(time.perf_counter() - began, len(entries))
-            for (_, future), outcome in zip(batch, outcomes, strict=True):
-                if future.done():  # the client has disconnected
-                    continue
-                if isinstance(outcome, PenstockError):
-                    future.set_exception(outcome)
-                else:
-                    future.set_result(outcome)
+            at = 0
+            for group, future in batch:
+                if not future.done():  # otherwise the client has disconnected
+                    future.set_result(outcomes[at : at + len(group)])
+                at += len(group)
         self._writer = None
 
     def _body(self, partition: LogPartition, lsn: Lsn) -> bytes | None:
@@ -106,12 +114,14 @@ class AppendBatcher:
         except Truncated:
             return None
 
-    def _append(self, entries: Sequence[Entry]) -> Sequence[Lsn | PenstockError]:
+    def _append(self, entries: Sequence[Entry]) -> list[Outcome]:
+        """Append entries; a refused one is found by halving, so that it costs few durable writes."""
         try:
-            return self._log.append(entries)
+            return list(self._log.append(entries))
         except UserError as error:  # caused by one entry; then the log appends none
             if len(entries) == 1:
                 return [error]
-            return [outcome for entry in entries for outcome in self._append([entry])]
+            half = len(entries) // 2
+            return [*self._append(entries[:half]), *self._append(entries[half:])]
         except PenstockError as error:
             return [error] * len(entries)

@@ -24,6 +24,7 @@ from penstock.errors import (
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.version import ServedVersion
@@ -42,7 +43,9 @@ class Gateway:
 
     Attributes:
         version: The version of the application that gets new requests.
+        pipeline: Serves the pipelined connections.
         draining: Whether new requests are refused, because the process is about to stop.
+        authenticator: Finds the principal of a request.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Gateway:
         metrics: Metrics,
         load: LoadSampler,
     ) -> None:
-        """Create the gateway; it serves when it has a version.
+        """Create the gateway; it serves when it has a version and a pipeline.
 
         Args:
             config: The gateway's configuration.
@@ -61,9 +64,10 @@ class Gateway:
             load: Counts responses for the load of the last hour.
         """
         self.version: ServedVersion
+        self.pipeline: PipelineEndpoint
         self.draining = False
         self._config = config
-        self._authenticator = authenticator
+        self.authenticator = authenticator
         self._metrics = metrics
         self._load = load
         self._running = 0
@@ -72,6 +76,8 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
+        if scope["type"] == "websocket":
+            await self._serve_pipeline(scope, receive, send)
         if scope["type"] != "http":
             return
         began = time.perf_counter()
@@ -93,9 +99,21 @@ class Gateway:
             self._metrics.observe(route_kind, status, took_s)
             self._load.observe(route_kind, took_s)
 
+    async def _serve_pipeline(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a pipelined connection, which runs like one request until it ends."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            await self.pipeline(scope, receive, send)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
     async def drain(self, timeout_s: float) -> bool:
         """Refuse new requests, and wait for the running ones; return False after the time limit."""
         self.draining = True
+        self.pipeline.stop()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -122,12 +140,12 @@ class Gateway:
             if self.draining and path not in OPEN:
                 raise Stopping("this gateway stops; send the request again")
             if route is None:
-                scope["penstock.authenticator"] = self._authenticator
+                scope["penstock.authenticator"] = self.authenticator
                 await version.more(scope, receive, send)
                 return route_kind, None
             handler, request.path, route_kind = route
             if path not in OPEN:
-                request.principal = self._authenticator.identify(scope["headers"], scope["method"])
+                request.principal = self.authenticator.identify(scope["headers"], scope["method"])
             return route_kind, await handler(request)
         except (PenstockError, HttpError) as error:
             return route_kind, self._refusal(error, request)

@@ -36,6 +36,8 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.pipeline.endpoint import PipelineEndpoint
+from penstock.gateway.pipeline.intake import Intake
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
@@ -91,6 +93,7 @@ class Assembly:
         await self._shared.sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
+        await self.gateway.pipeline.close()
         self._shared.admission.close()
         self.tail.close()
         self._shared.batcher.close()
@@ -144,6 +147,8 @@ async def assemble(
         streams=StreamHandler(app, journal, tail, metrics.follow),
     )
     gateway.version = version_of(app, spec, shared, more(app))
+    intake = Intake(lambda: gateway.version, shared)
+    gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load)
     versions = VersionSwitch(gateway, loader, shared, more)
     deployments = DeploymentFollower(loader, tail, versions.take)
     tracing = RequestTracer.from_environment(app.name, config.data)

@@ -27,16 +27,16 @@ def target_of(request: HttpRequest) -> CallTarget:
     return CallTarget(path["entity"], key, path["method"])
 
 
-def flow_caller(request: HttpRequest, target: CallTarget, touches: bytes) -> Caller:
+def flow_caller(principal: Principal, target: CallTarget, touches: bytes) -> Caller:
     """Return the caller that the limits count for a call.
 
     Args:
-        request: The HTTP request.
+        principal: The sender of the request.
         target: The method, function or stream.
         touches: The access hint of the call; its first fingerprint is that of the key, if there is one.
     """
     key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
-    return Caller(request.principal.namespace, target.owner, target.method, key)
+    return Caller(principal.namespace, target.owner, target.method, key)
 
 
 def require_right(principal: Principal, target: CallTarget | Request) -> None:

@@ -99,7 +99,7 @@ def server_of(gateway: object, settings: GatewayConfig) -> Server:
         port=settings.port,
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
-        websockets=False,
+        websockets=True,
         backlog=BACKLOG,
         backpressure=settings.waiting_max + BACKLOG,
         http1_settings=HTTP1Settings(

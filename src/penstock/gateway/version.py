@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.call_encoder import calls_with_code
+from penstock.gateway.call_encoder import CallEncoder, calls_with_code
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.errors import error_response
 from penstock.gateway.flow.admission import Admission
@@ -76,6 +76,7 @@ class ServedVersion:
         spec: The name by which another process loads it.
         routing: The paths and their handlers.
         more: The routes for all other paths.
+        encoder: Encodes calls and appends.
         readers: The readers; None if no code of the application runs for a read.
     """
 
@@ -85,6 +86,7 @@ class ServedVersion:
         spec: str,
         routing: Router,
         more: Sequence[BaseRoute],
+        encoder: CallEncoder,
         readers: ReaderPool | None = None,
     ) -> None:
         """Take the parts of a version.
@@ -94,12 +96,14 @@ class ServedVersion:
             spec: The name by which another process loads it.
             routing: The paths and their handlers.
             more: The routes for all other paths.
+            encoder: Encodes calls and appends.
             readers: The readers.
         """
         self.app = app
         self.spec = spec
         self.routing = routing
         self.more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
+        self.encoder = encoder
         self.readers = readers
         self._running = 0
         self._idle = asyncio.Event()
@@ -150,7 +154,7 @@ def version_of(
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     _route_pages(routing, PageHandler(app, secured=secured))
     _route_shared(routing, shared, changes)
-    return ServedVersion(app, spec, routing, more, readers)
+    return ServedVersion(app, spec, routing, more, reads.encoder, readers)
 
 
 def _route_calls(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
-from penstock.errors import RequestError, TimedOut
+from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.model.reply import Reply
 
@@ -26,10 +26,36 @@ def find_reply(journal: Journal, position: LogPosition) -> Reply:
         TimedOut: No committed epoch holds the position.
         RequestError: Its epoch is forgotten.
     """
-    partition, lsn = position
+    outcome = find_replies(journal, [position])[position]
+    if isinstance(outcome, Reply):
+        return outcome
+    raise outcome
+
+
+def find_replies(
+    journal: Journal, positions: Collection[LogPosition]
+) -> dict[LogPosition, Reply | PenstockError]:
+    """Return the replies at log positions, or the errors of `find_reply`; reads each epoch once."""
     last = journal.last()
-    if last is None or last.positions.get(partition, Lsn(0)) <= lsn:
-        raise TimedOut(f"the request at log position {lsn} is not processed yet")
+    outcomes: dict[LogPosition, Reply | PenstockError] = {}
+    for position in positions:
+        if position in outcomes:
+            continue
+        partition, lsn = position
+        if last is None or last.positions.get(partition, Lsn(0)) <= lsn:
+            error = TimedOut(f"the request at log position {lsn} is not processed yet")
+            outcomes[position] = error
+            continue
+        replies = replies_of(journal, _commit_of(journal, position, last), positions)
+        outcomes |= replies
+        if position not in replies:
+            outcomes[position] = forgotten(journal, lsn)
+    return outcomes
+
+
+def _commit_of(journal: Journal, position: LogPosition, last: Commit) -> Commit:
+    """Return the commit that holds a log position; the newest commit is `last`."""
+    partition, lsn = position
     low, high = int(journal.first()), int(last.epoch)
     while low < high:
         middle = (low + high) // 2
@@ -38,11 +64,7 @@ def find_reply(journal: Journal, position: LogPosition) -> Reply:
             high = middle
         else:
             low = middle + 1
-    commit = next(journal.commits(Epoch(low - 1), Epoch(low)))
-    reply = replies_of(journal, commit, [position]).get(position)
-    if reply is None:
-        raise forgotten(journal, lsn)
-    return reply
+    return next(journal.commits(Epoch(low - 1), Epoch(low)))
 
 
 def forgotten(journal: Journal, lsn: Lsn) -> RequestError:

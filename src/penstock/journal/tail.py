@@ -9,14 +9,20 @@ the error, and the thread tries again. Of each epoch only the rows that are wait
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import JournalUnavailable, PenstockError, TimedOut
 from penstock.journal.api import Commit, Journal
-from penstock.journal.replies import LogPosition, find_reply, forgotten, replies_of
+from penstock.journal.replies import (
+    LogPosition,
+    find_replies,
+    find_reply,
+    forgotten,
+    replies_of,
+)
 from penstock.model.reply import Reply
 
 _log = logging.getLogger(__name__)
@@ -117,24 +123,44 @@ class JournalTail:
         Raises:
             PenstockError: `failure`.
         """
+        return not self._register_all([(position, waiter)])
+
+    def _register_all(
+        self, pairs: Sequence[tuple[LogPosition, Waiter]]
+    ) -> list[tuple[LogPosition, Waiter]]:
+        """Let waiters wait for replies; return those whose epoch is committed already.
+
+        Raises:
+            PenstockError: `failure`; then no waiter waits.
+        """
+        committed = []
         with self._lock:
-            if self.is_committed(position):
-                return False
-            if self.failure is not None:
-                raise self.failure
-            self._waiting.setdefault(position, []).append(waiter)
+            for position, waiter in pairs:
+                if self.is_committed(position):
+                    committed.append((position, waiter))
+                elif self.failure is not None:
+                    raise self.failure
+                else:
+                    self._waiting.setdefault(position, []).append(waiter)
         self._on_waiting(len(self._waiting))
-        return True
+        return committed
 
     def _unregister(self, position: LogPosition, waiter: Waiter) -> None:
+        self._unregister_all([(position, waiter)])
+
+    def _unregister_all(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
+        """Let waiters wait no longer; those that do not wait are ignored."""
+        changed = False
         with self._lock:
-            waiters = self._waiting.get(position, [])
-            if waiter not in waiters:
-                return
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiting[position]
-        self._on_waiting(len(self._waiting))
+            for position, waiter in pairs:
+                waiters = self._waiting.get(position, [])
+                if waiter in waiters:
+                    changed = True
+                    waiters.remove(waiter)
+                    if not waiters:
+                        del self._waiting[position]
+        if changed:
+            self._on_waiting(len(self._waiting))
 
     def _when(self, condition: Callable[[], bool], waiter: Waiter) -> None:
         """Give None to a waiter as soon as a condition over `epoch`, `positions` and `atoms` holds."""
@@ -162,9 +188,7 @@ class JournalTail:
                 if self._closed.is_set():
                     return
                 _log.error("the journal cannot be followed", exc_info=error)
-                self._fail(
-                    error if isinstance(error, PenstockError) else JournalUnavailable(str(error))
-                )
+                self._fail(_penstock_error(error))
                 self._closed.wait(_PAUSE_S)
 
     def _advance(self, commit: Commit) -> None:
@@ -240,6 +264,31 @@ class AsyncJournalTail(JournalTail):
         finally:
             self._unregister(position, future)
 
+    def watch(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
+        """Give many waiters their replies or errors, without a time limit; `forget` ends their wait."""
+        try:
+            committed = self._register_all(pairs)
+        except PenstockError as error:
+            _settle((waiter, error) for _, waiter in pairs)
+            return
+        if committed:
+            self._loop.run_in_executor(self._look_ups, self._look_up, committed)
+
+    def forget(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
+        """Let waiters of `watch` wait no longer."""
+        self._unregister_all(pairs)
+
+    def _look_up(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
+        """Settle the waiters of requests whose epoch is committed."""
+        try:
+            outcomes = find_replies(self._journal, [position for position, _ in pairs])
+        except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
+            _log.error("replies cannot be looked up", exc_info=error)
+            failure = _penstock_error(error)
+            self._settle([(waiter, failure) for _, waiter in pairs])
+            return
+        self._settle([(waiter, outcomes[position]) for position, waiter in pairs])
+
     async def until(self, epoch: Epoch, timeout_s: float) -> None:
         """Return when an epoch is committed and this process has read it.
 
@@ -277,6 +326,10 @@ class AsyncJournalTail(JournalTail):
     def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
         if outcomes and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(super()._settle, outcomes)
+
+
+def _penstock_error(error: Exception) -> PenstockError:
+    return error if isinstance(error, PenstockError) else JournalUnavailable(str(error))
 
 
 def _settle(outcomes: Iterable[tuple[Waiter, Reply | Exception | None]]) -> None:

@@ -355,6 +355,7 @@ _RANGES: Final = {
     "gateway.depth_max": (4, 512),
     "gateway.key_bytes_max": (16, 64 << 10),
     "gateway.waiting_max": (1, _HUGE),
+    "gateway.pipeline_window": (1, 1_000_000),
     "gateway.window_ms": (0, _HUGE),
     "gateway.lag_max": (1, _HUGE),
     "gateway.reply_timeout_ms": (1, _HUGE),

@@ -112,6 +112,18 @@ class Admission:
             Stopping: Its turn did not come before `refuse_waiting`.
             Corrupt: The file of the pauses cannot be used now.
         """
+        ticket = self.begin(caller)
+        if self.must_wait(ticket):
+            await self.wait_for_turn(ticket, size, timeout_s)
+        else:
+            self.take_turn()
+        return ticket
+
+    def begin(self, caller: Caller) -> Ticket:
+        """Count a request as under way, before its turn; raises as `admit`.
+
+        The caller then calls `take_turn`, or `wait_for_turn` if `must_wait` says so.
+        """
         self._release_committed()
         self._check_pauses(caller)
         self._check_load(caller)
@@ -120,12 +132,18 @@ class Admission:
         self._count += 1
         if self._count == 1:
             self._show()
-        # Without keys and tokens there is one principal, and the log itself is its queue.
-        if ticket.principal and (self._queue or self._room() <= 0):
-            await self._wait_for_turn(ticket, size, timeout_s)
-        else:
-            self._appending += 1
         return ticket
+
+    def must_wait(self, ticket: Ticket) -> bool:
+        """Say whether a request must wait for its turn.
+
+        Without keys and tokens there is one principal, and the log itself is its queue.
+        """
+        return bool(ticket.principal) and (bool(self._queue) or self._room() <= 0)
+
+    def take_turn(self) -> None:
+        """Count a request that need not wait as one that is being appended."""
+        self._appending += 1
 
     def apply_limits(self, limits: Iterable[Limit]) -> None:
         """Apply other limits from now on; a limit that stays keeps its counts."""
@@ -238,8 +256,13 @@ class Admission:
                 f"{lag} requests wait in the log, at most {self._settings.lag_max} may"
             )
 
-    async def _wait_for_turn(self, ticket: Ticket, size: int, timeout_s: float) -> None:
+    async def wait_for_turn(self, ticket: Ticket, size: int, timeout_s: float) -> None:
         """Return when the log has room and the other principals had their turns.
+
+        Args:
+            ticket: The ticket of the request.
+            size: The bytes of its body.
+            timeout_s: The longest wait.
 
         Raises:
             Overloaded: The turn did not come in time; the request has ended.

@@ -199,7 +199,7 @@ class CallHandler:
         self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
     ) -> Ticket:
         """Admit a request when its turn has come; raises as `Admission.admit`."""
-        caller = flow_caller(request, target, touches)
+        caller = flow_caller(request.principal, target, touches)
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
         return await self._admission.admit(caller, len(body), timeout_s)
 

@@ -210,7 +210,7 @@ class ReadHandler:
             entity_type = self._app.entities[target.entity]
             key = entity_type.key_at(target.key)
             sought = EntityKey(entity_type.prefix + entity_type.key_text(key))
-        return _EncodedCall(body, flow_caller(request, target, touches), sought)
+        return _EncodedCall(body, flow_caller(request.principal, target, touches), sought)
 
 
 def _is_existence(target: CallTarget) -> bool:

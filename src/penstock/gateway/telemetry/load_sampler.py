@@ -26,7 +26,10 @@ from penstock.process.load_history import (
 
 _log = logging.getLogger(__name__)
 
-_TIMED: Final = frozenset({"call", "append", "read", "send", "route", "entities"})
+PIPELINED: Final = "pipeline"
+"""The kind of the requests of pipelined connections."""
+
+_TIMED: Final = frozenset({"call", "append", "read", "send", "route", "entities", PIPELINED})
 """The kinds of routes whose latency counts: those that an application's callers use."""
 
 

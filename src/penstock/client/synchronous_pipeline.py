@@ -1,0 +1,190 @@
+# Written by scripts/twins from asynchronous_pipeline.py: change that file, then run the script.
+"""`Pipeline`: many calls at once over one connection; each has its own result.
+
+```python
+with client.pipeline() as pipeline:
+    added = [pipeline.call(Item.add, Item(f"i{n}"), 5) for n in range(1_000)]
+    print(added[0].result())
+```
+"""
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
+
+import httpx
+
+from penstock.base.pipeline import Answer
+from penstock.client.concurrency import Background, Places, Slot
+from penstock.client.pipeline_encoding import body_of, value_in
+from penstock.client.pipeline_link import LinkedRequest, PipelineLink
+from penstock.client.protocol import GatewayProtocol
+from penstock.errors import PenstockError, TimedOut
+from penstock.model.call import Call, Calling, call_of, returns_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Pipelined(Generic[T]):
+    """A request of a pipeline, whose result a program may wait for.
+
+    Attributes:
+        request_id: The id by which any client finds the request again.
+    """
+
+    __slots__ = ("_returns", "_slot", "request_id")
+
+    def __init__(self, request_id: str, returns: Any) -> None:
+        self.request_id = request_id
+        self._returns = returns
+        self._slot = Slot()
+
+    def __repr__(self) -> str:
+        return f"Pipelined({self.request_id!r})"
+
+    def done(self) -> bool:
+        """Say whether the answer is there."""
+        return self._slot.is_full()
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for the result, for `timeout_s` seconds; None: until the client's `timeout_s` is over.
+
+        Raises:
+            TimedOut: The result is not there yet.
+            PenstockError: The transaction was undone, or the gateway could not answer.
+        """
+        try:
+            answer = self._slot.get(timeout_s)
+        except TimeoutError:
+            raise TimedOut(f"request {self.request_id} has no answer yet; ask again") from None
+        result: T = value_in(answer, self._returns)
+        return result
+
+    def settle(self, answer: Answer | PenstockError) -> None:
+        """Store the answer."""
+        self._slot.put(answer)
+
+
+class Pipeline:
+    """Sends calls over one connection, without waiting for the answers of those before.
+
+    Calls take effect in any order: wait for a result before a call that needs its effect. If the connection
+    breaks, the pipeline connects again and sends the requests without an answer again. Each carries a request
+    id, so it takes effect once.
+    """
+
+    def __init__(self, protocol: GatewayProtocol, link: PipelineLink, unanswered: int) -> None:
+        """Create the pipeline, which runs in its `with` block.
+
+        Args:
+            protocol: The protocol of the client.
+            link: The connection.
+            unanswered: The most requests without an answer.
+        """
+        self._protocol = protocol
+        self._link = link
+        self._unanswered: Final = unanswered
+        self._places = Places(unanswered)
+        self._background: Background | None = None
+        self._calling = Calling(protocol.app, self.send)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._calling, name)
+
+    def __enter__(self) -> Self:
+        self._background = Background(self._link.run())
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        """Wait for all answers; if the block was left by an error, wait for none."""
+        assert self._background is not None, "the block was entered"
+        try:
+            if error_type is None:
+                limit_s = (
+                    2 * self._protocol.policy.timeout_s
+                )  # the link gives each request up before
+                for _place in range(self._unanswered):
+                    self._places.acquire(limit_s)
+        finally:
+            self._link.close()
+            self._background.join()
+
+    def call(
+        self, method: Callable[P, T], /, *positional: P.args, **named: P.kwargs
+    ) -> Pipelined[T]:
+        """Send the call of a method, a creation or a function: `call(Item.add, Item("i1"), 5)`.
+
+        Raises as `send`.
+        """
+        return self.send(call_of(method, positional, named))
+
+    def send(self, call: Call[T]) -> Pipelined[T]:
+        """Send a prepared call or append; wait only while too many requests have no answer.
+
+        Raises:
+            RequestError: The application has no such class or method, or the arguments do not fit.
+            TimedOut: Too many requests had no answer for the client's `timeout_s`; nothing was sent.
+        """
+        app, policy = self._protocol.app, self._protocol.policy
+        request_id = uuid.uuid4().hex if call.request_id is None else call.request_id
+        body = body_of(app, call, request_id)
+        pipelined: Pipelined[T] = Pipelined(request_id, returns_of(app, call))
+        try:
+            self._places.acquire(policy.timeout_s)
+        except httpx.PoolTimeout:
+            raise TimedOut(f"{self._unanswered} requests have no answer yet") from None
+
+        def settled(answer: Answer | PenstockError) -> None:
+            if isinstance(answer, Answer):
+                self._protocol.note(answer.epoch)
+            pipelined.settle(answer)
+            self._places.release()
+
+        deadline_s = policy.clock() + policy.timeout_s
+        self._link.submit(LinkedRequest(request_id, body, settled, deadline_s))
+        return pipelined
+
+    @overload
+    def results(
+        self, calls: Iterable[Call[T]], *, raise_errors: Literal[True] = True
+    ) -> Iterator[T]: ...
+    @overload
+    def results(
+        self, calls: Iterable[Call[T]], *, raise_errors: bool
+    ) -> Iterator[T | PenstockError]: ...
+    def results(self, calls: Iterable[Call[Any]], *, raise_errors: bool = True) -> Iterator[Any]:
+        """Perform prepared calls, and yield their results in the calls' order as they commit.
+
+        The calls are taken one by one, so the iterable may be longer than the memory.
+
+        Args:
+            calls: Calls that `client.prepare` returned.
+            raise_errors: Whether an error is raised. Otherwise it takes the place of its call's result.
+
+        Yields:
+            One result for each call.
+
+        Raises:
+            PenstockError: The error of the first call, in order, that failed.
+        """
+        waiting: deque[Pipelined[Any]] = deque()
+        for call in calls:
+            waiting.append(self.send(call))
+            while waiting and (waiting[0].done() or len(waiting) == self._unanswered):
+                yield _outcome(waiting.popleft(), raise_errors=raise_errors)
+        while waiting:
+            yield _outcome(waiting.popleft(), raise_errors=raise_errors)
+
+
+def _outcome(pipelined: Pipelined[Any], *, raise_errors: bool) -> Any:
+    """Return the result of a request, or its error."""
+    try:
+        return pipelined.result()
+    except PenstockError as error:
+        if raise_errors:
+            raise
+        return error

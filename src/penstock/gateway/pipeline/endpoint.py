@@ -1,0 +1,135 @@
+"""`PipelineEndpoint`: accepts the WebSockets of a gateway, and ends them when it stops.
+
+The handshake is a `GET /pipeline` that authenticates like every request, and that a page of another site may
+not send. A refused handshake is answered as HTTP, with the usual body of an error.
+"""
+
+import logging
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.base.pipeline import PIPELINE, SUBPROTOCOL
+from penstock.errors import PenstockError, Stopping
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.errors import HttpError, error_response, response_of
+from penstock.gateway.pipeline.connection import PipelineConnection
+from penstock.gateway.pipeline.intake import Intake
+from penstock.gateway.telemetry.load_sampler import PIPELINED, LoadSampler
+from penstock.gateway.telemetry.metrics import Metrics
+
+_log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 1_000
+"""The most pipelined connections of a gateway; further ones get 429."""
+
+
+class PipelineEndpoint:
+    """The path `/pipeline` of one gateway."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        intake: Intake,
+        metrics: Metrics,
+        load: LoadSampler,
+    ) -> None:
+        """Create the endpoint.
+
+        Args:
+            authenticator: Finds the principal of a connection.
+            intake: Takes the requests.
+            metrics: Counts answers.
+            load: Counts answers for the load of the last hour.
+        """
+        self._settings = intake.settings
+        self._authenticator = authenticator
+        self._intake = intake
+        self._metrics = metrics
+        self._load = load
+        self._connections: dict[PipelineConnection, None] = {}
+        self._is_stopping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the ASGI scope of a WebSocket."""
+        await receive()  # the message `websocket.connect`
+        try:
+            self._check(scope)
+        except (PenstockError, HttpError) as error:
+            await _refuse(response_of(error), send)
+            return
+        except Exception:  # noqa: BLE001 -- every handshake gets a response; the log has the traceback
+            _log.exception("the handshake of a pipelined connection failed")
+            message = "the gateway failed; its log has the error"
+            await _refuse(error_response(500, "gateway-failed", "", message), send)
+            return
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
+        headers = scope["headers"]
+        connection = PipelineConnection(
+            self._settings,
+            lambda: self._authenticator.identify(headers),
+            self._intake,
+            self._observe,
+            receive,
+            send,
+        )
+        self._connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            del self._connections[connection]
+
+    def stop(self) -> None:
+        """Take no further requests, and end each connection after its last answer."""
+        self._is_stopping = True
+        for connection in self._connections:
+            connection.stop()
+
+    async def close(self) -> None:
+        """Wait for the running appends; no connection may be open."""
+        await self._intake.close()
+
+    def _observe(self, status: int, took_s: float) -> None:
+        """Count an answer."""
+        self._metrics.observe(PIPELINED, status, took_s)
+        self._load.observe(PIPELINED, took_s)
+
+    def _check(self, scope: Scope) -> None:
+        """Check a handshake.
+
+        Raises:
+            HttpError: The path or the subprotocol is wrong, the headers are too large, or there are too
+                many connections.
+            PenstockError: The credential is not valid, or the gateway stops.
+        """
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > self._settings.header_bytes_max:
+            most = self._settings.header_bytes_max
+            raise HttpError(431, "headers-too-large", f"headers take at most {most} bytes")
+        if scope["path"] != PIPELINE:
+            raise HttpError(404, "not-found", f"a WebSocket has the path {PIPELINE}")
+        self._authenticator.identify(scope["headers"])
+        if SUBPROTOCOL not in scope["subprotocols"]:
+            raise HttpError(
+                400, "request", f"the handshake must offer the subprotocol {SUBPROTOCOL}"
+            )
+        if self._is_stopping:
+            raise Stopping("this gateway stops; connect again")
+        if len(self._connections) >= CONNECTIONS_MAX:
+            raise HttpError(
+                429,
+                "overloaded",
+                f"this gateway has {CONNECTIONS_MAX} pipelined connections already",
+            )
+
+
+async def _refuse(response: Response, send: Send) -> None:
+    """Answer a handshake as HTTP."""
+    start: dict[str, Any] = {
+        "type": "websocket.http.response.start",
+        "status": response.status_code,
+        "headers": response.raw_headers,
+    }
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": response.body})

@@ -1,0 +1,173 @@
+"""Pipelines of both clients against a real gateway: results, effects, and connections that break."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from penstock import Aborted, AsyncClient, Client, ConfigError, RecordTooLarge, RequestError
+from penstock.errors import NoSuchEntity, PenstockError, RequestConflict, TimedOut, Unreachable
+from penstock.gateway.serving import free_port
+from penstock.process.config import GatewayConfig
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import load_app
+from tests.checkout import SHOP
+from tests.cutter import Cutter
+from tests.gateway_thread import HOST, RunningGateway
+from tests.serial_driver import SerialDriver
+from tests.waiting import wait_for
+
+SHOP_APP = load_app(SHOP)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """A shop whose connections have a window of 16 requests."""
+    chosen = GatewayConfig(body_bytes_max=4_096, pipeline_window=16)
+    with RunningGateway(SHOP, tmp_path_factory.mktemp("shop"), chosen) as running:
+        yield running
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_calls_have_their_results(gateway: RunningGateway, *, known: bool) -> None:
+    """More calls than the window and a frame take have their results, in any order of asking."""
+    name = f"sync-{known}"
+    with Client(gateway.url, SHOP_APP if known else None) as client:
+        with client.pipeline() as pipeline:
+            pipeline.Item.create(name, price=1, stock=0).result()
+            sent = [pipeline.Item(name).add(1) for _ in range(300)]
+            results = {one.result() for one in reversed(sent)}
+        assert results == {f"Item: {name} stock updated to: {n}" for n in range(1, 301)}
+        assert client.get("Item", name)["stock"] == 300
+
+
+def test_results_come_in_the_order_of_the_calls(gateway: RunningGateway) -> None:
+    """`results` yields the result of each call in order, and an error in its place."""
+
+    async def run() -> list[object]:
+        async with AsyncClient(gateway.url, SHOP_APP) as client:
+            await client.Item.create("ordered", price=1, stock=0)
+            calls = [client.prepare.Item("ordered").add(1) for _ in range(50)]
+            calls[20] = client.prepare.Item("unknown").add(1)
+            async with client.pipeline(unanswered=10) as pipeline:
+                results = pipeline.results(calls, raise_errors=False)
+                return [outcome async for outcome in results]
+
+    outcomes = asyncio.run(run())
+    assert isinstance(outcomes.pop(20), NoSuchEntity)
+    assert set(outcomes) == {f"Item: ordered stock updated to: {n}" for n in range(1, 50)}
+
+
+def test_typed_calls_and_their_errors(gateway: RunningGateway) -> None:
+    """A call by its method has the type of its result; errors have their classes."""
+    item: Any = SHOP_APP.entities["Item"].cls
+    with Client(gateway.url, SHOP_APP) as client, client.pipeline() as pipeline:
+        created = pipeline.call(item.create, "typed", price=2, stock=1)
+        assert created.result() == item("typed")
+        assert created.done()
+        with pytest.raises(Aborted, match="9 wanted"):
+            pipeline.call(item.subtract, item("typed"), 9).result()
+        with pytest.raises(RequestError):
+            pipeline.call(item.subtract, item("typed"), "9")
+        with pytest.raises(ConfigError):
+            client.pipeline(unanswered=0)
+
+
+def test_request_larger_than_a_frame_fails_alone(gateway: RunningGateway) -> None:
+    """A request that no frame can carry has an error; those around it have their answers."""
+    with Client(gateway.url) as client, client.pipeline() as pipeline:
+        sent = [pipeline.Item("small").exists(), pipeline.Item("a").add("x" * 4_096)]
+        sent.append(pipeline.Item("small").exists())
+        with pytest.raises(RecordTooLarge):
+            sent[1].result()
+        assert (sent[0].result(), sent[2].result()) == (False, False)
+
+
+def test_one_id_in_flight_twice_takes_effect_once(gateway: RunningGateway) -> None:
+    """Calls with one request id have one effect; a different call with that id is refused."""
+    with Client(gateway.url, SHOP_APP) as client, client.pipeline() as pipeline:
+        pipeline.Item.create("same", price=1, stock=0).result()
+        sent = [pipeline.Item("same").add(2, request_id="same-1") for _ in range(5)]
+        other = pipeline.Item("same").add(3, request_id="same-1")
+        assert {one.result() for one in sent} == {"Item: same stock updated to: 2"}
+        with pytest.raises(RequestConflict):
+            other.result()
+
+
+def test_requests_of_a_broken_connection_take_effect_once(tmp_path: Path) -> None:
+    """After a cut, the requests without an answer are sent again; the log has each of them once."""
+    chosen = GatewayConfig(pipeline_window=500)
+    with (
+        RunningGateway(SHOP, tmp_path, chosen, drives=False) as gateway,
+        Cutter(urlsplit(gateway.url).port or 0) as cutter,
+        Client(cutter.url, SHOP_APP, timeout_s=200) as client,
+    ):
+        log = DataDirectory(tmp_path).open_log()
+        driver = SerialDriver(SHOP, gateway.config)
+        with client.pipeline() as pipeline:
+            first = pipeline.Item.create("cut", price=1, stock=0)
+            wait_for(lambda: log.end() == 1, "the first append")
+            sent = [pipeline.Item("cut").add(1) for _ in range(200)]
+            wait_for(lambda: log.end() == 201, "the appends")
+            cutter.cut()
+            later = pipeline.Item("cut").add(1)
+            wait_for(lambda: log.end() == 202, "the append after the cut")
+            driver.start()
+            first.result()
+            results = {one.result() for one in [*sent, later]}
+        assert results == {f"Item: cut stock updated to: {n}" for n in range(1, 202)}
+        assert (log.end(), cutter.connections) == (202, 2)
+        driver.stop()
+        log.close()
+
+
+def test_answers_that_a_cut_has_lost_come_from_the_journal(tmp_path: Path) -> None:
+    """A request that committed before the client heard of it gets its recorded answer."""
+    with RunningGateway(SHOP, tmp_path) as gateway, Client(gateway.url, SHOP_APP) as client:
+        client.Item.create("lost", price=1, stock=0)
+        for number in range(40):  # in many epochs
+            client.Item("lost").add(1, request_id=f"lost-{number}")
+        with client.pipeline() as pipeline:
+            sent = [pipeline.Item("lost").add(1, request_id=f"lost-{n}") for n in range(40)]
+            results = [one.result() for one in sent]
+        assert results == [f"Item: lost stock updated to: {n}" for n in range(1, 41)]
+        assert client.get("Item", "lost")["stock"] == 40
+
+
+def test_calls_without_a_gateway_fail() -> None:
+    """After its attempts a pipeline gives up, and each of its calls has the error."""
+    url = f"http://{HOST}:{free_port(HOST)}"
+    with Client(url, retries=1) as client, client.pipeline() as pipeline:
+        sent = [pipeline.Item("a").add(1) for _ in range(3)]
+        for one in sent:
+            with pytest.raises(Unreachable):
+                one.result()
+
+
+def test_call_without_an_answer_is_late(tmp_path: Path) -> None:
+    """A request that no driver processes is late, and its error says how to get the result."""
+    with (
+        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        Client(gateway.url, SHOP_APP, timeout_s=1.0) as client,
+        client.pipeline() as pipeline,
+        pytest.raises(TimedOut, match="late-1"),
+    ):
+        pipeline.Item("a").add(1, request_id="late-1").result()
+
+
+def test_block_that_fails_does_not_wait(tmp_path: Path) -> None:
+    """An error in the block leaves it at once; the calls get an error, and later calls, too."""
+    with (
+        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        Client(gateway.url, SHOP_APP) as client,
+    ):
+        pipeline = client.pipeline()
+        pipeline.__enter__()
+        waiting = pipeline.Item("a").add(1)
+        pipeline.__exit__(ZeroDivisionError, None, None)
+        for call in (waiting, pipeline.Item("a").add(1)):
+            with pytest.raises(PenstockError, match="closed"):
+                call.result()
