@@ -66,7 +66,7 @@ class Intake:
         self._admission = shared.admission
         self._batcher = shared.batcher
         self._tail = shared.tail
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def take(self, principal: Principal, requests: Sequence[PipelinedRequest]) -> None:
         """Append requests of a principal; each of them gets its answer later.
@@ -124,8 +124,8 @@ class Intake:
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)  # the event loop itself keeps no task alive
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None  # the event loop itself keeps no task alive
+        task.add_done_callback(self._tasks.pop)
 
     async def _append(self, admitted: Sequence[_Admitted]) -> None:
         """Append admitted requests, and let those in the log wait for their replies."""
