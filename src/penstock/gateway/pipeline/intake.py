@@ -131,7 +131,7 @@ class Intake:
         """Append admitted requests, and let those in the log wait for their replies."""
         waiting: list[tuple[LogPosition, PipelinedRequest]] = []
         try:
-            outcomes = await self._batcher.append_all([one.entry for one in admitted])
+            outcomes = await self._batcher.append_all([item.entry for item in admitted])
         except BaseException:
             for request, ticket, _ in admitted:
                 self._admission.abandon(ticket)
