@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
+from penstock.cli.main import execute
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -139,3 +141,24 @@ def test_a_worker_that_starts_later_loads_the_code_in_force(shop: Shop) -> None:
     shop.runtime.restart()
     shop.call("bump")
     assert shop.run()[-1] == 7
+
+
+def test_history_runs_each_epoch_with_its_code(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replay and verification go over deployments, of which one was refused; a trace names the deployment."""
+    shop.call("create", "bump")
+    shop.deploy(code := shop.version(attributes="stock: float = 0.0", step="0.5"))
+    shop.call("bump")
+    shop.deploy(shop.version("import nowhere"))
+    shop.call("bump")
+    assert shop.run() == ["tea", 1, None, 1.5, "config", 2.0]
+    spec, answers = unpacked(shop.data, code).spec, []
+    for words in (["replay"], ["verify"], ["trace", "r2"]):
+        capsys.readouterr()
+        assert execute([*words, spec, "--data", str(shop.data), "--json"]) == 0
+        answers.append(msgspec.json.decode(capsys.readouterr().out))
+    replayed, _, traced = answers
+    assert (replayed["requests"], replayed["skipped"], replayed["divergence"]) == (4, 0, None)
+    assert replayed["deployments"] == [1, None]
+    assert traced["call"].startswith(f"a deployment of {shop.name} (archive ")

@@ -112,7 +112,9 @@ def _show(trace_: dict[str, Any], console: Console) -> None:
         )
         console.print(f"The outcome differs from the recorded one{why}", style="bold red")
     if trace_["taken_as_recorded"]:
-        console.print("It had exceeded a limit, and was not run again.", style="yellow")
+        console.print(
+            "It was not run again: it had exceeded a limit, or is a control record.", style="yellow"
+        )
     if trace_["root"] is not None:
         console.print(_tree(trace_["root"]))
     if trace_["cascade"] is not None:

@@ -7,7 +7,7 @@ import msgspec
 from penstock.base.ids import entity_key
 from penstock.errors import Erased, RequestError
 from penstock.model.application import App
-from penstock.model.control import is_control
+from penstock.model.control import control_text, is_control
 from penstock.model.request import decode_request, is_continuation
 from penstock.model.sealed_value import shown_arguments
 
@@ -18,6 +18,8 @@ def call_text(body: bytes) -> str:
     """Return a request as text: `Item/i1.add(5)`, or an append: `lines.append('a b', 'c')`."""
     if is_continuation(body):
         return "the rest of a cascade"
+    if is_control(body):
+        return control_text(body)
     try:
         request = decode_request(body)
         positional, named = shown_arguments(request)

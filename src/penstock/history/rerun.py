@@ -35,7 +35,7 @@ class Rerun:
         replayer: Executes the requests and holds the state.
         refused: By request id, the first call to the outside, in the order of execution.
         requests: How many requests `run_all` has executed.
-        skipped: How many it has not executed, because they had exceeded a limit.
+        skipped: How many it has not executed, because they had exceeded a limit; control records do not count.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Rerun:
             outcomes = self.replayer.run_all(sandbox.each(guard.each(rows)))
         skipped = outcomes.count(None)
         self.requests += len(outcomes) - skipped
-        self.skipped += skipped
+        self.skipped += skipped - sum(is_control(row.body) for row in rows)
         if not self.refused:
             return outcomes
         return [

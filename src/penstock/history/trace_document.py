@@ -86,7 +86,9 @@ class TraceDocument(Struct, frozen=True):
     as_recorded: Annotated[bool, Meta(description="Whether the request gave the recorded outcome.")]
     taken_as_recorded: Annotated[
         bool,
-        Meta(description="Whether the request did not run again, because it exceeded a limit."),
+        Meta(
+            description="Whether the request did not run again, because it exceeded a limit or is a control record."
+        ),
     ]
     root: TracedCall | None
     entities: list[TracedEntity]

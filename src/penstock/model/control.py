@@ -67,6 +67,18 @@ def is_control(body: bytes) -> bool:
     return body[:3] == _HEAD and body[4:5] == b"$" and not is_continuation(body)
 
 
+def control_text(body: bytes) -> str:
+    """Return a control record as text: `a deployment of shop (archive 3f2a91c07b55)`, or its name and its values."""
+    try:
+        control = decode_control(body)
+    except RequestError as error:
+        return f"an invalid control record ({error})"
+    if isinstance(control, Deploy):
+        return f"a deployment of {control.code.module} (archive {control.code.archive[:12]})"
+    values = [f"{name}={value!r}" for name, value in msgspec.structs.asdict(control).items()]
+    return " ".join(["control record", type(control).__name__.lower(), *values])
+
+
 def decode_control(body: bytes) -> Control:
     """Read the body of a control record.
 
