@@ -6,6 +6,9 @@ from examples import shop
 from examples.market import orders, payment, stock
 from examples.shop.order import Order
 from penstock import Aborted
+from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.mermaid import plan_mermaid
+from penstock.dataflow.text import plan_text
 from penstock.testing import Kit
 
 
@@ -51,3 +54,19 @@ def test_the_market_stores_what_the_shop_stores(market: Kit) -> None:
     assert kits[0].runtime.state == kits[1].runtime.state
     assert Order.__name__ in kits[0].runtime.app.shapes
     assert kits[0].runtime.app.shapes == kits[1].runtime.app.shapes
+
+
+def test_the_graph_is_grouped_by_application(market: Kit) -> None:
+    """One graph has the calls across applications; text and flowchart show each application as a group."""
+    plan = analyze_app(market.runtime.app)
+    assert [part.name for part in plan.applications] == ["stock", "payment", "orders"]
+    assert plan.applications[2].operators == ("Order", "init_orders")
+    lines = plan_text(plan).splitlines()
+    heads = [line for line in lines if line.startswith(("application", "entity"))]
+    assert [head.split()[1] for head in heads] == [
+        *("stock", "Item"),
+        *("payment", "User"),
+        *("orders", "Order"),
+    ]
+    assert any("calls    Item.subtract *" in line for line in lines)
+    assert plan_mermaid(plan).count("subgraph") == 3

@@ -267,14 +267,37 @@ class PlanWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """An application of a set.
+
+    Attributes:
+        name: The name of the application.
+        operators: The names of its operators, and the paths of its stream operators.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The graph of one application; `edges` and `warnings` in the order of operators and lines."""
+    """The graph of one application, or of a set of applications.
+
+    Attributes:
+        app: The name of the application, or of the set.
+        operators: Its entity classes and functions.
+        stream_operators: Its streams, workflows and portals.
+        edges: The effects, in the order of operators and lines.
+        warnings: The warnings, in the order of lines.
+        applications: The applications of a set; empty for a single application.
+    """
 
     app: str
     operators: tuple[Operator, ...]
     stream_operators: tuple[StreamOperator, ...]
     edges: tuple[Edge, ...]
     warnings: tuple[PlanWarning, ...]
+    applications: tuple[Part, ...] = ()
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:

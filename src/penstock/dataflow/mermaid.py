@@ -2,7 +2,7 @@
 
 A dotted arrow leads to entities that are known only while the method runs. Effects of an entity on
 itself are omitted. The text uses the part of the syntax that every version of Mermaid reads:
-numbered nodes, quoted labels, character entities. A workflow is a box with double sides, a stream a cylinder.
+numbered nodes, quoted labels, character entities. Each application of a set is a subgraph. A workflow is a box with double sides, a stream a cylinder.
 """
 
 from typing import Final
@@ -49,11 +49,14 @@ def plan_mermaid(plan: Plan) -> str:
     ids = {operator.name: f"n{index}" for index, operator in enumerate(plan.operators)}
     for operator in plan.stream_operators:
         ids[operator.path] = f"n{len(ids)}"
+    nodes = {operator.name: _node(operator) for operator in plan.operators}
+    nodes |= {operator.path: _stream_node(operator) for operator in plan.stream_operators}
     lines = ["flowchart LR"]
-    lines += [f"  {ids[operator.name]}{_node(operator)}" for operator in plan.operators]
-    lines += [
-        f"  {ids[operator.path]}{_stream_node(operator)}" for operator in plan.stream_operators
-    ]
+    for index, part in enumerate(plan.applications):
+        lines.append(f'  subgraph a{index}["{_escape(part.name)}"]')
+        lines += [f"    {ids[name]}{nodes.pop(name)}" for name in part.operators]
+        lines.append("  end")
+    lines += [f"  {ids[name]}{node}" for name, node in nodes.items()]
     arrows: dict[tuple[str, str, bool], list[str]] = {}
     for link in links_of(plan):
         if link.source.operator == link.target.operator and link.origin is Origin.SELF:

@@ -35,21 +35,29 @@ def plan_text(plan: Plan) -> str:
     calls = sum(link.action is Action.CALL for link in links)
     summary = f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"
     parts = [["; ".join(filter(None, (summary, count_text(plan))))]]
-    parts += [
-        _operator(operator, [link for link in links if link.source.operator == operator.name])
-        for operator in plan.operators
-    ]
-    parts += [
-        stream_operator_lines(
-            operator, [link for link in links if link.source.operator == operator.path]
-        )
-        for operator in plan.stream_operators
-    ]
+    blocks = _blocks(plan, links)
+    for part in plan.applications:
+        parts.append([f"application {part.name}"])
+        parts += [blocks.pop(name) for name in part.operators]
+    parts += blocks.values()
     parts.append(_circles(plan))
     parts.append(_warnings(plan))
     if any(link.origin.dynamic for link in links):
         parts.append(list(_LEGEND))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _blocks(plan: Plan, links: Sequence[Link]) -> dict[str, list[str]]:
+    """Return the lines of each operator, by its name or path."""
+    of: dict[str, list[Link]] = {}
+    for link in links:
+        of.setdefault(link.source.operator, []).append(link)
+    entities = {each.name: _operator(each, of.get(each.name, ())) for each in plan.operators}
+    streams = {
+        each.path: stream_operator_lines(each, of.get(each.path, ()))
+        for each in plan.stream_operators
+    }
+    return entities | streams
 
 
 def _count(number: int, noun: str) -> str:

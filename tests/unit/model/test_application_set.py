@@ -21,6 +21,7 @@ from penstock import (
     stream,
     transactional,
 )
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.model.application_set import combined, users_of
 from penstock.testing import Kit
 
@@ -258,6 +259,9 @@ def test_streams_and_portals_of_another_application() -> None:
     assert kit.runtime.failures == []
     assert [atom for atom in kit.atoms("reports") if atom] == [[4], [3]]
     assert kit.task("reporting.Reporting") == {"seen": 2}
+    selling, report = analyze_app(kit.runtime.app).applications
+    assert selling.operators == ("sell", "streams/sales", "workflows/selling", "portals/total")
+    assert report.operators == ("correct", "workflows/reporting")
 
 
 def test_a_stream_or_a_portal_with_other_types_is_refused() -> None:

@@ -9,7 +9,8 @@ const SHAPES = { generator: "routing", stream: "stream", workflow: "workflow", s
  * Return `{id, title, about, shape, rows, href, does}` for each operator of a plan.
  *
  * `rows` are `{name, text, title}`: methods, tasks and published streams. `href` is the page of the
- * operator, and `does` the verb of a link to it; both are null without such a page.
+ * operator, and `does` the verb of a link to it; both are null without such a page. In a set of applications,
+ * `about` ends with the name of the application.
  */
 export function boxesOf(plan, links) {
   const named = new Set(
@@ -19,6 +20,8 @@ export function boxesOf(plan, links) {
     operator.key ? entityBox(operator, named) : functionBox(operator),
   );
   boxes.push(...plan.stream_operators.map(streamBox));
+  for (const { name, operators } of plan.applications)
+    for (const box of boxes) if (operators.includes(box.id)) box.about += ` · ${name}`;
   if (links.some((link) => link.to === UNKNOWN))
     boxes.push({ ...functionBox({ name: UNKNOWN }), about: "", href: null, does: null });
   return boxes;

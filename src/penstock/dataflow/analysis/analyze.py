@@ -40,6 +40,7 @@ from penstock.dataflow.graph import (
     Method,
     Operator,
     Origin,
+    Part,
     Plan,
     PlanWarning,
     SourceLocation,
@@ -94,6 +95,7 @@ class _Analysis:
             streams,
             tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
             tuple(sorted(warnings)),
+            tuple(map(_part, self._app.parts)),
         )
 
     def _entity(self, entity: EntityType) -> Operator:
@@ -175,6 +177,12 @@ class _Analysis:
         returned = frame.follow(Callee(tree, plain, method[1] if method else None), arguments)
         summary = frame.summary()
         return FunctionSummary(summary.edges, summary.warnings, returned)
+
+
+def _part(app: App) -> Part:
+    """Return the operators of an application of a set."""
+    streams = [operator.path for operator in stream_operators(app.topology)]
+    return Part(app.name, (*app.entities, *app.functions, *streams))
 
 
 def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
