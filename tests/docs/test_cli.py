@@ -31,6 +31,8 @@ COMMANDS = (
         "view",
         "sql",
         "deploy",
+        "rollback",
+        "remove",
         "apps",
         "rebalance",
         "changes",

@@ -1,5 +1,6 @@
 """`penstock apps`: the deployments of an application, and their source."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 HELP: Final = """List the deployments of an application: which code ran since which epoch.
 
-When a driver starts, it stores the application's source in the data directory, in an archive that is named by
-the hash of its content. If the source, the version of Python, or the version of a library that the source
-imports is another one than at the last start, the driver records a deployment. replay, trace and history run
-a recorded request with the code of its epoch.
+penstock deploy and penstock rollback make deployments while the application runs. A driver that starts records one,
+too, if the source, the version of Python, or the version of a library that the source imports has changed. The
+source of each deployment is in the data directory, in an archive that is named by the hash of its content. replay,
+trace and history run a recorded request with the code of its epoch.
 
 For a set of applications, the list shows which of them a deployment has changed.
 
@@ -56,12 +57,14 @@ def command(
             f"there is no journal in {data}; name the application's directory with --data"
         )
     every = Deployments(data / JOURNAL).every()
+    present = _number_in_force(data, every)
     if source is not None:
         answer = _write_source(data, every, *source)
         line = f"{counted(len(answer['files']), 'file', 'files')} of deployment {source[0]}: {source[1]}"
         print_result(answer, lambda console: console.print(line), as_json=as_json)
         return
-    rows = [_row(former, each) for former, each in zip((None, *every), every, strict=False)]
+    pairs = zip((None, *every), every, strict=False)
+    rows = [_row(former, each) | {"in_force": each.number == present} for former, each in pairs]
     print_result(rows, lambda console: _show(rows, console), as_json=as_json)
 
 
@@ -99,6 +102,19 @@ def _changed_applications(former: "Deployment | None", deployment: "Deployment")
     return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
 
 
+def _number_in_force(data: Path, every: "tuple[Deployment, ...]") -> int | None:
+    """Return the number of the deployment that executes the next epoch; None if there is none."""
+    from penstock.base.ids import BEFORE_FIRST, Epoch
+    from penstock.journal.deployments import deployment_at
+    from penstock.process.data_directory import DataDirectory
+
+    directory = DataDirectory(data)
+    with closing(directory.open_journal_of(directory.app_name or "")) as journal:
+        last = journal.last()
+    deployment = deployment_at(every, Epoch((BEFORE_FIRST if last is None else last.epoch) + 1))
+    return None if deployment is None else deployment.number
+
+
 def _write_source(
     data: Path, every: "tuple[Deployment, ...]", number: int, target: Path
 ) -> dict[str, Any]:
@@ -121,10 +137,15 @@ def _show(rows: list[dict[str, Any]], console: Console) -> None:
     if not rows:
         console.print("no deployment is recorded; the next start of the driver records one")
         return
-    table = folding_table("deployment", "since epoch", "recorded", "archive", "what changed")
+    table = folding_table(
+        "deployment", "since epoch", "in force", "recorded", "archive", "what changed"
+    )
     for row in rows:
         number, since, recorded = str(row["number"]), str(row["since"]), utc_text(row["time_us"])
-        table.add_row(number, since, recorded, row["archive"][:_HASH_SHOWN], _changes(row))
+        in_force = "yes" if row["in_force"] else ""
+        table.add_row(
+            number, since, in_force, recorded, row["archive"][:_HASH_SHOWN], _changes(row)
+        )
     console.print(table)
 
 

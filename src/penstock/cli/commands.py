@@ -60,7 +60,14 @@ COMMANDS: Final = {
     ),
     "sql": Listing("penstock.cli.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(
-        "penstock.cli.deploy", "Check what a deployment of the present code would change."
+        "penstock.cli.deploy",
+        "Deploy the present code into a running application, or check what that would change.",
+    ),
+    "rollback": Listing(
+        "penstock.cli.rollback", "Deploy the code of a former deployment again, while it runs."
+    ),
+    "remove": Listing(
+        "penstock.cli.remove", "Remove an application from the set that runs in one Penstock."
     ),
     "apps": Listing(
         "penstock.cli.apps", "List the deployments of an application: which code ran since when."

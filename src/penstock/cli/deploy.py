@@ -1,7 +1,8 @@
-"""`penstock deploy --check`: the changes that a deployment of the present code would make."""
+"""`penstock deploy`: the present code into a running application, or only the changes that this would make."""
 
 import sys
 from contextlib import closing, redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import NOWHERE, AppOptions, JsonOption
+from penstock.cli.options import NOWHERE, UNNAMED, AppOptions, DeployTimeoutOption, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import epoch_progress
 from penstock.errors import ClassChanged, ConfigError
@@ -19,24 +20,30 @@ if TYPE_CHECKING:
     from penstock.model.application import App
     from penstock.process.config import Config
 
-HELP: Final = """Show the changes if the present code of an application ran from the next epoch on.
+HELP: Final = """Deploy the present code of an application, while it runs.
 
-The command compares the present code with the last deployment (penstock apps shows it): the stored form of
-classes; methods, functions, routes and streams; and the requests that wait in the log. It runs the newest epochs
-of that deployment again with the present code, and says how many replies and entities would have come out otherwise; penstock what-if
---code shows them. Nothing is written; the application may run meanwhile.
+The code takes effect between two epochs: requests before that place run with the old code, and all later requests
+with the new code, in all processes. No request is refused or lost, and no connection ends. The command stores the
+source in the data directory, imports it there in a process of its own, and compares its classes with the stored
+entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. The command ends when
+all gateways serve the new code.
 
 If the data directory, named with --data, has a set of applications, APP is the application to deploy: the others stay
 as they are deployed. Their interfaces are compared with APP.
 
-Each finding is safe (green), needs a word (yellow: it may be intended), or is refused (red: the driver would not
-start). To deploy, start the driver again with the present code: penstock run.
+With --check, the command changes nothing. It compares the present code with the last deployment (penstock
+apps shows it): the stored form of classes; methods, functions, routes and streams; and the requests that wait in
+the log. It runs the newest epochs of that deployment again with the present code, and says how many replies and
+entities would have come out otherwise; penstock what-if --code shows them. Each finding is safe (green), needs a
+word (yellow: it may be intended), or is refused (red).
 
-Exit code 0: everything is safe. Exit code 1: something needs a word, or is refused.
+Exit code 0: the code is in force, or with --check: everything is safe. Exit code 1: the code was not in force in
+time, or with --check: something needs a word, or is refused. Exit code 2: the code is refused.
 
 \b
 Examples:
   penstock deploy examples/shop --check
+  penstock deploy examples/shop
   penstock deploy examples/shop --check --data /var/lib/shop --epochs 1000 --json
 """
 
@@ -51,15 +58,14 @@ def command(
         int,
         typer.Option("--epochs", metavar="N", min=0, help="The most epochs that run again."),
     ] = _EPOCHS,
+    timeout_s: DeployTimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the deployment of the present code; see `HELP`."""
-    if not check:
-        raise ConfigError(
-            "penstock deploy only checks: write penstock deploy --check; to deploy the present code, "
-            "start the application again with penstock run"
-        )
+    """Deploy the present code, or check its deployment; see `HELP`."""
     options.find()
+    if not check:
+        _deploy(options, timeout_s, as_json=as_json)
+        return
     application, settings = options.load_unchecked(app=_whole_set(options))
     from penstock.process.data_directory import DataDirectory
 
@@ -80,6 +86,28 @@ def _whole_set(options: AppOptions) -> str | None:
     if settings.data == NOWHERE or not settings.app:
         return None
     return with_applications(settings.data, deployed_code(settings.data), settings.app)
+
+
+def _deploy(options: AppOptions, timeout_s: float, *, as_json: bool) -> None:
+    """Deploy the present code, and print when it is in force."""
+    settings = options.settings()
+    if not settings.app:
+        raise ConfigError(UNNAMED)
+    if settings.data == NOWHERE:  # else this process need not import the code
+        settings = replace(settings, data=options.folder())
+    from penstock.cli.deployment import put_in_force, show_deployment
+    from penstock.process.data_directory import DataDirectory
+    from penstock.process.live_deployment import deployed_code, store_code
+
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(
+            f"there is no journal in {settings.data}; start the application first, with penstock run, "
+            "or name the directory with --data"
+        )
+    replaced = deployed_code(settings.data)
+    code = store_code(settings.data, settings.app)
+    answer = put_in_force(settings, code, timeout_s, replaced)
+    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
 
 
 def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:

@@ -269,6 +269,15 @@ def check_class_word(word: str, form: str) -> None:
         raise ConfigError(f"{word} cannot be the name of a class; the form is {form}")
 
 
+DeployTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0, help="How long to wait until the code is in force."
+    ),
+]
+"""How long a command waits for the driver, and then for the gateways."""
+
+
 def log_flags(*, as_json: bool) -> dict[str, str | int | None]:
     """Return the settings that `--json` means for a command that keeps running."""
     return {"log_format": "json"} if as_json else {}

@@ -33,6 +33,7 @@ class DeploymentFollower:
 
     Attributes:
         problem: Why the newest deployment is not served; empty if it is.
+        on_served: Is called with each deployment from which on the gateway serves it.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class DeploymentFollower:
             clock: Returns seconds that never go back.
         """
         self.problem = ""
+        self.on_served: Callable[[Deployment], None] = _ignore
         self._loader = loader
         self._tail = tail
         self._take = take
@@ -89,6 +91,7 @@ class DeploymentFollower:
             self._tell(f"deployment {wanted.number} cannot be served: {error}")
             return
         self._loader.served, self._failed = wanted, None
+        self.on_served(wanted)
         self._tell("")
 
     def _tell(self, problem: str) -> None:
@@ -96,3 +99,7 @@ class DeploymentFollower:
         if problem and problem != self.problem:
             _log.error("the gateway goes on with the code that it has: %s", problem)
         self.problem = problem
+
+
+def _ignore(_deployment: Deployment) -> None:
+    """Tell no process of a deployment."""

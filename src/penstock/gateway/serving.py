@@ -9,6 +9,7 @@ one port (`SO_REUSEPORT`), and the kernel spreads connections over them.
 import asyncio
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from granian.server.embed import Server
 from penstock.errors import TimedOut
 from penstock.gateway.assembly import assemble
 from penstock.gateway.version import MoreRoutes, no_routes
+from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
@@ -65,7 +67,11 @@ async def _serve(
             async with serving(
                 server, lambda: asyncio.open_connection(host, settings.port)
             ) as task:
-                with presence.present(config.data, "gateway", spec, url=url_of(settings)):
+                url, deployments = url_of(settings), assembly.deployments
+                with presence.present(config.data, "gateway", spec, url=url) as announcement:
+                    deployments.on_served = partial(_announce, announcement)
+                    if deployments.served is not None:
+                        deployments.on_served(deployments.served)
                     await until_stopped(stop, task)
                     assembly.refuse_waiting()
                     if not await assembly.gateway.drain(settings.drain_ms / 1_000):
@@ -81,6 +87,14 @@ async def _serve(
                         await assembly.gateway.drain(_LAST_ANSWERS_S)
         finally:
             await assembly.close()
+
+
+def _announce(announcement: presence.Announcement, deployment: Deployment) -> None:
+    """Tell other processes which deployment this gateway serves."""
+    try:
+        announcement.tell(deployment=deployment.number)
+    except OSError as error:
+        _log.warning("other processes cannot see which code this gateway serves: %s", error)
 
 
 def url_of(settings: GatewayConfig) -> str:

@@ -6,6 +6,7 @@ it again at its place. The record may wait for a driver; it is executed when a d
 
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -181,3 +182,22 @@ def waiting_code(journal: Journal, log: Log) -> list[DeployedCode]:
         if isinstance(control, Deploy):
             waiting.append(control.code)
     return waiting
+
+
+def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode:
+    """Return the code of a deployment, by default of the newest one with other code than the last.
+
+    Args:
+        every: The deployments.
+        number: The number of the deployment; None: the one before.
+
+    Raises:
+        ConfigError: There is no such deployment.
+    """
+    last = every[-1].code if every else None
+    for deployment in reversed(every):
+        if deployment.number == number or (number is None and deployment.code != last):
+            return deployment.code
+    known = ", ".join(str(deployment.number) for deployment in every) or "none"
+    wanted = "a deployment of other code" if number is None else f"deployment {number}"
+    raise ConfigError(f"there is no {wanted} to go back to; the deployments are: {known}")

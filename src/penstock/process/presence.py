@@ -86,9 +86,31 @@ def presence_of_this(role: str, app: str, details: dict[str, str | int]) -> Pres
     return Presence(pid, role, app, psutil.Process().create_time(), start_of(pid), details)
 
 
+class Announcement:
+    """The file by which this process announces its role."""
+
+    def __init__(self, path: Path, mine: Presence) -> None:
+        self._path = path
+        self._mine = mine
+        self._write()
+
+    def tell(self, **details: str | int) -> None:
+        """Add facts for other processes, or change them."""
+        self._mine = msgspec.structs.replace(self._mine, details=self._mine.details | details)
+        self._write()
+
+    def _write(self) -> None:
+        written = self._path.with_suffix(".new")
+        written.write_bytes(msgspec.json.encode(self._mine))
+        written.replace(self._path)
+
+
 @contextmanager
-def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[None]:
+def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[Announcement]:
     """Announce that this process has a role until the block ends; remove files of dead processes.
+
+    Yields:
+        The announcement, to which the process can add facts.
 
     Raises:
         ConfigError: Another process has the role, and only one may have it.
@@ -100,11 +122,9 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[N
     _remove_dead(folder)
     mine = presence_of_this(role, app, details)
     path = folder / f"{role}-{mine.pid}.json"
-    written = path.with_suffix(".new")
-    written.write_bytes(msgspec.json.encode(mine))
-    written.replace(path)
+    announcement = Announcement(path, mine)
     try:
-        yield
+        yield announcement
     finally:
         path.unlink(missing_ok=True)
 

@@ -34,6 +34,7 @@ WORDS = {
     "backup": ["backups"],
     "fork": ["copy"],
     "deploy": ["--check"],
+    "remove": ["payments"],
     "keys add": ["web", "--scope", "*"],
     "keys list": [],
     "keys revoke": ["web"],

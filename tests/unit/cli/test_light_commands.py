@@ -34,6 +34,8 @@ MISTAKES = [
     ["sql", "FROM Item", "missing.py"],
     ["apps", "missing.py"],
     ["deploy", "missing.py", "--check"],
+    ["deploy", "missing.py"],
+    ["rollback", "missing.py"],
     ["changes", "Item", "missing.py"],
     ["tail", "lines", "missing.py"],
     ["trace", "r1", "missing.py"],

@@ -111,11 +111,3 @@ def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) ->
     before = {path: path.read_bytes() for path in kiosk.data.rglob("*.json")}
     assert check(kiosk, capsys)[0] == 0
     assert {path: path.read_bytes() for path in kiosk.data.rglob("*.json")} == before
-
-
-def test_a_deployment_without_check_says_how_to_deploy(
-    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command does not deploy, and names the command that does."""
-    assert execute(["deploy", kiosk.spec, "--data", str(kiosk.data)]) == 2
-    assert "with penstock run" in " ".join(capsys.readouterr().err.split())

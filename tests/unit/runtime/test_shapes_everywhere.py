@@ -62,6 +62,8 @@ COMMAND_LINES = {
 CREATED: Call = ("Item", "i1", "create", {"price": 3, "stock": 10})
 UNCONCERNED = {
     "deploy": "reports a changed class as a finding, and writes nothing",
+    "remove": "deploys stored code, which a process of its own compares with the stored entities",
+    "rollback": "deploys stored code, which a process of its own compares with the stored entities",
     "apps": "lists what was deployed, and must be able to do so with any code",
     "rebalance": "copies rows as they are stored, and must be able to do so with any code",
     "new": "writes a first application",

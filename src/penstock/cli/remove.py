@@ -1,0 +1,43 @@
+"""`penstock remove`: remove an application from the set that runs in one Penstock."""
+
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
+
+from penstock.cli.options import DataOptions, DeployTimeoutOption, JsonOption
+from penstock.cli.output import print_result
+
+HELP: Final = """Remove an application from a set of applications, while the others run.
+
+The removal takes effect between two epochs, as a deployment does. It is refused if another application uses an
+entity, a stream or a portal of the removed one; the message names them. The entities and streams of the removed
+application stay stored, and a later deployment of it finds them again. The only application of a data directory cannot be
+removed.
+
+\b
+Examples:
+  penstock remove payments --data /var/lib/market
+"""
+
+
+def command(
+    application: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The module of the application, as penstock apps shows it."
+        ),
+    ],
+    options: DataOptions,
+    timeout_s: DeployTimeoutOption = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove an application; see `HELP`."""
+    settings = replace(options.settings(), data=options.folder())
+    from penstock.cli.deployment import put_in_force, show_deployment
+    from penstock.process.live_deployment import deployed_code, store_without
+
+    replaced = deployed_code(settings.data)
+    code = store_without(settings.data, application)
+    answer = put_in_force(settings, code, timeout_s, replaced)
+    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
