@@ -38,6 +38,8 @@ FileIdentity = tuple[int, int]
 MAP_SIZE: Final = 256 << 30  # bytes of address space, not of disk or memory
 MAX_READERS: Final = 1022
 _CLEAN: Final = "clean"
+DATA_FILE: Final = "data.mdb"
+"""The file of a store with its rows."""
 
 DAMAGE: Final = (
     lmdb.CorruptedError,
@@ -119,7 +121,7 @@ class Environment:
         LMDB itself does not write pages that the same transaction took and freed.
         """
         needed = _needed_size(self._lmdb)
-        data = self.path / "data.mdb"
+        data = self.path / DATA_FILE
         with contextlib.suppress(OSError):  # then the next opening rebuilds the store
             if data.stat().st_size < needed and file_identity(self.path) == self.identity:
                 with data.open("r+b") as file:
@@ -180,7 +182,7 @@ def _open(path: Path, map_size: int) -> lmdb.Environment:
         max_spare_txns=0,  # a forked child that drops a spare one would free the parent's slot
     )
     opened.reader_check()
-    size = (path / "data.mdb").stat().st_size
+    size = (path / DATA_FILE).stat().st_size
     if size < _needed_size(opened):
         opened.close()
         message = f"{path} is shorter than its pages; it can be rebuilt"
@@ -273,7 +275,7 @@ def discard_unused(path: Path) -> bool:
 def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of the file at a store's path; None if there is no file."""
     try:
-        status = os.stat(path / "data.mdb")  # noqa: PTH116 - on the path of every epoch
+        status = os.stat(path / DATA_FILE)  # noqa: PTH116 - on the path of every epoch
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

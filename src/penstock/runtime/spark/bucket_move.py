@@ -6,14 +6,18 @@ names are a cache, so a crash at any step loses nothing.
 """
 
 import logging
+from pathlib import Path
 
 from penstock.base.ids import BUCKETS, Epoch
 from penstock.errors import ConfigError, PenstockError
+from penstock.files.layout import STATE
 from penstock.model.control import Move
 from penstock.runtime.spark.control import ControlEffect, Refused
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import ApplyEpoch
 from penstock.runtime.spark.parallelism import ParallelismPolicy
+from penstock.state.environment import DATA_FILE
+from penstock.state.partition_spec import PartitionSpec, name_of
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +25,9 @@ _log = logging.getLogger(__name__)
 class BucketMove:
     """Executes the control records that move buckets."""
 
-    def __init__(self, jobs: Jobs, parallelism: ParallelismPolicy) -> None:
-        """Take the parts of the driver that use the number of partitions."""
+    def __init__(self, data: Path, jobs: Jobs, parallelism: ParallelismPolicy) -> None:
+        """Take the data directory, and the parts of the driver that use the number of partitions."""
+        self._stores = data / STATE
         self._jobs = jobs
         self._parallelism = parallelism
 
@@ -46,11 +51,17 @@ class BucketMove:
         )
 
     def _build(self, partitions: int, epoch: Epoch) -> None:
-        """Bring the stores of a number to an epoch."""
-        every = range(partitions)
+        """Bring the stores of a number to an epoch.
+
+        Copied stores lack a few epochs only, so the resident task takes them all: a job would take longer to start.
+        """
+        every = list(range(partitions))
         former = self._jobs.partitions
+        names = [name_of(PartitionSpec(each, partitions)) for each in every]
+        are_copied = all((self._stores / name / DATA_FILE).exists() for name in names)
+        groups = [every] if are_copied else [[each] for each in every]
         try:
-            self._jobs.run([ApplyEpoch([each], epoch, partitions, former) for each in every])
+            self._jobs.run([ApplyEpoch(group, epoch, partitions, former) for group in groups])
         except PenstockError:
             raise
         except Exception as error:  # noqa: BLE001 -- a damaged store may have killed the workers

@@ -21,5 +21,5 @@ def executors_of(
     """
     return {
         Deploy: DeployExecutor(config.data, jobs),
-        Move: BucketMove(jobs, parallelism).execute,
+        Move: BucketMove(config.data, jobs, parallelism).execute,
     }

@@ -126,7 +126,7 @@ class Jobs:
     def _run_resident(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         """Run the only command of an epoch in the resident task; return nothing if it cannot."""
         match commands:
-            case [RunTransactions(positions=None) | LoadCode() as command] if (
+            case [RunTransactions(positions=None) | LoadCode() | ApplyEpoch() as command] if (
                 self._resident is not None
             ):
                 result = self._resident.run(command)
