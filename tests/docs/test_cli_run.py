@@ -19,16 +19,16 @@ import pytest
 from rich.console import Console
 
 from penstock import App
-from penstock.base.ids import Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.cli.first_request import first_request
 from penstock.cli.foreground import Foreground
 from penstock.cli.main import execute
 from penstock.cli.processes import ChildOptions, children_of
+from penstock.cli.source_deployer import SourceDeployer
 from penstock.cli.source_files import SourceFiles
-from penstock.cli.source_restarter import SourceRestarter
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import ConfigError
-from penstock.journal.api import CHANGES, PartKind
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
@@ -260,34 +260,55 @@ def test_changed_source_is_noticed_when_it_rests(tmp_path: Path) -> None:
     assert [sources.changed() for _ in range(3)] == [False, False, False]
 
 
-def test_development_restarts_what_is_right_and_keeps_what_runs_else(tmp_path: Path) -> None:
-    """A mistake is shown and changes nothing; put right, all starts again, with its warnings."""
-    path, output = tmp_path / "edited.py", StringIO()
+def execute_deployment(data: Path, app: App) -> bool:
+    """Commit the epoch of the only record in the log, as the driver does; return False if there is none yet."""
+    with (
+        closing(DataDirectory(data).open_journal(app)) as journal,
+        closing(DataDirectory(data).open_log()) as log,
+    ):
+        if not log.end() or journal.last() is not None:
+            return False
+        (record,) = log.read(Lsn(0), log.end())
+        row = {"epoch": 0, "partition": 0, "lsn": 0, "request_id": record.request_id, "time_us": 1}
+        row |= {"request": record.body, "error": None, "reply": b"\xc0"}
+        table = pa.Table.from_pylist([row], TRANSACTIONS)
+        part = journal.write(PartKind.TRANSACTIONS, table, "transactions-0")
+        journal.commit(Commit(Epoch(0), {ONLY_PARTITION: Lsn(1)}, (part,), 1))
+        return True
+
+
+def test_development_deploys_what_is_right_and_keeps_the_processes(tmp_path: Path) -> None:
+    """A mistake is shown and changes nothing; put right, the source is deployed, with its warnings."""
+    path, output, data = tmp_path / "edited.py", StringIO(), tmp_path / "data"
     write_app(path, "0")
-    shown = foreground(str(path), tmp_path / "data", output)
-    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
+    shown = foreground(str(path), data, output)
+    app = load_app(str(path))
+    deploying = SourceDeployer(shown, SourceFiles(locate(str(path))))
     steps: list[list[int]] = []
 
     def look(supervisor: Supervisor) -> None:
-        restarting.look(supervisor)
+        deploying.look(supervisor)
         pids, text = supervisor.pids("driver") + supervisor.pids("gateway"), output.getvalue()
         if not supervisor.ready:
             return
         if not steps:
             steps.append(pids)
+            DataDirectory(data).open_journal(app).close()
             write_app(path, "nonsense")
-        elif len(steps) == 1 and "keeps the old processes running" in text:
+        elif len(steps) == 1 and "keeps the code that runs" in text:
             steps.append(pids)
             write_app(path, "1234", CALLING)
-        elif len(steps) == 2 and "it starts again" in text:
+        elif len(steps) == 2 and execute_deployment(data, app):
+            steps.append(pids)
+        elif len(steps) == 3 and "reaches outside" in text:
             steps.append(pids)
             signal.raise_signal(signal.SIGINT)
 
     shown.run(look)
-    first, kept, restarted = steps
-    assert kept == first
-    assert not set(restarted) & set(first)
+    assert len(steps) == 4
+    assert all(pids == steps[0] for pids in steps)
     assert "nonsense" in output.getvalue()
+    assert "the new code is in force since epoch 1" in output.getvalue()
     assert "source edited.py:16: call: urllib.request.urlopen reaches outside" in output.getvalue()
 
 
@@ -299,11 +320,11 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
     state = app.entities["Item"].encode({"item_id": "i1", "stock": 1})
     row = {"epoch": 0, "entity": "Item", "key": "i1", "state": state}
     shown = foreground(str(path), data, output)
-    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
+    deploying = SourceDeployer(shown, SourceFiles(locate(str(path))))
     steps: list[list[int]] = []
 
     def look(supervisor: Supervisor) -> None:
-        restarting.look(supervisor)
+        deploying.look(supervisor)
         pids, text = supervisor.pids("driver") + supervisor.pids("gateway"), output.getvalue()
         if not supervisor.ready:
             return
@@ -312,10 +333,10 @@ def test_development_keeps_the_code_that_fits_the_data(tmp_path: Path) -> None:
             with closing(DataDirectory(data).open_journal(app)) as journal:
                 journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "part")
             path.write_text(path.read_text().replace("stock: int = 0", "stock: list[str]"))
-        elif len(steps) == 1 and "keeps the old processes running" in text:
+        elif len(steps) == 1 and "keeps the code that runs" in text:
             steps.append(pids)
             write_app(path, "1234")
-        elif len(steps) == 2 and "it starts again" in text:
+        elif len(steps) == 2 and execute_deployment(data, app):
             signal.raise_signal(signal.SIGINT)
 
     shown.run(look)
@@ -330,10 +351,10 @@ def test_development_waits_for_a_change_where_nothing_can_run(tmp_path: Path) ->
     write_app(path, "0")
     refused.touch()
     shown = foreground(str(path), tmp_path / "data", output)
-    restarting = SourceRestarter(shown, SourceFiles(locate(str(path))))
+    deploying = SourceDeployer(shown, SourceFiles(locate(str(path))))
 
     def look(supervisor: Supervisor) -> None:
-        restarting.look(supervisor)
+        deploying.look(supervisor)
         if "waits for a change" in output.getvalue() and refused.exists():
             refused.unlink()
             write_app(path, "1234")

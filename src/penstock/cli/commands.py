@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "new": Listing("penstock.cli.new", "Write a first application with a test, or an example."),
     "dev": Listing(
         "penstock.cli.dev",
-        "Run an application while you write it; it restarts when the source changes.",
+        "Run an application while you write it; a changed source is deployed at once.",
     ),
     "run": Listing(
         "penstock.cli.run",

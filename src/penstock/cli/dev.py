@@ -1,4 +1,4 @@
-"""`penstock dev`: run an application, and restart it when its source changes."""
+"""`penstock dev`: run an application, and deploy its source when a file changes."""
 
 from typing import Final
 
@@ -15,8 +15,8 @@ from penstock.process.loading import locate
 
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
 
-It starts again whenever a source file of the application changes. If the new source has an error, the
-error is shown and the old processes keep running. The console has a button that kills the driver, so
+When a source file of the application changes, the new code is deployed into the running processes; nothing
+starts again. If the new source has an error, the error is shown and the old code stays in force. The console has a button that kills the driver, so
 that you can watch it recover with nothing lost. The data stay in .penstock/<app name> between two
 runs. If the attributes of an entity change after some were stored, the difference is shown and the
 old code keeps running: undo the change, or begin with an empty directory, by --data or by removing
@@ -40,7 +40,7 @@ def command(
     """Run an application for its developer; see `HELP`."""
     flags = {"gateway.port": port, "cores": cores, **log_flags(as_json=as_json)}
     foreground = foreground_of(options, flags, development=True, generates=generate)
+    from penstock.cli.source_deployer import SourceDeployer
     from penstock.cli.source_files import SourceFiles
-    from penstock.cli.source_restarter import SourceRestarter
 
-    foreground.run(SourceRestarter(foreground, SourceFiles(locate(foreground.options.app))).look)
+    foreground.run(SourceDeployer(foreground, SourceFiles(locate(foreground.options.app))).look)
