@@ -97,6 +97,7 @@ def generated() -> dict[str, Any]:
         "app": "large",
         "operators": operators,
         "stream_operators": [],
+        "applications": [],
         "edges": edges,
         "cycles": [],
     }
