@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.errors import JournalUnavailable
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -19,6 +20,8 @@ from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import spec_to_run
+from penstock.process.live_deployment import store_code
 from tests.differential.inline import ONLY, Inline
 
 _numbers = itertools.count()
@@ -162,3 +165,44 @@ def test_history_runs_each_epoch_with_its_code(
     assert (replayed["requests"], replayed["skipped"], replayed["divergence"]) == (4, 0, None)
     assert replayed["deployments"] == [1, None]
     assert traced["call"].startswith(f"a deployment of {shop.name} (archive ")
+
+
+def test_a_refused_record_leaves_nothing_of_an_earlier_attempt(shop: Shop) -> None:
+    """A driver has ended before the commit; then the archive is damaged, and the same record is refused."""
+    shop.call("create", "bump")
+    code = shop.version(attributes="stock: float = 0.0", step="0.5")
+    shop.deploy(code)
+    commit = shop.runtime.journal.commit
+
+    def fail(_: object) -> None:
+        raise JournalUnavailable("the disk is full")
+
+    shop.runtime.advance(2)
+    shop.runtime.journal.commit = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(JournalUnavailable):
+        shop.runtime.advance(3)
+    assert len(Deployments(shop.data / "journal").every()) == 2
+    shop.runtime.journal.commit = commit  # type: ignore[method-assign]
+    Archives(shop.data).path_of(code.archive).write_bytes(b"else")
+    shop.call("bump")
+    assert shop.run() == ["tea", 1, "corrupt", 2]
+    assert len(Deployments(shop.data / "journal").every()) == 1
+    assert len(shop.runtime.journal.schemas()["Item"]) == 1
+
+
+def test_a_replaced_source_does_not_come_back_with_a_start(shop: Shop, tmp_path: Path) -> None:
+    """A start continues code that was deployed live; a source that was never deployed is deployed by the start."""
+    source = tmp_path / "source" / f"{shop.name}.py"
+    source.parent.mkdir()
+    source.write_text(textwrap.dedent(SHOP).format(**FIRST))
+    spec = str(source)
+    Deployments(shop.data / "journal").record(Epoch(0), 0, store_code(shop.data, spec), {})
+    shop.call("create")
+    shop.run()
+    seen = [spec_to_run(shop.data, spec)]
+    shop.deploy(code := shop.version(attributes="stock: int = 0", step="2"))
+    shop.run()
+    seen.append(spec_to_run(shop.data, spec))
+    source.write_text("never = 'deployed'")
+    seen.append(spec_to_run(shop.data, spec))
+    assert seen == [spec, unpacked(shop.data, code).spec, spec]

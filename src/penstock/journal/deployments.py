@@ -31,6 +31,7 @@ class Deployment(msgspec.Struct, frozen=True):
         time_us: When it was recorded, microseconds since the Unix epoch.
         code: The code.
         shapes: The tag of the shape of each stored class, by its name; see `model.shape`.
+        live: Whether a record of the log brought it while the application ran; otherwise the start of a driver did.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Deployment(msgspec.Struct, frozen=True):
     time_us: int
     code: DeployedCode
     shapes: dict[str, int]
+    live: bool = False
 
 
 class Deployments:
@@ -64,7 +66,13 @@ class Deployments:
                 raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
 
     def record(
-        self, since: Epoch, time_us: int, code: DeployedCode, shapes: dict[str, int]
+        self,
+        since: Epoch,
+        time_us: int,
+        code: DeployedCode,
+        shapes: dict[str, int],
+        *,
+        live: bool = False,
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -75,6 +83,7 @@ class Deployments:
             time_us: The time, microseconds since the Unix epoch.
             code: The code.
             shapes: The tags of the application's stored classes.
+            live: Whether a record of the log brings it.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -90,7 +99,7 @@ class Deployments:
         if used and used[-1].code == code:
             self._write(used)
             return None
-        added = Deployment(len(used) + 1, since, time_us, code, shapes)
+        added = Deployment(len(used) + 1, since, time_us, code, shapes, live)
         self._write([*used, added])
         return added
 

@@ -8,6 +8,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Collection
+from contextlib import closing
 from pathlib import Path
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
@@ -20,6 +21,8 @@ from penstock.journal.deployments import Deployment, Deployments, needed_archive
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, hash_of, pack
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import deployment_in_force, unpacked
 from penstock.process.loading import Location, locate
 from penstock.process.source import OWN_PACKAGE, merged, read_sources
 
@@ -49,6 +52,34 @@ def check_loaded(spec: str, loaded: DeployedCode | None) -> None:
         raise OperationalError(
             f"the source of {spec} has changed since this process loaded it; start the process again"
         )
+
+
+def spec_to_run(data: Path, spec: str) -> str:
+    """Return the application that a driver runs which starts with `spec`: the code in force, or `spec` itself.
+
+    Code that was deployed into the running application stays in force over a restart. So a source that was deployed
+    earlier and replaced since, for example by a rollback, does not come back. A new source is deployed by the start.
+
+    Raises:
+        ConfigError: There is no such application, or a source file cannot be read.
+        IntegrityError: The journal or an archive is damaged.
+        OperationalError: The disk fails.
+    """
+    directory = DataDirectory(data)
+    if (name := directory.app_name) is None:
+        return spec
+    with closing(directory.open_journal_of(name)) as journal:
+        last = journal.last()
+    in_force = deployment_in_force(data, None if last is None else last.epoch)
+    if in_force is None or not in_force.live:
+        return spec
+    code = loaded_code(spec)
+    if all(deployment.code != code for deployment in Deployments(data / JOURNAL).every()):
+        return spec
+    if code != in_force.code:
+        facts = {"number": in_force.number, "since": in_force.since}
+        _log.warning("the source was replaced by a deployment, which stays in force", extra=facts)
+    return unpacked(data, in_force.code).spec
 
 
 def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | None:

@@ -17,7 +17,7 @@ from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
 from penstock.journal.deployments import Deployments
-from penstock.journal.shapes import Shapes
+from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.model.control import Deploy
 from penstock.process.archives import Archives
 from penstock.process.deployed_code import unpacked
@@ -48,6 +48,7 @@ class DeployExecutor:
             spec = unpacked(self._data, control.code).spec
             (result,) = self._jobs.run([LoadCode(spec, epoch)])
         except (UserError, Corrupt) as error:
+            self._forget(epoch)
             raise Refused(error) from error
         self._record(control, Epoch(epoch + 1), messages.decode_loaded(result.loaded))
 
@@ -57,6 +58,13 @@ class DeployExecutor:
 
         return ControlEffect(switch=switch)
 
+    def _forget(self, epoch: Epoch) -> None:
+        """Remove what an earlier attempt at this epoch may have written for the next one."""
+        deployments = Deployments(self._data / JOURNAL)
+        with storage("refuse a deployment"), locked_directory(deployments.folder):
+            deployments.keep_prefix(epoch)
+            forget_later_versions(deployments.folder, epoch)
+
     def _record(self, control: Deploy, since: Epoch, loaded: LoadedCode) -> None:
         deployments = Deployments(self._data / JOURNAL)
         with storage("record a deployment"):
@@ -64,4 +72,4 @@ class DeployExecutor:
             with locked_directory(deployments.folder):
                 Archives(self._data).read(control.code.archive)  # maintenance may have removed it
                 now_us = time.time_ns() // 1_000
-                deployments.record(since, now_us, control.code, loaded.tags)
+                deployments.record(since, now_us, control.code, loaded.tags, live=True)

@@ -37,7 +37,7 @@ from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import load_deployed, remove_unpacked, spec_in_force
-from penstock.process.deploying import check_loaded, deploy, loaded_code
+from penstock.process.deploying import check_loaded, deploy, loaded_code, spec_to_run
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.process.partitions import partitions_in_force
@@ -89,7 +89,7 @@ class SparkRuntime:
                 pauses.
             IntegrityError: Log or journal is damaged.
         """
-        self._spec = spec
+        self._spec = spec = spec_to_run(config.data, spec)
         self._config = config
         self.app = load_app(spec)
         directory = DataDirectory(config.data)
