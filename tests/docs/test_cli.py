@@ -47,6 +47,7 @@ COMMANDS = (
         "what-if",
         "trace",
         "cancel",
+        "erase",
         "history",
         "snapshot",
         "savepoint",

@@ -174,6 +174,10 @@ class SubjectKeys:
                 "that belongs to this data directory"
             ) from error
 
+    def erasures(self) -> int:
+        """Return how many erasures there have been; the number changes with each of them."""
+        return sum(self._newest().erased.values())
+
     def _cipher(self, tree: KeyTree, subject: str, generation: int) -> SubjectCipher:
         if self._known is None or self._known[0] is not tree:
             self._known = (tree, {})  # a destroyed key is forgotten here, too

@@ -109,6 +109,9 @@ COMMANDS: Final = {
     "cancel": Listing(
         "penstock.cli.cancel", "Cancel a request that was sent with a delay and is not due yet."
     ),
+    "erase": Listing(
+        "penstock.cli.erase", "Erase a person: delete the entity, and destroy the key of its data."
+    ),
     "history": Listing(
         "penstock.cli.history", "Show the changes of one entity, with the request that made each."
     ),

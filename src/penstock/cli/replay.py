@@ -104,6 +104,10 @@ def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> N
     if numbers:
         ran = f"with the code of deployment{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
         console.print(f"{ran}, and the present code" if None in replayed.deployments else ran)
+    if replayed.erased:
+        console.print(
+            f"{replayed.erased:,} epochs concern erased persons; they were taken as recorded"
+        )
     if replayed.skipped:
         console.print(
             f"{replayed.skipped:,} requests had exceeded a limit; their recorded outcome was used",

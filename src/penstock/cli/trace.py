@@ -113,7 +113,8 @@ def _show(trace_: dict[str, Any], console: Console) -> None:
         console.print(f"The outcome differs from the recorded one{why}", style="bold red")
     if trace_["taken_as_recorded"]:
         console.print(
-            "It was not run again: it had exceeded a limit, or is a control record.", style="yellow"
+            "It was not run again: it had exceeded a limit, is a control record, or concerns an erased person.",
+            style="yellow",
         )
     if trace_["root"] is not None:
         console.print(_tree(trace_["root"]))

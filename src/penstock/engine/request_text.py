@@ -54,6 +54,17 @@ def rejection_of(app: App, body: bytes) -> str:
     return ""
 
 
+def is_erased(app: App, body: bytes) -> bool:
+    """Say whether a request concerns an erased person, so that it cannot run again."""
+    try:
+        app.opened(decode_request(body))
+    except Erased:
+        return True
+    except RequestError:
+        return False
+    return False
+
+
 def handler_line(app: App, body: bytes) -> str:
     """Return `file:line` of the method that a request calls; empty if there is no such method."""
     try:

@@ -75,6 +75,7 @@ class ReplayResult:
         first, last: The first and the last replayed epoch.
         requests: How many requests were executed.
         skipped: How many were not executed, because they had exceeded a limit.
+        erased: How many epochs were not compared, because a request concerns an erased person.
         spent_s: The time for executing, reading and comparing, without the state before `first`.
         deployments: The deployments whose code has run, in order; None stands for the present code.
         divergence: The first difference; None if everything is as recorded.
@@ -84,6 +85,7 @@ class ReplayResult:
     last: Epoch
     requests: int
     skipped: int
+    erased: int
     spent_s: float
     deployments: tuple[int | None, ...]
     divergence: Divergence | None
@@ -112,7 +114,7 @@ def replay(
     first, last = span
     state = history.state_before(first)
     reached, divergence, spent_s = first, None, 0.0
-    requests = skipped = 0
+    requests = skipped = erased = 0
     used: list[int | None] = []
     with frozen_heap():
         began = time.perf_counter()
@@ -124,7 +126,11 @@ def replay(
                     rerun.begin(recorded)
                     outcomes = rerun.run_all(recorded.rows)
                     reached = recorded.epoch
-                    difference = first_difference(rerun.replayer, recorded, outcomes)
+                    difference = (
+                        None
+                        if rerun.follows(recorded, outcomes)
+                        else first_difference(rerun.replayer, recorded, outcomes)
+                    )
                     spent_s = time.perf_counter() - began
                     if difference is not None:
                         divergence = _divergence_of(
@@ -134,9 +140,10 @@ def replay(
                     rerun.replayer.finish()
                     progress(reached, requests + rerun.requests)
             requests, skipped = requests + rerun.requests, skipped + rerun.skipped
+            erased += rerun.erased
             if divergence is not None:
                 break
-    counts = requests, skipped, spent_s
+    counts = requests, skipped, erased, spent_s
     return ReplayResult(first, reached, *counts, tuple(dict.fromkeys(used)), divergence)
 
 

@@ -15,6 +15,7 @@ from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
 from penstock.engine.replay import RecordedEpoch, Replayer, RequestRow
 from penstock.engine.tracing import RequestTrace, trace
+from penstock.errors import Erased
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.control import is_control
@@ -36,6 +37,7 @@ class Rerun:
         refused: By request id, the first call to the outside, in the order of execution.
         requests: How many requests `run_all` has executed.
         skipped: How many it has not executed, because they had exceeded a limit; control records do not count.
+        erased: How many epochs were taken as recorded, because a request concerns an erased person.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class Rerun:
         self._limits = limits
         self._sandbox = Sandbox(self.replayer.executor)
         self.refused: Mapping[RequestId, OutsideCall] = self._sandbox.refused
-        self.requests = self.skipped = 0
+        self.requests = self.skipped = self.erased = 0
 
     def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
         """Execute requests in order; the outcome of a skipped request is None."""
@@ -70,6 +72,19 @@ class Rerun:
             None if outcome is None else self._checked(row, outcome)
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
+
+    def follows(self, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]) -> bool:
+        """Take over an epoch that concerns an erased subject as it is recorded; return whether it does.
+
+        Its requests cannot run again, so there is nothing to compare.
+        """
+        failures = (None if outcome is None else outcome.error for outcome in outcomes)
+        if Erased.code not in failures:
+            return False
+        self.erased += 1
+        self.replayer.written.clear()
+        self.replayer.take(recorded.changes)
+        return True
 
     def begin(self, recorded: RecordedEpoch, *, other_code: bool = False) -> None:
         """Take over what an epoch does not compute.

@@ -27,7 +27,7 @@ from penstock.base.instants import instant_of
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, reply_of, runs_again
-from penstock.engine.request_text import call_text
+from penstock.engine.request_text import call_text, is_erased
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
 from penstock.history.cascade_document import RecordedReply, TracedCascade
@@ -99,7 +99,7 @@ def _trace(
 ) -> TraceDocument:
     """Return the trace of the request at a position of an epoch, without the next changes of its entities."""
     number, row = recorded.epoch, recorded.rows[position]
-    is_skipped = not runs_again(row)
+    is_skipped = not runs_again(row) or is_erased(rerun.replayer.app, row.body)
     rerun.begin(recorded)
     rerun.run_all(recorded.rows[:position])
     written, state = dict(rerun.replayer.written), rerun.replayer.state

@@ -45,7 +45,19 @@ class Move(msgspec.Struct, frozen=True, tag="move", tag_field="control"):
     partitions: int
 
 
-Control = Deploy | Move
+class Erase(msgspec.Struct, frozen=True, tag="erase", tag_field="control"):
+    """Delete a person, and destroy the key of its data.
+
+    Attributes:
+        subject: The entity, such as `User/ada`.
+        generation: How often it was erased before.
+    """
+
+    subject: str
+    generation: int
+
+
+Control = Deploy | Move | Erase
 """Every control."""
 
 _HEAD: Final = b"\x95\xa0\xc0"

@@ -196,9 +196,9 @@ def _typed_from(
     entity = view.entity
     changes = class_states(journal, entity, base.epoch, epoch)
     class_files = None if base.manifest is None else base.manifest.classes.get(entity)
-    if class_files is None or snapshots is None:
-        return _typed(view, changes)
     table = view.table()
+    if class_files is None or snapshots is None:
+        return _typed(view, _readable(table, changes))
     columns = SnapshotColumns(table)
     files = [snapshots.read(file) for file in class_files.files]
     changed = changes["key"].combine_chunks()
@@ -223,7 +223,18 @@ def _typed_from(
         _without(snapshots.states(class_files, file), "key", changed) for file in class_files.files
     ]
     former = [rows.select(CLASS_STATES.names).cast(CLASS_STATES) for rows in states]
-    return _typed(view, sorted_by_key(pa.concat_tables([*former, present])))
+    every_state = sorted_by_key(pa.concat_tables([*former, present]))
+    return _typed(view, _readable(table, every_state))
+
+
+def _readable(table: EntityTable, states: pa.Table) -> pa.Table:
+    """Return states without those of erased subjects."""
+    if not table.entity_type.personal:
+        return states
+    present = states.filter(pc.is_valid(states["state"]))
+    pairs = zip(present["key"].to_pylist(), present["state"].to_pylist(), strict=True)
+    kept = pa.array(list(table.readable(dict(pairs))), pa.string())
+    return present.filter(pc.is_in(present["key"], value_set=kept))
 
 
 def _without(rows: pa.Table, key: str, keys: pa.Array) -> pa.Table:

@@ -14,6 +14,7 @@ import re
 import struct
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -158,6 +159,17 @@ class EntityTable:
                 raise TooNarrow(str(error)) from error
             arrays = self._one_by_one(texts, states)
         return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
+
+    def readable(self, states: dict[str, bytes]) -> dict[str, bytes]:
+        """Return states by the texts of keys, without those of erased subjects."""
+        if not self.entity_type.personal:
+            return states
+        kept = {}
+        for text, state in states.items():
+            with suppress(Erased):
+                self._opened([text], [state])
+                kept[text] = state
+        return kept
 
     def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
         try:

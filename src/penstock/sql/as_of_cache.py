@@ -86,6 +86,10 @@ class AsOfCache:
         limits.check()
         return states
 
+    def forget(self) -> None:
+        """Drop all classes."""
+        self._kept.clear()
+
     def used(self) -> bytes:
         """Return the classes that were used here, for `keep` of the parent."""
         classes, size = [], 0

@@ -112,6 +112,10 @@ class AsOfQueries:
         with self._pool.still, self._journal.quiesced():
             yield
 
+    def forget(self) -> None:
+        """Drop the cached states; the caller keeps queries from starting."""
+        self._cache.forget()
+
     def _keep(self, used: bytes) -> None:
         with self._pool.still:
             self._cache.keep(used)

@@ -31,6 +31,7 @@ from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches
 from penstock.sql.connection import ViewDamaged, is_damage, is_short_of_memory
+from penstock.sql.erasure_watch import ErasureWatch
 from penstock.sql.query import Query, QueryResult, limits_of, run
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
 from penstock.sql.view_store import ViewStore
@@ -99,6 +100,7 @@ class View:
         """
         self._journal = journal
         self._versions = versions
+        self._erasures = ErasureWatch(app)
         self._settings = settings
         self._store = ViewStore(data, app, journal.identity, settings)
         self._pool = QueryPool([self._store.lock])
@@ -178,6 +180,7 @@ class View:
         time_ms = min(query.timeout_ms or limit_ms, limit_ms)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000
+        self._erasures.wait(deadline)
         with self._pool.still:  # DuckDB parses the query
             statement = query.as_of_statement()
         if statement is not None:
@@ -251,6 +254,7 @@ class View:
         while not self._stopping.is_set():
             try:
                 self._repair()
+                self._forget_erased()
                 if self._journal.first() > self._store.epoch + 1:
                     self._rebuild_from_snapshot()
                 self._take_deployment()
@@ -321,6 +325,17 @@ class View:
                     self._rebuilding_to = self.journal_epoch()
         versions.served = deployment
         _log.info("view.deployment", extra={"deployment": deployment.number, "epoch": epoch})
+
+    def _forget_erased(self) -> None:
+        """Build the tables again after an erasure, because replies and former states are readable in memory."""
+        if self._erasures.is_behind:
+            self._warm_child.drop()
+            with self._pool.still:
+                count = self._erasures.count()
+                self._as_of_queries.forget()
+                self._store.rebuild("a person was erased")
+                self._rebuilding_to = self.journal_epoch()
+            self._erasures.finish(count)
 
     def _catch_up(self) -> None:
         newest = self.journal_epoch()

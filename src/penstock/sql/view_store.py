@@ -117,8 +117,10 @@ class ViewStore:
         self._is_sealed = False
         self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
-        for path in self._folder.glob(f"{_FILE}*" if app.is_personal else "*.copy"):
-            path.unlink()  # a killed view has left it
+        for path in self._folder.glob(
+            f"{_FILE}*" if app.is_personal else "*.copy"
+        ):  # of a killed view
+            path.unlink()
         self._reopen()
 
     def rebuild(self, why: str) -> None:
@@ -144,7 +146,12 @@ class ViewStore:
         try:
             with self._transaction():
                 streams = self._streams.exchange(self._connection, app)
-                if streams is None or hides_system_table(self.tables.values(), present.values()):
+                is_moved = app.is_personal != self._app.is_personal  # between file and memory
+                if (
+                    is_moved
+                    or streams is None
+                    or hides_system_table(self.tables.values(), present.values())
+                ):
                     raise StaleViewFile("a deployment has changed the tables of streams")
                 self.tables = exchange_tables(self._connection, self.tables, present, states)
                 wide = sorted(name for name, table in self.tables.items() if table.wide)
@@ -350,7 +357,8 @@ class ViewStore:
 
     def _merge(self, name: str, changes: EntityStates) -> None:
         gone = [key for key, state in changes.items() if state is None]
-        kept = {key: state for key, state in changes.items() if state is not None}
+        present = {key: state for key, state in changes.items() if state is not None}
+        kept = self.tables[name].readable(present)
         rows: pa.Table | None = None
         if kept:
             keys, states = list(kept), list(kept.values())

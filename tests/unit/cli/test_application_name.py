@@ -29,6 +29,7 @@ WORDS = {
     "tail": ["lines"],
     "trace": ["r1"],
     "cancel": ["r1"],
+    "erase": ["--list"],
     "history": ["Item", "i1"],
     "savepoint": ["before-sale"],
     "backup": ["backups"],

@@ -55,6 +55,7 @@ COMMAND_LINES = {
     "history": ["Item", "i1", "APP"],
     "snapshot": ["APP"],
     "savepoint": ["before", "APP"],
+    "erase": ["APP", "--list"],
     "backup": ["BACKUPS", "APP"],
     "fork": ["FORKED", "APP"],
     "verify": ["APP"],

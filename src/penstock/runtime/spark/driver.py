@@ -25,6 +25,7 @@ from penstock.errors import (
 )
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
+from penstock.model.control import Erase
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
@@ -33,6 +34,7 @@ from penstock.process.incidents import IncidentLog, incident_of
 from penstock.process.partitions import partitions_in_force
 from penstock.runtime.spark.control import ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
+from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.executors import executors_of
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.later_records import LaterRecords
@@ -106,13 +108,20 @@ class EpochDriver:
             self._atoms.update(last.atoms)
         self._later = LaterRecords(log, journal, last, config.retention_s)
         self._division.recall(self._epoch, scratch.parent)
+        self._eraser = Eraser(config.data, journal.identity)
+        self.controls.executors[Erase] = self._eraser.prepare
 
     def recover(self) -> Future[None]:
         """Begin to bring all stores to the newest epoch; the first epoch waits for that.
 
         Python workers load the application meanwhile. An operational error is logged only, because
         the first epoch tries again.
+
+        Raises:
+            Corrupt: The keys of personal data cannot be read, and an erasure must be completed.
+            JournalUnavailable: The disk fails, and an erasure must be completed.
         """
+        self._eraser.finish(self._epoch)
         return self._stores.recover(self._epoch)
 
     @property

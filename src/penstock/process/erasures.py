@@ -1,0 +1,153 @@
+"""Erasure: the order of an operator to forget a person, and the certificate that remains.
+
+An erasure is a control record of the log. The epoch of this record deletes the entity, and after its commit the driver
+destroys the key of the subject (`files.key_file`). The certificate is durable before the commit. A driver that starts
+destroys the keys of all certificates whose epoch is committed, so a crash in between delays the destruction only.
+"""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
+from penstock.errors import Corrupt, RequestError, Unencodable
+from penstock.files import durable
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import ERASURES, SUBJECT_KEYS
+from penstock.files.lock import locked_directory
+from penstock.files.sealed import seal, unseal
+from penstock.log.api import Entry, Log
+from penstock.model.application import App, unknown
+from penstock.model.control import Erase, encode_control
+
+_FIELD: Final = "erasures"
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """The proof that a subject was erased.
+
+    Attributes:
+        subject: The entity, such as `User/ada`.
+        generation: How often the subject had been erased before.
+        epoch: The epoch from which on the subject is gone.
+        time_us: When the driver executed the erasure, microseconds since the Unix epoch.
+        journal: The identity of the journal.
+        hash: SHA-256 of the other attributes as a JSON array, in this order.
+    """
+
+    subject: str
+    generation: int
+    epoch: int
+    time_us: int
+    journal: str
+    hash: str = ""
+
+    def sealed(self) -> "Certificate":
+        """Return the certificate with its hash."""
+        facts = (self.subject, self.generation, self.epoch, self.time_us, self.journal)
+        digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+        return msgspec.structs.replace(self, hash=digest)
+
+
+class Erasures:
+    """The certificates in a data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / ERASURES
+        self._keys = KeyFile(data / SUBJECT_KEYS)
+
+    def every(self, upto: Epoch) -> list[Certificate]:
+        """Return the certificates up to an epoch, in order; those of an epoch that is not committed do not count.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The disk fails.
+        """
+        return [certificate for certificate in self._stored() if certificate.epoch <= upto]
+
+    def generation(self, subject: str) -> int:
+        """Return how often a subject was erased.
+
+        Raises:
+            Corrupt: The file of keys is missing or damaged.
+        """
+        return self._keys.tree().generation(subject)
+
+    def record(self, certificate: Certificate) -> None:
+        """Store a certificate durably, before the commit of its epoch; it replaces one of the same epoch.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The disk is full or fails.
+        """
+        with (
+            durable.storage("store the certificate of an erasure"),
+            locked_directory(self._path.parent),
+        ):
+            former = [each for each in self._stored() if each.epoch < certificate.epoch]
+            durable.replace(self._path, seal(_FIELD, [*former, certificate]))
+
+    def complete(self, upto: Epoch) -> None:
+        """Destroy the keys of all certificates up to a committed epoch, as far as that is not done.
+
+        Raises:
+            Corrupt: The file of keys is missing or damaged.
+            JournalUnavailable: The disk is full or fails.
+        """
+        for certificate in self.every(upto):
+            if self.generation(certificate.subject) <= certificate.generation:
+                self._keys.destroy(certificate.subject, certificate.generation)
+
+    def _stored(self) -> list[Certificate]:
+        with durable.storage("read the certificates of erasures"):
+            try:
+                return unseal(_FIELD, self._path.read_bytes(), list[Certificate])
+            except FileNotFoundError:
+                return []
+            except ValueError as error:
+                raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
+
+
+def subject_named(app: App, text: str) -> EntityKey:
+    """Return the subject that a text names: `User/ada`.
+
+    Raises:
+        RequestError: It names no entity of a personal class.
+    """
+    name, key = split_entity_key(EntityKey(text))
+    personal = [each for each, entity_type in app.entities.items() if entity_type.personal]
+    if name not in personal:
+        if name in app.entities:
+            raise RequestError(
+                f"{name} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
+            )
+        raise RequestError(unknown("personal class", name, personal))
+    entity_type = app.entities[name]
+    try:
+        return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))
+    except Unencodable as error:
+        raise RequestError(f"{text}: {error}; write a subject as User/ada") from error
+
+
+def request_erasure(log: Log, subject: EntityKey, generation: int) -> tuple[RequestId, Lsn]:
+    """Append the control record of an erasure; a repetition appends nothing.
+
+    Args:
+        log: The log.
+        subject: The subject.
+        generation: How often it was erased before.
+
+    Returns:
+        The id of the record, and its position.
+
+    Raises:
+        LogUnavailable: The log cannot be written.
+    """
+    digest = hashlib.blake2b(f"{generation}:{subject}".encode(), digest_size=12).hexdigest()
+    request_id = RequestId(f"erase-{digest}")
+    body = encode_control(Erase(subject, generation))
+    entry = Entry(request_id, body, b"", time.time_ns() // 1_000, is_control=True)
+    return request_id, log.append([entry])[0]

@@ -1,0 +1,217 @@
+"""Erasures on the driver: a person is gone from all files at its place in the order, also after a crash."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.cli.main import execute
+from penstock.errors import Erased, RequestError
+from penstock.files.layout import SUBJECT_KEYS
+from penstock.history.backup import Backups
+from penstock.history.restore import restore
+from penstock.journal.replies import find_reply
+from penstock.log.api import Entry
+from penstock.model.reply import Reply
+from penstock.process.config import ViewConfig
+from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import Certificate, Erasures, request_erasure, subject_named
+from penstock.process.loading import load_app
+from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.sql.query import Query
+from penstock.sql.view import View
+from tests.differential.committed import state_of
+from tests.differential.inline import ONLY, Inline
+
+PERSONS = "tests.unit.history.person_app:app"
+ADA, BOB = EntityKey("User/ada"), EntityKey("User/bob")
+
+
+class Persons:
+    """The application on the driver's own code, in one process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.app = load_app(PERSONS)
+        self.folder = folder
+        folder.mkdir()
+        DataDirectory(folder).open_journal(self.app).close()
+        self.runtime = Inline(folder, 2, spec=PERSONS, name="persons")
+        self.sent = 0
+
+    def send(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> Reply:
+        self.append(entity, key, method, *given, **named)
+        return self.run()
+
+    def append(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> None:
+        body, touches = self.app.request(entity, key, method, given, named)
+        self.sent += 1
+        self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, touches, 0)])
+
+    def order(self, subject: EntityKey, generation: int = 0) -> Lsn:
+        return request_erasure(self.runtime.log, subject, generation)[1]
+
+    def run(self) -> Reply:
+        """Process the whole log; return the reply to the last record."""
+        end = self.runtime.log.end()
+        self.runtime.advance(end)
+        return self.reply(Lsn(end - 1))
+
+    def reply(self, lsn: Lsn) -> Reply:
+        with closing(DataDirectory(self.folder).open_journal(self.app)) as journal:
+            return find_reply(journal, (ONLY, lsn))
+
+    def user(self, key: str) -> Any:
+        return self.app.entities["User"].cls(key)
+
+    def begin(self) -> None:
+        """Create two persons and a page, each of them with a visit."""
+        self.send("User", "ada", "create", name="Ada Lovelace")
+        self.send("User", "bob", "create", name="Babbage")
+        self.send("Page", "home", "create")
+        self.send("User", "ada", "rename", "Countess Lovelace")
+        self.send("Page", "home", "visit", self.user("ada"), "hello Lovelace")
+        self.send("Page", "home", "visit", self.user("bob"), "hello")
+
+
+@pytest.fixture
+def persons(tmp_path: Path) -> Persons:
+    return Persons(tmp_path / "data")
+
+
+def readable_in(folder: Path, text: str) -> Sequence[Path]:
+    return [
+        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
+    ]
+
+
+def test_erased_person_is_gone_from_its_place_on(persons: Persons) -> None:
+    """Later requests find nobody, requests that were encrypted before fail, and others go on."""
+    persons.begin()
+    order = persons.order(ADA)
+    persons.append("User", "ada", "rename", "Late Lovelace")
+    persons.append("User", "bob", "rename", "Charles")
+    assert persons.run().value() == "Babbage"
+    certificate = persons.reply(order).value(Certificate)
+    assert (certificate.subject, certificate.epoch) == (ADA, 6)
+    assert certificate == certificate.sealed()
+    assert Erasures(persons.folder).every(Epoch(6)) == [certificate]
+    assert Erasures(persons.folder).every(Epoch(5)) == []
+    with pytest.raises(Erased):
+        persons.reply(Lsn(order + 1)).value()
+    assert sorted(state_of(persons.runtime.journal)) == ["Page/home", BOB]
+    assert persons.reply(Lsn(3)).value() == "<erased>"
+    assert persons.reply(Lsn(5)).value() == "hello Babbage"
+    assert (
+        persons.send("Page", "home", "visit", persons.user("ada"), "hi").error == "no-such-entity"
+    )
+    persons.runtime.close()
+
+
+def test_erased_name_may_begin_again(persons: Persons) -> None:
+    """Another person with the same key has data of its own, and may be erased, too."""
+    persons.begin()
+    persons.order(ADA)
+    persons.run()
+    persons.send("User", "ada", "create", name="another Ada")
+    assert persons.send("User", "ada", "rename", "Ada").value() == "another Ada"
+    again = persons.order(ADA, 1)
+    assert persons.run().value(Certificate).generation == 1
+    assert [each.generation for each in Erasures(persons.folder).every(Epoch(99))] == [0, 1]
+    assert persons.order(ADA, 1) == again
+    with pytest.raises(RequestError, match="not a personal class"):
+        subject_named(persons.app, "Page/home")
+    with pytest.raises(RequestError, match="personal class 'Usr'"):
+        subject_named(persons.app, "Usr/ada")
+    persons.runtime.close()
+
+
+@pytest.mark.parametrize("step", ["control-prepared", "control-committed"])
+def test_erasure_survives_a_crash(
+    persons: Persons, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash before or after the commit, the driver that starts completes the erasure."""
+
+    class CrashError(BaseException):
+        pass
+
+    persons.begin()
+    persons.order(ADA)
+    fault = persons.runtime.driver._fault
+
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise CrashError
+
+    monkeypatch.setattr(fault, "reached", crash)
+    with pytest.raises(CrashError):
+        persons.runtime.advance(7)
+    assert Erasures(persons.folder).generation(ADA) == 0
+    monkeypatch.undo()
+    persons.runtime.restart()
+    persons.runtime.driver.recover().result()
+    persons.run()
+    assert Erasures(persons.folder).generation(ADA) == 1
+    assert len(Erasures(persons.folder).every(Epoch(6))) == 1
+    assert sorted(state_of(persons.runtime.journal)) == ["Page/home", BOB]
+    persons.runtime.close()
+
+
+def test_nothing_reads_an_erased_person(
+    persons: Persons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The view forgets it, history goes on, and a backup of the time before shows nothing."""
+    persons.begin()
+    data, app = persons.folder, persons.app
+    Backups(tmp_path / "backups").make(data, "persons")
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        snapshots = Snapshots(data / "snapshots", journal.identity)
+        write_next_snapshot(
+            app,
+            journal,
+            snapshots,
+            Epoch(4),
+            lambda slices: write_slices(app, journal, snapshots, slices),
+        )
+        with closing(View(data, app, journal, ViewConfig(memory_mb=256))) as view:
+            view.start()
+            before = "SELECT name FROM User AS OF EPOCH 5 ORDER BY ALL"
+            assert view.ask(Query(before)).table["name"].to_pylist() == [
+                "Babbage",
+                "Countess Lovelace",
+            ]
+            persons.order(ADA)
+            persons.run()
+            for query in (before, "SELECT name FROM User", "SELECT value FROM replies"):
+                texts = str(view.ask(Query(query)).table.to_pylist())
+                assert "Babbage" in texts
+                assert "Lovelace" not in texts
+    persons.runtime.close()
+    assert readable_in(tmp_path, "Lovelace") == []
+    for command in (
+        ["replay"],
+        ["verify"],
+        ["trace", "r4"],
+        ["history", "User", "ada"],
+        ["erase", "--list"],
+    ):
+        assert execute([*command, PERSONS, "--data", str(data)]) == 0
+    told = capsys.readouterr().out
+    for text in (
+        "3 epochs concern erased persons",
+        "nothing has to be done",
+        "<erased>",
+        "User/ada",
+    ):
+        assert text in told
+    assert "Lovelace" not in told
+    restore(tmp_path / "backups", tmp_path / "restored", None)
+    shutil.copy(data / SUBJECT_KEYS, tmp_path / "restored")
+    with closing(DataDirectory(tmp_path / "restored").open_journal(app)) as journal:
+        with pytest.raises(Erased):
+            app.entities["User"].decode("ada", state_of(journal)[ADA])
+        assert app.entities["User"].decode("bob", state_of(journal)[BOB])["name"] == "Babbage"
