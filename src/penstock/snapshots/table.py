@@ -13,8 +13,7 @@ tables gives the reason as JSON: `{"note": "it is nested more than 100 levels de
 import re
 import struct
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -160,15 +159,14 @@ class EntityTable:
             arrays = self._one_by_one(texts, states)
         return pa.Table.from_arrays(arrays, names=[name for name, _ in self.columns])
 
-    def readable(self, states: dict[str, bytes]) -> dict[str, bytes]:
-        """Return states by the texts of keys, without those of erased subjects."""
-        if not self.entity_type.personal:
-            return states
-        kept = {}
-        for text, state in states.items():
-            with suppress(Erased):
+    def readable(self, states: Mapping[str, bytes | None]) -> dict[str, bytes]:
+        """Return states by the texts of keys, without deleted entities and erased subjects."""
+        kept = {text: state for text, state in states.items() if state is not None}
+        for text, state in list(kept.items()) if self.entity_type.personal else ():
+            try:
                 self._opened([text], [state])
-                kept[text] = state
+            except Erased:
+                del kept[text]
         return kept
 
     def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:

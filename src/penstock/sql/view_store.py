@@ -117,10 +117,8 @@ class ViewStore:
         self._is_sealed = False
         self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
-        for path in self._folder.glob(
-            f"{_FILE}*" if app.is_personal else "*.copy"
-        ):  # of a killed view
-            path.unlink()
+        for path in self._folder.glob(f"{_FILE}*" if app.is_personal else "*.copy"):
+            path.unlink()  # a killed view has left it
         self._reopen()
 
     def rebuild(self, why: str) -> None:
@@ -147,12 +145,11 @@ class ViewStore:
             with self._transaction():
                 streams = self._streams.exchange(self._connection, app)
                 is_moved = app.is_personal != self._app.is_personal  # between file and memory
-                if (
-                    is_moved
-                    or streams is None
-                    or hides_system_table(self.tables.values(), present.values())
-                ):
-                    raise StaleViewFile("a deployment has changed the tables of streams")
+                hidden = hides_system_table(self.tables.values(), present.values())
+                if streams is None or is_moved or hidden:
+                    raise StaleViewFile(
+                        "a deployment has changed the tables of streams, or their place"
+                    )
                 self.tables = exchange_tables(self._connection, self.tables, present, states)
                 wide = sorted(name for name, table in self.tables.items() if table.wide)
                 self._connection.execute(
@@ -357,9 +354,7 @@ class ViewStore:
 
     def _merge(self, name: str, changes: EntityStates) -> None:
         gone = [key for key, state in changes.items() if state is None]
-        present = {key: state for key, state in changes.items() if state is not None}
-        kept = self.tables[name].readable(present)
-        rows: pa.Table | None = None
+        kept, rows = self.tables[name].readable(changes), None
         if kept:
             keys, states = list(kept), list(kept.values())
             try:
