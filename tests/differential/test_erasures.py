@@ -164,10 +164,9 @@ def test_erasure_survives_a_crash(
 def test_nothing_reads_an_erased_person(
     persons: Persons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The view forgets it, history goes on, and a backup of the time before shows nothing."""
+    """No file shows it, the view forgets it, and replay and verification go on."""
     persons.begin()
     data, app = persons.folder, persons.app
-    Backups(tmp_path / "backups").make(data, "persons")
     with closing(DataDirectory(data).open_journal(app)) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
         write_next_snapshot(
@@ -209,6 +208,17 @@ def test_nothing_reads_an_erased_person(
     ):
         assert text in told
     assert "Lovelace" not in told
+
+
+def test_backup_of_the_time_before_shows_nothing(persons: Persons, tmp_path: Path) -> None:
+    """A restored directory with the present keys has the other persons, and not the erased one."""
+    persons.begin()
+    data, app = persons.folder, persons.app
+    Backups(tmp_path / "backups").make(data, "persons")
+    persons.order(ADA)
+    persons.run()
+    persons.runtime.close()
+    assert readable_in(tmp_path, "Lovelace") == []
     restore(tmp_path / "backups", tmp_path / "restored", None)
     shutil.copy(data / SUBJECT_KEYS, tmp_path / "restored")
     with closing(DataDirectory(tmp_path / "restored").open_journal(app)) as journal:

@@ -2,15 +2,14 @@
 
 A batch of changes is applied completely or not at all, together with its epoch, so that a killed
 process continues where it was. A file that is damaged, or of another journal or other classes, is rebuilt, and the
-caller is told. Queries reach nothing outside of the file. An application with personal classes has its tables in memory.
+caller is told. Queries reach nothing outside of the file. Tables of applications with personal classes are in memory.
 
-Changes are merged (`MERGE INTO`) into tables without an index. Measured with 3 classes of 100,000
-entities and epochs of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and
-INSERT 90 ms; ON CONFLICT with a primary key 600 ms, and a file of four times the size. With MERGE the
-file stayed at 6 to 8 MB over 1,500 epochs, and its log at 16 MB or less. With 2,500 checkouts a second
-applied as they come, which takes 16 % of a core, a join of the three classes over all lines of all
-orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a second
-(`benchmarks/view_sql.py`).
+Changes are merged (`MERGE INTO`) into tables without an index. Measured with 3 classes of 100,000 entities and epochs
+of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and INSERT 90 ms; ON CONFLICT with a primary
+key 600 ms, and a file of four times the size. With MERGE the file stayed at 6 to 8 MB over 1,500 epochs, and its log
+at 16 MB or less. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a join of the three
+classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a
+second (`benchmarks/view_sql.py`).
 """
 
 import logging
@@ -147,9 +146,7 @@ class ViewStore:
                 is_moved = app.is_personal != self._app.is_personal  # between file and memory
                 hidden = hides_system_table(self.tables.values(), present.values())
                 if streams is None or is_moved or hidden:
-                    raise StaleViewFile(
-                        "a deployment has changed the tables of streams, or their place"
-                    )
+                    raise StaleViewFile("a deployment has changed the place or kind of tables")
                 self.tables = exchange_tables(self._connection, self.tables, present, states)
                 wide = sorted(name for name, table in self.tables.items() if table.wide)
                 self._connection.execute(
