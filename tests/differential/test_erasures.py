@@ -90,7 +90,7 @@ def readable_in(folder: Path, text: str) -> Sequence[Path]:
 
 
 def test_erased_person_is_gone_from_its_place_on(persons: Persons) -> None:
-    """Later requests find nobody, requests that were encrypted before fail, and others go on."""
+    """Later requests do not find the person, requests that were encrypted before fail, and others go on."""
     persons.begin()
     order = persons.order(ADA)
     persons.append("User", "ada", "rename", "Late Lovelace")

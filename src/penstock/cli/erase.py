@@ -109,7 +109,7 @@ def _erase(
     subject, erasures = subject_named(app, text), Erasures(settings.data)
     generation = erasures.generation(subject)
     if not confirmed:
-        typer.confirm(f"Erase {subject} for ever?", abort=True, err=True)
+        typer.confirm(f"Erase {subject}? This cannot be undone.", abort=True, err=True)
     with closing(DataDirectory(settings.data).open_log(settings)) as log:
         _, lsn = request_erasure(log, subject, generation)
     deadline = time.monotonic() + timeout_s
