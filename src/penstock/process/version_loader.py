@@ -14,7 +14,7 @@ from penstock.files.layout import JOURNAL
 from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import unpacked
+from penstock.process.deployed_code import is_unpacked, unpacked
 from penstock.process.deploying import code_of
 from penstock.process.loading import Location, locate
 from penstock.process.side_modules import load_instead
@@ -31,8 +31,9 @@ class VersionLoader:
     """Loads one version after the other. For one thread at a time.
 
     Attributes:
-        served: The deployment that the process serves. At first, it is the newest one: the source that the process was
-            started with is served until another deployment is recorded.
+        served: The deployment that the process serves. At first, it is the one whose archive the process was started
+            with. Of a process that was started with source files, it is the newest one: the source is served until
+            another deployment is recorded.
     """
 
     def __init__(self, data: Path, spec: str) -> None:
@@ -52,8 +53,10 @@ class VersionLoader:
         self._path = data / JOURNAL / NAME
         self._stamp: tuple[int, ...] = ()
         self._every: tuple[Deployment, ...] = ()
-        every = self._recorded()
-        self.served: Deployment | None = every[-1] if every else None
+        self.served: Deployment | None = None
+        for deployment in self._recorded():
+            if not is_unpacked(data, self._location) or _is_of(self._location, deployment):
+                self.served = deployment
 
     def wanted(self, following: Epoch) -> Deployment | None:
         """Return the deployment that executes an epoch, if the process must load it for that; else None.
@@ -111,6 +114,11 @@ class VersionLoader:
             return True
         is_same = (deployment.number, deployment.code) == (served.number, served.code)
         return not is_same and deployment.since >= served.since
+
+
+def _is_of(location: Location, deployment: Deployment) -> bool:
+    """Say whether a location is in the unpacked archive of a deployment."""
+    return Path(location.folder).name == deployment.code.archive
 
 
 def _is_deployed(location: Location, deployment: Deployment) -> bool:
