@@ -120,7 +120,7 @@ def test_rollback_deploys_the_former_code_again(
     with running(inline):
         assert answer(capsys, "deploy", other, *data)["number"] == 2
         Path(other).unlink()
-        options = with_deployed_code(AppOptions(app="gone.py", data=tmp_path / "data"))
+        options = with_deployed_code(AppOptions(app=["gone.py"], data=tmp_path / "data"))
         assert options.spec is not None
         code = Deployments(tmp_path / "data" / "journal").every()[-1].code
         assert code_of(locate(options.spec))[0].archive == code.archive

@@ -277,7 +277,7 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
         return options
     with closing(directory.open_journal_of(name)) as journal:
         spec = spec_in_force(directory.path, journal)
-    return options if spec is None else replace(options, app=spec, named=None)
+    return options if spec is None else replace(options, app=[spec], named=None)
 
 
 def check_class_word(word: str, form: str) -> None:
