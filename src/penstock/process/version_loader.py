@@ -13,9 +13,10 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.files.layout import JOURNAL
 from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
 from penstock.model.application import App
+from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked, unpacked
-from penstock.process.deploying import code_of
+from penstock.process.deploying import loaded_code
 from penstock.process.loading import Location, locate
 from penstock.process.side_modules import load_instead
 
@@ -49,6 +50,7 @@ class VersionLoader:
         """
         self._data = data
         self._location = locate(spec)
+        self._source = None if is_unpacked(data, self._location) else loaded_code(spec)
         self._deployments = Deployments(data / JOURNAL)
         self._path = data / JOURNAL / NAME
         self._stamp: tuple[int, ...] = ()
@@ -82,7 +84,7 @@ class VersionLoader:
         Raises:
             PenstockError: The deployment cannot be loaded; the code before it stays in place.
         """
-        if self._location.file is not None and _is_deployed(self._location, deployment):
+        if _is_same(self._source, deployment.code):
             return None
         try:
             location = unpacked(self._data, deployment.code)
@@ -93,7 +95,7 @@ class VersionLoader:
             raise
         except BaseException as error:
             raise ConfigError(f"its code raised {type(error).__name__}") from error
-        self._location = location
+        self._location, self._source = location, None
         return LoadedVersion(app, location.spec)
 
     def _recorded(self) -> tuple[Deployment, ...]:
@@ -121,8 +123,7 @@ def _is_of(location: Location, deployment: Deployment) -> bool:
     return Path(location.folder).name == deployment.code.archive
 
 
-def _is_deployed(location: Location, deployment: Deployment) -> bool:
-    """Say whether the source files at a location are those of a deployment."""
-    code = code_of(location)[0]
-    was = deployment.code
-    return (code.archive, code.module, code.name) == (was.archive, was.module, was.name)
+def _is_same(source: DeployedCode | None, code: DeployedCode) -> bool:
+    """Say whether the source that a process was started with is the code of a deployment."""
+    was = None if source is None else (source.archive, source.module, source.name)
+    return was == (code.archive, code.module, code.name)
