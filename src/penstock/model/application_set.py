@@ -86,7 +86,8 @@ def _complaints(user: App, interface: Interface, apps: Mapping[str, App]) -> Ite
     start = f"{interface.where}: application {user.name} uses {path}"
     owner = apps.get(path.app)
     if owner is None:
-        yield f"{start}, and {unknown('application', path.app, apps)}"
+        missing = unknown("application", path.app, apps)
+        yield f"{start}, and {missing}; name all applications that run together"
         return
     members = _members_at(owner, path.room)
     if path.name not in members:
