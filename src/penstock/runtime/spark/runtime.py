@@ -182,7 +182,7 @@ class SparkRuntime:
         self._examine()
         self._start_spark()
         self._plan_query()
-        self._jobs.load_application(self._config.partitions)
+        self._jobs.load_application(self._config.partitions + 1)
         self._jobs.start_resident()
         startup.finish(self._config.data, "driver")
 
