@@ -2,7 +2,8 @@
 
 Run as a program it is the driver: it writes its events in JSON lines on standard output, stops when
 it is told to on standard input or when that ends, and leaves with 3 when the runtime refuses to
-start and with 4 when it gives up.
+start and with 4 when it gives up. With the setting `standby` it says `ready` when it has warmed up, and starts when
+no other driver runs.
 """
 
 import contextlib
@@ -206,14 +207,27 @@ def _told_to_stop() -> bool:
     return bool(ready)
 
 
+def _takes_over(runtime: SparkRuntime) -> bool:
+    runtime.warm_up()
+    _say("ready")
+    while not _told_to_stop():
+        if runtime.claim():
+            return True
+    return False
+
+
 def _drive(spec: str, arguments: dict[str, Any]) -> int:
     limits = Limits(**arguments.pop("limits", {}))
+    standby = arguments.pop("standby", False)
     config = Config(data=Path(arguments.pop("data")), limits=limits, **arguments)
     logging.getLogger("penstock").addHandler(_Told())
     runtime = None
     try:
         runtime = SparkRuntime(spec, config)
         runtime.on_epoch.append(lambda report: _say("epoch", **msgspec.structs.asdict(report)))
+        if standby and not _takes_over(runtime):
+            runtime.stop()
+            return 0
         runtime.start()
     except PenstockError as error:
         _say("refused", code=error.code, message=str(error))

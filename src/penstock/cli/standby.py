@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.process import presence
+from penstock.process.priority import lowered
 from penstock.process.stop import Stop
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "C
     if runtime.claim():
         return True
     try:
-        with presence.present(data, ROLE, app, **WARMING):
+        with presence.present(data, ROLE, app, **WARMING), lowered():
             console.print("another driver runs; this one warms up", highlight=False)
             runtime.warm_up()
             stop.listen()  # Spark has installed its own signal handler
@@ -81,13 +82,14 @@ def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "C
 def _await_lock(runtime: WarmRuntime, stop: Stop) -> bool:
     """Return True when the runtime has the lock, and False at a request to stop."""
     checked = time.monotonic()
-    while not runtime.claim():
-        if stop.wanted.wait(LOOK_S):
-            return False
+    while not stop.wanted.is_set():
+        if runtime.claim():
+            return True
         if time.monotonic() - checked >= CHECK_S:
             runtime.check_warm()
             checked = time.monotonic()
-    return True
+        stop.wanted.wait(LOOK_S)
+    return False
 
 
 def _await_end_of_driver(data: Path) -> None:

@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
@@ -39,19 +38,6 @@ def loaded_code(spec: str) -> DeployedCode | None:
     if location.module.partition(".")[0] == OWN_PACKAGE:
         return None
     return code_of(location)[0]
-
-
-def check_loaded(spec: str, loaded: DeployedCode | None) -> None:
-    """Check that the code on disk is still the code that this process has loaded, if that is known.
-
-    Raises:
-        OperationalError: The code has changed, or is changing.
-        ConfigError: A source file cannot be read, or the source is too large.
-    """
-    if loaded is not None and loaded_code(spec) != loaded:
-        raise OperationalError(
-            f"the source of {spec} has changed since this process loaded it; start the process again"
-        )
 
 
 def spec_to_run(data: Path, spec: str) -> str:

@@ -30,14 +30,13 @@ from penstock.log.api import Entry
 from penstock.log.pump import Pump
 from penstock.model.application import App
 from penstock.model.call import Call, append_of, encoded
-from penstock.model.control import DeployedCode
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import load_deployed, remove_unpacked, spec_in_force
-from penstock.process.deploying import check_loaded, deploy, loaded_code, spec_to_run
+from penstock.process.deploying import deploy, spec_to_run
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
 from penstock.process.partitions import partitions_in_force
@@ -112,7 +111,6 @@ class SparkRuntime:
         self._checkpoint = config.data.absolute() / CHECKPOINT
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._driving = threading.Event()
-        self._code: DeployedCode | None = None
         self._app_spec = ""
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
@@ -178,11 +176,10 @@ class SparkRuntime:
         """
         self._checkpoint = self._scratch / CHECKPOINT
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
-        self._code = loaded_code(self._spec)
         self._examine()
         self._start_spark()
         self._plan_query()
-        self._jobs.load_application(self._config.partitions + 1)
+        self._load_workers()
         self._jobs.start_resident()
         startup.finish(self._config.data, "driver")
 
@@ -216,20 +213,21 @@ class SparkRuntime:
         """Check that a runtime that has warmed up can still start.
 
         Raises:
-            OperationalError: Java or the query has ended, the source of the application has changed, or the disk fails.
+            OperationalError: Java or the query has ended, or the disk fails.
             EpochFailed: A worker cannot load the application.
         """
         if java_has_ended() or not self._query.is_active:
             raise OperationalError("Spark has ended in a standby; run/java.log has its messages")
-        check_loaded(self._spec, self._code)
-        # Spark ends workers that rest for a minute.
-        self._jobs.load_application(self._config.partitions)
+        self._load_workers()  # Spark ends workers that rest for a minute
+
+    def _load_workers(self) -> None:
+        """Let workers load the application: one for each partition, and one for the resident task."""
+        self._jobs.load_application(self._config.partitions + 1)
 
     def _claim(self) -> None:
         """Lock the data directory, and record the classes and the code that run from now on."""
         if self._lock is None:
             self._lock = DataDirectory(self._config.data).claim()
-        check_loaded(self._spec, self._code)
         check_log(self.log, self.journal, self._config.data)
         if self._context is None or spec_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()
