@@ -8,14 +8,13 @@ bulk loading of the challenge.
 from pathlib import Path
 from typing import Any
 
+from examples.shop import app as _shop
 from penstock.model.application import App
 from penstock.model.entity import entity, key
 from penstock.model.handler import transactional
-from penstock.process.loading import load_app
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "shop")
 
-_shop = load_app(EXAMPLE)
 Item: Any = _shop.entities["Item"].cls
 User: Any = _shop.entities["User"].cls
 _order: Any = _shop.entities["Order"].cls
