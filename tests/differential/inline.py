@@ -4,7 +4,7 @@ Orders and reports travel as the bytes that they are on the wire. One thread doe
 so that objects bound to a thread stay in it.
 """
 
-import os
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,8 +79,7 @@ class Inline:
 
     def _start(self) -> None:
         config = self.config
-        scratch = config.data / f"scratch-{os.getpid()}-{len(self.reports)}"
-        scratch.mkdir()
+        scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=config.data))
         settings = worker_settings(self.spec, config, scratch)
         self._jobs = InlineJobs(settings)
         self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)

@@ -153,7 +153,7 @@ def test_erasure_survives_a_crash(
     assert Erasures(persons.folder).generation(ADA) == 0
     monkeypatch.undo()
     persons.runtime.restart()
-    persons.runtime.driver.recover().result()
+    persons.runtime.driver.recover(persons.app).result()
     persons.run()
     assert Erasures(persons.folder).generation(ADA) == 1
     assert len(Erasures(persons.folder).every(Epoch(6))) == 1

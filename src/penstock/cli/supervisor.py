@@ -55,7 +55,6 @@ class Child:
         ends: Whether its work has an end. Then a process with the exit code 0 is not started again.
         spare_of: The role of the child whose place its process takes; empty for none. A spare that cannot
             run is left out.
-        again: Further words of the command line when the child is started again after its end.
     """
 
     role: str
@@ -67,7 +66,6 @@ class Child:
     patience_s: float = 0.0
     ends: bool = False
     spare_of: str = ""
-    again: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -81,7 +79,6 @@ class _ProcessRun:
     due: float = 0.0
     failures: int = 0
     has_ended: bool = False
-    is_again: bool = False
     progress: object = field(default_factory=_nothing)
 
     @property
@@ -159,7 +156,7 @@ class Supervisor:
                     run.process.terminate()
             for run in runs:
                 self._await_end(run)
-                run.due, run.failures, run.has_ended, run.is_again = 0.0, 0, False, False
+                run.due, run.failures, run.has_ended = 0.0, 0, False
         self._began = None
 
     def kill(self) -> None:
@@ -178,7 +175,7 @@ class Supervisor:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
         # which stops the children in their order.
         run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
-            [*run.child.command, *(run.child.again if run.is_again else ())],
+            run.child.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -244,7 +241,7 @@ class Supervisor:
     def _plan_restart(self, run: _ProcessRun, code: int, now: float) -> None:
         """Start a child again after a pause that grows with its failures."""
         pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
-        run.due, run.is_again = now + min(pause_s, PAUSE_MAX_S), True
+        run.due = now + min(pause_s, PAUSE_MAX_S)
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
         self._tell(run.child.role, f"ended with {_called(code)}; it is started again {when}")
 

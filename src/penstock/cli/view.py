@@ -2,14 +2,7 @@
 
 from typing import Final
 
-from penstock.cli.options import (
-    AppOptions,
-    DeployedOption,
-    JsonLogOption,
-    SupervisedOption,
-    log_flags,
-    with_deployed_code,
-)
+from penstock.cli.options import AppOptions, JsonLogOption, SupervisedOption, log_flags
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
@@ -27,13 +20,9 @@ Examples:
 
 
 def command(
-    options: AppOptions,
-    supervised: SupervisedOption = False,
-    deployed: DeployedOption = False,
-    as_json: JsonLogOption = False,
+    options: AppOptions, supervised: SupervisedOption = False, as_json: JsonLogOption = False
 ) -> None:
     """Run a view in the foreground; see `HELP`."""
-    options = with_deployed_code(options) if deployed else options
     application, settings = options.load(**log_flags(as_json=as_json))
     from penstock.sql.server import ROLE, serve_view
 

@@ -19,6 +19,7 @@ from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
+from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
@@ -40,6 +41,7 @@ from penstock.model.streams.stream import publish
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
+_WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP})
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -229,7 +231,7 @@ class Executor:
         request = decode_request(body)
         if request.stream is not None:
             return self._append(request, request.stream, txn)
-        if request.method == CONTINUE:
+        if request.method in _WITHOUT_HANDLER:
             return _NIL, _NOTHING
         if self._app.is_personal:
             request = self._app.opened(request)

@@ -7,6 +7,7 @@ import msgspec
 from penstock.base.ids import entity_key
 from penstock.errors import Erased, RequestError
 from penstock.model.application import App
+from penstock.model.catch_up import catch_up_text, is_catch_up
 from penstock.model.control import control_text, is_control
 from penstock.model.request import decode_request, is_continuation
 from penstock.model.sealed_value import shown_arguments
@@ -20,6 +21,8 @@ def call_text(body: bytes) -> str:
         return "the rest of a cascade"
     if is_control(body):
         return control_text(body)
+    if is_catch_up(body):
+        return catch_up_text(body)
     try:
         request = decode_request(body)
         positional, named = shown_arguments(request)
@@ -40,7 +43,7 @@ def _shown(value: Any) -> str:
 
 def rejection_of(app: App, body: bytes) -> str:
     """Return why an application refuses a request; empty if it accepts it."""
-    if is_continuation(body) or is_control(body):
+    if is_continuation(body) or is_control(body) or is_catch_up(body):
         return ""
     try:
         request = decode_request(body)

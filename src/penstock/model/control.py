@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import RequestError
+from penstock.model.catch_up import is_catch_up
 from penstock.model.request import Request, decode_request, encode_request, is_continuation
 
 
@@ -57,7 +58,21 @@ class Erase(msgspec.Struct, frozen=True, tag="erase", tag_field="control"):
     generation: int
 
 
-Control = Deploy | Move | Erase
+class Subscribe(msgspec.Struct, frozen=True, tag="subscribe", tag_field="control"):
+    """Let a workflow take the atoms of its source, and those that it has missed.
+
+    Attributes:
+        flow: The name of the workflow.
+        stream: The name of its source.
+        start: The first atom that it takes; see `penstock.flow`.
+    """
+
+    flow: str
+    stream: str
+    start: str | int
+
+
+Control = Deploy | Move | Erase | Subscribe
 """Every control."""
 
 _HEAD: Final = b"\x95\xa0\xc0"
@@ -76,7 +91,12 @@ def encode_control(control: Control) -> bytes:
 
 def is_control(body: bytes) -> bool:
     """Say whether a body is that of a control record."""
-    return body[:3] == _HEAD and body[4:5] == b"$" and not is_continuation(body)
+    return (
+        body[:3] == _HEAD
+        and body[4:5] == b"$"
+        and not is_continuation(body)
+        and not is_catch_up(body)
+    )
 
 
 def control_text(body: bytes) -> str:

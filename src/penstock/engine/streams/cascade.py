@@ -15,6 +15,7 @@ from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
 from penstock.engine.streams.derived_ids import is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
+from penstock.model.catch_up import CatchUp
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
@@ -79,6 +80,7 @@ class Cascade:
         root: The id of the record's request.
         time_us: The time of the record, in microseconds since the Unix epoch.
         continues: Whether the record continues a cascade that was cut.
+        catch_up: The piece that the record gives to a late workflow, if it is such a record.
         taken: The number of workflow steps that have run.
         sent: The number of requests that its requests have sent.
         requests: The next requests, which run before all workflow steps: their ids and bodies.
@@ -91,6 +93,7 @@ class Cascade:
     root: RequestId
     time_us: int
     continues: bool = False
+    catch_up: CatchUp | None = None
     taken: int = 0
     sent: int = 0
     requests: deque[tuple[RequestId, bytes]] = field(default_factory=deque)
@@ -102,7 +105,12 @@ class Cascade:
     @property
     def has_steps(self) -> bool:
         """Whether it may have workflow steps, after its requests have run."""
-        return bool(self.published) or self.continues or is_question_id(self.root)
+        return (
+            bool(self.published)
+            or self.continues
+            or self.catch_up is not None
+            or is_question_id(self.root)
+        )
 
     def send(self, outcome: Outcome) -> None:
         """Take over the events and requests of a request; its events on one stream are one atom."""

@@ -36,6 +36,7 @@ from penstock.engine.streams.derived_ids import (
     part_id,
     step_id,
 )
+from penstock.engine.streams.late_flows import LateFlows
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
 from penstock.engine.streams.routed_events import request_bodies, split_events
@@ -53,6 +54,7 @@ from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import Internal
 from penstock.model.application import App
+from penstock.model.catch_up import decode_catch_up, is_catch_up
 from penstock.model.context import Read
 from penstock.model.request import (
     Failure,
@@ -115,6 +117,7 @@ class CascadeRunner:
         self.refusal: Failure | None = None
         self.decided: Mapping[RequestId, Outcome] = {}
         self.paused = PausedFlows(app.topology, read, apply)
+        self._late = LateFlows(app.topology, read, apply)
 
     def run_requests(
         self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
@@ -132,9 +135,10 @@ class CascadeRunner:
             The cascade, for `run_steps`; None if the record causes nothing.
         """
         continues = is_continuation(body)
-        if not (continues or outcome.outbox or is_question_id(root)):
+        catch_up = decode_catch_up(body) if is_catch_up(body) else None
+        if not (continues or catch_up or outcome.outbox or is_question_id(root)):
             return None
-        cascade = Cascade(root, time_us, continues)
+        cascade = Cascade(root, time_us, continues, catch_up)
         if continues and (row := self._read(requests_key(root))) is not None:
             cascade.requests.extend(decode_requests(row))
             self._apply({requests_key(root): None})
@@ -162,7 +166,8 @@ class CascadeRunner:
             failure: The failure of the record's request, or None; all steps of a record that was set aside fail.
             reply: The result of the record's request.
         """
-        is_set_aside = cascade.continues or (failure is not None and failure.code == Internal.code)
+        is_set_aside = cascade.continues or cascade.catch_up is not None
+        is_set_aside = is_set_aside or (failure is not None and failure.code == Internal.code)
         self._steps.refusal = self.refusal or (failure if is_set_aside else None)
         self._steps.decided = self.decided
         self._begin(cascade, failure, reply)
@@ -189,6 +194,10 @@ class CascadeRunner:
             self._apply({steps_key(root): None})
         for atom in cascade.published:
             self._queue(cascade, atom.stream, atom.events)
+        if cascade.catch_up is not None:
+            for late in self._late.take(cascade, cascade.catch_up):
+                cascade.taken += 1
+                self._deliver(cascade, late, late.subscriber)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_aside(cascade, stream, step.stream, failed, step.atom)
@@ -208,6 +217,8 @@ class CascadeRunner:
 
     def _take(self, cascade: Cascade, step: Step) -> None:
         if self.paused.can_pause and self.paused.holds(step):
+            return
+        if self._late.workflows and self._late.holds(step):
             return
         match step:
             case Delivery():

@@ -28,7 +28,10 @@ PAUSED: Final = "$paused"
 """A workflow that is paused, or was; the key is its name."""
 
 HELD: Final = "$held"
-"""A step of a paused workflow; the key has its name and the place of the step."""
+"""A step of a workflow that is paused, or that catches up; the key has its name and the place of the step."""
+
+LATE: Final = "$late"
+"""The progress of a workflow that began with earlier atoms; the key is its name."""
 
 _TEXT_BYTES: Final = 400
 

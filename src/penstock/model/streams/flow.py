@@ -25,6 +25,9 @@ T_contra = TypeVar("T_contra", contravariant=True)
 OnFailure = Literal["set-aside", "pause"]
 """The consequences of a failure in a workflow: see `flow`."""
 
+Start = Literal["earliest", "latest"] | int
+"""The first atom that a workflow takes: see `flow`."""
+
 
 class Emit(Protocol[U_contra]):
     """Publishes the events of a task: `out(event)` adds an event to the output of the atom."""
@@ -90,11 +93,13 @@ class Flow(Generic[T]):
         node: FlowNode,
         where: str,
         on_failure: OnFailure = "set-aside",
+        start: Start = "latest",
     ) -> None:
         self._name = name
         self._source = source
         self._node = node
         self._on_failure: OnFailure = on_failure
+        self._start: Start = start
         self.where = where
 
     def __repr__(self) -> str:
@@ -105,7 +110,7 @@ class Flow(Generic[T]):
         return self._at(node)
 
     def _at(self, node: FlowNode) -> Flow[Any]:
-        return Flow(self._name, self._source, node, self.where, self._on_failure)
+        return Flow(self._name, self._source, node, self.where, self._on_failure, self._start)
 
     def map(self, function: Callable[[T], U]) -> Flow[U]:
         """Replace each event by the result of a function of it."""
@@ -174,7 +179,7 @@ class Flow(Generic[T]):
         workflow: Workflow[T] = Workflow(
             name, events, self.where, self._name, self._source, self._node
         )
-        workflow.on_failure = self._on_failure
+        workflow.on_failure, workflow.start = self._on_failure, self._start
         return workflow
 
 
@@ -203,9 +208,11 @@ class Workflow(Stream[T]):
         last: The last node of its graph.
         failed: The stream of the atoms at which a handler failed.
         on_failure: Whether such an atom is set aside, or the workflow pauses.
+        start: The first atom that it takes.
     """
 
     on_failure: OnFailure = "set-aside"
+    start: Start = "latest"
 
     def __init__(
         self,
@@ -228,7 +235,9 @@ class Workflow(Stream[T]):
         return self.on_failure == "pause"
 
 
-def flow(name: str, source: Stream[T], *, on_failure: OnFailure = "set-aside") -> Flow[T]:
+def flow(
+    name: str, source: Stream[T], *, on_failure: OnFailure = "set-aside", start: Start = "latest"
+) -> Flow[T]:
     """Begin a workflow.
 
     Args:
@@ -237,10 +246,13 @@ def flow(name: str, source: Stream[T], *, on_failure: OnFailure = "set-aside") -
         on_failure: With `"set-aside"`, an atom at which a handler fails goes to the stream of failed atoms, and the
             workflow takes the next one. With `"pause"`, the workflow holds this atom, and all that comes after it, in
             order, until it is resumed.
+        start: The first atom that the workflow takes, where its source has atoms already: those that come after the
+            deployment of the workflow (`"latest"`), all that the journal holds (`"earliest"`), or those from a number
+            on. It takes the earlier ones first, in their order.
 
     Raises:
         DefinitionError: The source is no stream.
     """
     where = caller_place()
     check_source(source, f"workflow {name}", where)
-    return Flow(name, source, FlowNode(FlowOperator.SOURCE, where=where), where, on_failure)
+    return Flow(name, source, FlowNode(FlowOperator.SOURCE, where=where), where, on_failure, start)

@@ -61,6 +61,7 @@ class Topology:
         rows: The entity classes of the tasks' rows, by name.
         blank_rows: The row of a key without state, by the name of its entity class.
         interfaces: The streams and portals of other applications.
+        late_workflows: The workflows that declare where in their source they start, by name.
     """
 
     streams: dict[str, Stream[Any]] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Topology:
     rows: dict[str, EntityType] = field(default_factory=dict)
     blank_rows: dict[str, bytes] = field(default_factory=dict)
     interfaces: list[StreamInterface[Any] | PortalInterface[Any, Any]] = field(default_factory=list)
+    late_workflows: dict[str, Workflow[Any]] = field(default_factory=dict)
 
 
 def topology_of(members: Iterable[StreamMember | Flow[Any]], resolver: Resolver) -> Topology:
@@ -149,10 +151,22 @@ class _Building:
         if workflow.on_failure not in get_args(OnFailure):
             what = f'on_failure is "set-aside" or "pause", not {workflow.on_failure!r}'
             self._complain(workflow.where, f"workflow {workflow.flow_name}: {what}")
+        if workflow.start != "latest":
+            self._check_start(workflow)
+            self.topology.late_workflows[workflow.flow_name] = workflow
         self._workflows.append(workflow)
         self._add_stream(workflow)
         self._add_stream(workflow.failed)
         self._subscribe(workflow.source, workflow)
+
+    def _check_start(self, workflow: Workflow[Any]) -> None:
+        start, name = workflow.start, f"workflow {workflow.flow_name}"
+        if start != "earliest" and (type(start) is not int or start < 0):
+            what = f'start is "earliest", "latest" or the number of an atom, not {start!r}'
+            self._complain(workflow.where, f"{name}: {what}")
+        if workflow.pauses:
+            what = 'with start, on_failure is "set-aside": a pause would let newer atoms overtake'
+            self._complain(workflow.where, f"{name}: {what}")
 
     def _add_stream(self, stream: Stream[Any]) -> None:
         self._check_name("stream", stream.name, stream.where)

@@ -22,6 +22,7 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import SubjectKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
+from penstock.engine.streams import late_flows
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CascadeRunner
 from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
@@ -37,8 +38,9 @@ from penstock.log.api import Record
 from penstock.model.application import App, unknown
 from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
+from penstock.model.catch_up import encode_catch_up, filled
 from penstock.model.context import active
-from penstock.model.control import Deploy, decode_control, is_control
+from penstock.model.control import Deploy, Subscribe, decode_control, is_control
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Failure,
@@ -105,15 +107,14 @@ class LocalRuntime:
         self._clock = clock
         self._secret = secret
         self._durable_waits = durable_waits
-        self._versions: dict[
-            str, Versions
-        ] = {}  # of the classes with entities, at the last deployment
+        self._versions: dict[str, Versions] = {}  # of stored classes, at the last deployment
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
         self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
         self._use(combined((app, *others)))
+        self._subscribe_late()
 
     def _use(self, app: App) -> None:
         """Let all later records run with an application."""
@@ -156,11 +157,15 @@ class LocalRuntime:
             ClassChanged: A class cannot read its stored entities; the present code stays.
             ConfigError: It is another application.
         """
-        app = combined((app, *others))
+        changes = self._deploy(combined((app, *others)))
+        self._subscribe_late()
+        self.settle()
+        return changes
+
+    def _deploy(self, app: App) -> list[str]:
+        """Let all later records run with an application; see `deploy`."""
         if app.name != self.app.name:
-            raise ConfigError(
-                f"application {self.app.name} runs here, and {app.name} is another one"
-            )
+            raise ConfigError(f"application {self.app.name} runs here; {app.name} is another")
         for name in sorted({split_entity_key(key)[0] for key in self.state}):
             if (stored := self.app.stored.get(name)) is not None and name not in self._versions:
                 first = first_version(stored.shape, stored.attributes, 0, stored.migrations)
@@ -269,6 +274,8 @@ class LocalRuntime:
             codes: The application of each deployment, by the name of its archive.
         """
         replies: list[Reply] = []
+        for control in late_flows.subscriptions(self.app.topology):
+            self.state.pop(late_flows.late_key(control.flow), None)  # the log has the subscriptions
         for are_controls, group in groupby(records, lambda record: is_control(record.body)):
             if are_controls:
                 replies += [self._control(record, codes) for record in group]
@@ -283,7 +290,10 @@ class LocalRuntime:
         control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
         try:
             if isinstance(control, Deploy):
-                self.deploy(codes[control.code.archive])
+                self._deploy(codes[control.code.archive])
+            elif isinstance(control, Subscribe):
+                first = self._subscribe(control)
+                outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})
         except (ClassChanged, ConfigError) as error:
             failure = Failure(error.code, type(error).__name__, str(error))
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
@@ -351,7 +361,27 @@ class LocalRuntime:
             if delay_us:
                 self._scheduled.append(record)
             else:
-                self._later.append(record)
+                self._later.append(msgspec.structs.replace(record, body=self._filled(body)))
+
+    def _subscribe_late(self) -> None:
+        """Subscribe the workflows that begin with earlier atoms, and are new."""
+        for control in late_flows.subscriptions(self.app.topology):
+            if late_flows.late_key(control.flow) not in self.state:
+                self._subscribe(control)
+
+    def _subscribe(self, control: Subscribe) -> int:
+        """Subscribe a workflow; its first piece is a later record. Return the number of its first atom."""
+        row = late_flows.subscription(control, len(self.streams[control.stream]))
+        self.state[late_flows.late_key(control.flow)] = row
+        state = late_flows.decode_progress(row)
+        if not state.is_live:
+            piece = late_flows.next_piece(control.flow, control.stream, state)
+            body = self._filled(encode_catch_up(piece))
+            self._later.append(self._record(piece.record, body, self._clock()))
+        return state.first
+
+    def _filled(self, body: bytes) -> bytes:
+        return filled(body, lambda stream, first: enumerate(self.streams[stream][first:], first))
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
         apply_changes(self.state, writes)

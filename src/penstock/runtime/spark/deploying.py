@@ -24,6 +24,7 @@ from penstock.process.deployed_code import unpacked
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.control import ControlEffect, Refused
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.late_subscribers import LateSubscribers
 from penstock.runtime.spark.messages import LoadCode, LoadedCode
 
 _log = logging.getLogger(__name__)
@@ -32,10 +33,17 @@ _log = logging.getLogger(__name__)
 class DeployExecutor:
     """Puts the code of a deployment in force."""
 
-    def __init__(self, data: Path, jobs: Jobs) -> None:
-        """Prepare for a data directory; `jobs` runs the code."""
+    def __init__(self, data: Path, jobs: Jobs, late: LateSubscribers) -> None:
+        """Prepare for a data directory.
+
+        Args:
+            data: The data directory.
+            jobs: Runs the code.
+            late: Subscribes late workflows.
+        """
         self._data = data
         self._jobs = jobs
+        self._late = late
 
     def __call__(self, control: Deploy, epoch: Epoch) -> ControlEffect:
         """Load the code, and record it from the epoch after this one on.
@@ -50,9 +58,11 @@ class DeployExecutor:
         except (UserError, Corrupt) as error:
             self._forget(epoch)
             raise Refused(error) from error
-        self._record(control, Epoch(epoch + 1), messages.decode_loaded(result.loaded))
+        loaded = messages.decode_loaded(result.loaded)
+        self._record(control, Epoch(epoch + 1), loaded)
 
         def switch() -> None:
+            self._late.watch(loaded.late)
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 

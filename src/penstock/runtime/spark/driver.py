@@ -16,6 +16,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.calls import Sample
 from penstock.engine.failure import internal
+from penstock.engine.streams.late_flows import subscriptions
 from penstock.errors import (
     Diverged,
     EpochFailed,
@@ -25,7 +26,7 @@ from penstock.errors import (
 )
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
-from penstock.model.control import Erase
+from penstock.model.application import App
 from penstock.model.request import encode_failure
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
@@ -37,6 +38,7 @@ from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.executors import executors_of
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.late_subscribers import LateSubscribers
 from penstock.runtime.spark.later_records import LaterRecords
 from penstock.runtime.spark.messages import (
     LogRange,
@@ -65,6 +67,7 @@ class EpochDriver:
         on_epoch: Called with the report of each committed epoch.
         failure: The `PenstockError` that the last call of `advance` raised, if any.
         controls: Executes control records.
+        late: Subscribes workflows that begin with earlier atoms.
     """
 
     def __init__(
@@ -96,32 +99,31 @@ class EpochDriver:
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
         self._parallelism = ParallelismPolicy(jobs.partitions, config.small_epoch)
-        self.controls = ControlEpochs(config, log, executors_of(config, jobs, self._parallelism))
+        self.late = LateSubscribers(config, log, journal)
+        self._eraser = Eraser(config.data, journal.identity)
+        parts = self._parallelism, self.late, lambda: self._atoms, self._eraser
+        executors = executors_of(config, jobs, *parts)
+        self.controls = ControlEpochs(config, log, executors)
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
-        self._positions: dict[LogPartition, Lsn] = {
-            partition: Lsn(0) for partition in log.partitions
-        }
-        self._atoms: dict[str, int] = {}
-        if last is not None:
-            self._positions.update(last.positions)
-            self._atoms.update(last.atoms)
-        self._later = LaterRecords(log, journal, last, config.retention_s)
+        self._atoms: dict[str, int] = {} if last is None else dict(last.atoms)
+        self._positions: dict[LogPartition, Lsn] = dict.fromkeys(log.partitions, Lsn(0))
+        self._positions.update({} if last is None else last.positions)
+        self._later = LaterRecords(log, journal, last, config.retention_s, self.late.fill)
         self._division.recall(self._epoch, scratch.parent)
-        self._eraser = Eraser(config.data, journal.identity)
-        self.controls.executors[Erase] = self._eraser.prepare
 
-    def recover(self) -> Future[None]:
-        """Begin to bring all stores to the newest epoch; the first epoch waits for that.
+    def recover(self, app: App) -> Future[None]:
+        """Append the records that the log may lack, and begin to bring all stores to the newest epoch.
 
-        Python workers load the application meanwhile. An operational error is logged only, because
-        the first epoch tries again.
+        Python workers load the application meanwhile. An error of the stores is only logged.
 
         Raises:
             Corrupt: The keys of personal data cannot be read, and an erasure must be completed.
-            JournalUnavailable: The disk fails, and an erasure must be completed.
+            OperationalError: The disk fails.
         """
         self._eraser.finish(self._epoch)
+        self.late.watch(subscriptions(app.topology))
+        self.append_later()
         return self._stores.recover(self._epoch)
 
     @property
@@ -271,6 +273,7 @@ class EpochDriver:
             OperationalError: The log or the journal fails; the next call tries again.
         """
         self._later.append()
+        self.late.append()
 
     def before_spark_commit(self) -> None:
         """Mark the step between the journal's commit and Spark's, for fault injection."""

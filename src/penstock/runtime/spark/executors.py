@@ -1,16 +1,25 @@
 """The executor of each type of control record."""
 
-from penstock.model.control import Deploy, Move
+from collections.abc import Callable, Mapping
+
+from penstock.model.control import Deploy, Erase, Move, Subscribe
 from penstock.process.config import Config
 from penstock.runtime.spark.bucket_move import BucketMove
 from penstock.runtime.spark.control import Executor
 from penstock.runtime.spark.deploying import DeployExecutor
+from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.late_subscribers import LateSubscribers
 from penstock.runtime.spark.parallelism import ParallelismPolicy
 
 
 def executors_of(
-    config: Config, jobs: Jobs, parallelism: ParallelismPolicy
+    config: Config,
+    jobs: Jobs,
+    parallelism: ParallelismPolicy,
+    late: LateSubscribers,
+    published: Callable[[], Mapping[str, int]],
+    eraser: Eraser,
 ) -> dict[type, Executor]:
     """Return the executors for the driver of epochs.
 
@@ -18,8 +27,13 @@ def executors_of(
         config: The settings.
         jobs: Runs task commands.
         parallelism: Decides how many tasks an epoch has.
+        late: Subscribes late workflows.
+        published: Returns the number of atoms of each stream.
+        eraser: Erases persons.
     """
     return {
-        Deploy: DeployExecutor(config.data, jobs),
+        Deploy: DeployExecutor(config.data, jobs, late),
         Move: BucketMove(config.data, jobs, parallelism).execute,
+        Erase: eraser.prepare,
+        Subscribe: late.executor(published),
     }

@@ -5,7 +5,7 @@ committed, so only those of the newest epoch can be missing in the log, and they
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -21,7 +21,14 @@ _BATCH: Final = 10_000
 class LaterRecords:
     """Appends the later records of the newest epoch."""
 
-    def __init__(self, log: Log, journal: Journal, last: Commit | None, retention_s: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        journal: Journal,
+        last: Commit | None,
+        retention_s: int,
+        fill: Callable[[bytes], bytes],
+    ) -> None:
         """Begin after the newest epoch, whose records an earlier driver may have appended already.
 
         Args:
@@ -29,10 +36,12 @@ class LaterRecords:
             journal: The journal.
             last: The newest commit.
             retention_s: How long the log knows an id after its append.
+            fill: Returns the body that the log takes, for the body in the journal.
         """
         self._log = log
         self._journal = journal
         self._retention_us = retention_s * 1_000_000
+        self._fill = fill
         self._owed: Commit | None = None
         if last is not None:
             self.owe(last)
@@ -60,7 +69,8 @@ class LaterRecords:
                 entry = Entry(request_id, body, b"", time_us)
                 self._log.schedule(entry, time_us + delay_us, limited=False)
             else:
-                at_once[request_id] = Entry(request_id, body, b"", max(now_us, time_us))
+                whole = self._fill(body)
+                at_once[request_id] = Entry(request_id, whole, b"", max(now_us, time_us))
         if at_once:
             self._log.append(list(at_once.values()), limited=False)
         self._owed = None

@@ -17,6 +17,7 @@ from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
 from penstock.journal.api import Part
+from penstock.model.control import Subscribe
 from penstock.model.schema_version import Versions
 from penstock.process.config import Config
 
@@ -109,10 +110,12 @@ class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
+        late: The workflows that begin with earlier atoms of their sources.
     """
 
     schemas: dict[str, Versions]
     tags: dict[str, int]
+    late: list[Subscribe] = []
 
 
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):

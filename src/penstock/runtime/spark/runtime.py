@@ -142,8 +142,7 @@ class SparkRuntime:
         self._driver.on_epoch = self._listeners
         if not is_warm:
             clear_scratch(self._scratch)  # after the driver has read the notes there
-        self._driver.append_later()  # the log may be idle, and Spark's checkpoint lost
-        recovered = self._driver.recover()  # while Spark makes a session and plans the query
+        recovered = self._driver.recover(self.app)  # while Spark plans the query
         self._batches = MicroBatches(
             self._driver, self.log, self._config, self._checkpoint, self._stopping
         )

@@ -22,6 +22,7 @@ from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
 from penstock.engine.failure import exceeded
+from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.log.api import Record
@@ -119,7 +120,8 @@ class Worker:
                 raise ConfigError(f"the import raises {type(error).__name__}") from error
         since = Epoch(command.epoch + 1)
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
-        loaded = LoadedCode(self._codes.schemas(code, since), tags)
+        late = subscriptions(code.app.topology)
+        loaded = LoadedCode(self._codes.schemas(code, since), tags, late)
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:

@@ -1,0 +1,165 @@
+"""Late workflows: a workflow that begins with earlier atoms of its source takes these first, and then the newer ones.
+
+The record that subscribes the workflow fixes the atoms that it has missed. Catch-up records give it these atoms, some
+at a time, so that other records are not held up. Atoms that are published meanwhile are held in rows of the state, in
+order; the last catch-up records take them. So the workflow takes each atom once, in the order of the stream.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.base.ids import EntityKey
+from penstock.engine.streams.cascade import Cascade, Delivery, LaterRecord, Step
+from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
+from penstock.engine.streams.system_rows import HELD, LATE, system_key
+from penstock.model.catch_up import PIECE_ATOMS, CatchUp, encode_catch_up
+from penstock.model.context import Read
+from penstock.model.control import Subscribe
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.topology import Topology
+
+
+class LateFlow(msgspec.Struct, array_like=True, frozen=True):
+    """The progress of a late workflow; one without a row takes nothing yet.
+
+    Attributes:
+        first: The number of the next atom that it has missed.
+        upto: The number of the atom after the last one that it has missed.
+        taken: The number of held atoms that it has taken.
+        held: The number of atoms that were held.
+        piece: The number of the next catch-up record.
+    """
+
+    first: int
+    upto: int
+    taken: int = 0
+    held: int = 0
+    piece: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it takes new atoms at once."""
+        return self.first >= self.upto and self.taken == self.held
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+decode_progress: Final = msgspec.msgpack.Decoder(LateFlow).decode
+
+
+def late_key(flow: str) -> EntityKey:
+    """Return the key of the row with the progress of a workflow."""
+    return system_key(LATE, flow)
+
+
+def subscriptions(topology: Topology) -> list[Subscribe]:
+    """Return the control record of each late workflow."""
+    return [
+        Subscribe(name, workflow.source.name, workflow.start)
+        for name, workflow in topology.late_workflows.items()
+    ]
+
+
+def subscription(control: Subscribe, published: int) -> bytes:
+    """Return the row of a workflow that subscribes.
+
+    Args:
+        control: The control record.
+        published: The number of atoms that the source has published.
+    """
+    start = control.start
+    first = min(start, published) if isinstance(start, int) else 0
+    return _encode(LateFlow(first, published))
+
+
+def next_piece(flow: str, stream: str, state: LateFlow) -> CatchUp:
+    """Return the next piece of a workflow, without atoms."""
+    return CatchUp(flow, stream, state.piece, state.first, state.upto)
+
+
+class LateFlows:
+    """The late workflows of an application, over one state.
+
+    Attributes:
+        workflows: The workflows that declare where they start, by name.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        read: Read,
+        apply: Callable[[dict[EntityKey, bytes | None]], None],
+    ) -> None:
+        """Take the streams of the application and the state.
+
+        Args:
+            topology: The streams.
+            read: Reads rows.
+            apply: Takes changes of rows.
+        """
+        self.workflows = topology.late_workflows
+        self._topology = topology
+        self._read = read
+        self._apply = apply
+
+    def holds(self, step: Step) -> bool:
+        """Hold an atom if its workflow has missed earlier ones, and say whether the step must not run."""
+        if not (isinstance(step, Delivery) and isinstance(step.subscriber, Workflow)):
+            return False
+        flow = step.subscriber.flow_name
+        if flow not in self.workflows:
+            return False
+        row = self._read(late_key(flow))
+        if row is None:
+            return True  # its subscription gives it the atom, as one that it has missed
+        state = decode_progress(row)
+        if state.is_live:
+            return False
+        more = replace(state, held=state.held + 1)
+        self._apply(
+            {_held_key(flow, state.held): encode_steps([step]), late_key(flow): _encode(more)}
+        )
+        return True
+
+    def take(self, cascade: Cascade, piece: CatchUp) -> Iterator[Delivery]:
+        """Yield the atoms that a catch-up record gives to its workflow, and cause the next record.
+
+        A record of an earlier piece, or of a workflow that is gone, changes nothing.
+        """
+        key, workflow = late_key(piece.flow), self.workflows.get(piece.flow)
+        row = self._read(key)
+        if row is None or workflow is None or decode_progress(row).piece != piece.piece:
+            return
+        for events in piece.atoms:
+            yield Delivery(workflow, piece.stream, events)
+        first = piece.first + len(piece.atoms)
+        taken = decode_progress(row).taken
+        if first >= piece.upto:
+            for step in self._held(piece.flow, taken, PIECE_ATOMS - len(piece.atoms)):
+                taken += 1
+                yield step
+        row = self._read(key)  # the atoms of this record may have led to others, which are held
+        assert row is not None, "no record removes the row"
+        state = replace(decode_progress(row), first=first, taken=taken, piece=piece.piece + 1)
+        self._apply({key: _encode(state)})
+        if not state.is_live:
+            following = next_piece(piece.flow, piece.stream, state)
+            cascade.later.append(LaterRecord(following.record, encode_catch_up(following), 0))
+
+    def _held(self, flow: str, first: int, most: int) -> Iterator[Delivery]:
+        """Remove and yield the atoms that are held, in order, from a place on."""
+        for place in range(first, first + most):
+            key = _held_key(flow, place)
+            row = self._read(key)
+            if row is None:
+                return
+            self._apply({key: None})
+            for step in decode_steps(row, self._topology):
+                assert isinstance(step, Delivery), "only atoms are held"
+                yield step
+
+
+def _held_key(flow: str, place: int) -> EntityKey:
+    return system_key(HELD, f"{flow}/{place}")

@@ -1,0 +1,112 @@
+"""Late subscribers on the driver: workflows that begin with earlier atoms of their source.
+
+A control record subscribes such a workflow, at its place in the order. It fixes the atoms that the workflow has missed,
+and writes the row of the workflow's progress. Then catch-up records give it these atoms, a piece at a time; each piece
+causes the next one. The driver fills a piece with atoms from the journal when it appends the record.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+
+from penstock.base.ids import Epoch, RequestId
+from penstock.engine.streams.late_flows import (
+    decode_progress,
+    late_key,
+    next_piece,
+    subscription,
+)
+from penstock.errors import Gone, RequestConflict
+from penstock.journal.api import Journal
+from penstock.journal.atoms import AtomReader, decode_atom
+from penstock.log.api import Entry, Log
+from penstock.model.catch_up import Numbered, encode_catch_up, filled
+from penstock.model.control import Subscribe, encode_control
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.spark.control import ControlEffect
+from penstock.state.newest import read_newest
+
+
+class LateSubscribers:
+    """Subscribes late workflows, and gives them the atoms that they have missed."""
+
+    def __init__(self, config: Config, log: Log, journal: Journal) -> None:
+        """Begin without workflows.
+
+        Args:
+            config: The settings.
+            log: Takes the records.
+            journal: Has the atoms.
+        """
+        self._config = config
+        self._log = log
+        self._journal = journal
+        self._atoms = AtomReader(journal)
+        self._pending: list[Subscribe] = []
+
+    def watch(self, workflows: Sequence[Subscribe]) -> None:
+        """Take the late workflows of the code that runs from now on; `append` subscribes those that are new."""
+        self._pending = list(workflows)
+
+    def append(self) -> None:
+        """Append the record that each workflow lacks: its subscription, or its next piece.
+
+        The log drops a record that it has.
+
+        Raises:
+            OperationalError: Log, journal or state fails; the next call tries again.
+        """
+        if not self._pending:
+            return
+        entries = list(self._lacking())
+        for entry in entries:
+            with suppress(
+                RequestConflict
+            ):  # it waits in the log, as an earlier version declared it
+                self._log.append([entry], limited=False)
+        self._pending = []
+
+    def _lacking(self) -> Iterator[Entry]:
+        directory = DataDirectory(self._config.data)
+        keys = [late_key(workflow.flow) for workflow in self._pending]
+        with closing(directory.open_stores(self._journal)) as stores:
+            _, rows = read_newest(self._journal, stores, keys)
+        now_us = time.time_ns() // 1_000
+        for workflow, row in zip(self._pending, rows, strict=True):
+            if row is None:
+                request_id = RequestId(f"subscribe~~{workflow.flow}")
+                yield Entry(request_id, encode_control(workflow), b"", now_us, is_control=True)
+            elif not (state := decode_progress(row)).is_live:
+                piece = next_piece(workflow.flow, workflow.stream, state)
+                yield Entry(piece.record, self.fill(encode_catch_up(piece)), b"", now_us)
+
+    def executor(
+        self, published: Callable[[], Mapping[str, int]]
+    ) -> Callable[[Subscribe, Epoch], ControlEffect]:
+        """Return the executor of `Subscribe`; `published` returns the number of atoms of each stream."""
+
+        def execute(control: Subscribe, _epoch: Epoch) -> ControlEffect:
+            row = subscription(control, published().get(control.stream, 0))
+            return ControlEffect(
+                decode_progress(row).first,
+                {late_key(control.flow): row},
+                switch=lambda: self.watch([*self._pending, control]),
+            )
+
+        return execute
+
+    def fill(self, body: bytes) -> bytes:
+        """Return the body of a later record; that of a catch-up record gets its atoms."""
+        return filled(body, self._read)
+
+    def _read(self, stream: str, first: int) -> Numbered:
+        """Yield the atoms of a stream from a number on, or from the oldest one that retention has left."""
+        try:
+            for atom in self._atoms.atoms(stream, first):
+                yield atom.number, decode_atom(atom.events)
+                first = atom.number + 1
+        except Gone as error:
+            if error.oldest <= first:
+                raise
+            yield from self._read(stream, error.oldest)

@@ -1,0 +1,126 @@
+"""A workflow that subscribes late, through the driver of epochs: crashes at each step give no atom twice, and lose none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ids import RequestId
+from penstock.engine.limits import Limits
+from penstock.history.code_versions import CodeVersions
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import replay
+from penstock.log.api import Entry
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import load_app
+from tests.differential.committed import answers_of, streams_of
+from tests.differential.inline import Inline
+from tests.streams.late_app import after, before
+
+SPEC = "tests.streams.late_app:"
+ATOMS = [[1, 2], [3], [-4], [5], [6]]
+
+
+class Crash(BaseException):
+    """Ends the driver where it is."""
+
+
+def started(data: Path, version: str) -> Inline:
+    """Start a driver with a version of the application, as `SparkRuntime` does."""
+    app = load_app(SPEC + version)
+    runtime = Inline(data, 2, SPEC + version, app.name, small_epoch=3, epoch_records_max=3)
+    runtime.driver.recover(app)
+    return runtime
+
+
+def append(runtime: Inline, first: int, atoms: list[list[int]]) -> None:
+    runtime.log.append(
+        [
+            Entry(RequestId(f"a{number}"), before.append("numbers", atom), b"", number)
+            for number, atom in enumerate(atoms, first)
+        ]
+    )
+
+
+def finish(runtime: Inline) -> None:
+    """Process the log until no record is left."""
+    reached = None
+    while reached != (reached := int(runtime.log.end())):
+        runtime.advance(reached)
+
+
+def events_of(streams: dict[str, list[Any]], name: str) -> list[list[int]]:
+    declared = after.topology.streams[name]
+    return [[declared.events.decode(data) for data in atom] for atom in streams.get(name, [])]
+
+
+def earlier(data: Path) -> None:
+    """Make a history of the former version."""
+    runtime = started(data, "before")
+    append(runtime, 0, ATOMS)
+    finish(runtime)
+    runtime.close()
+
+
+def check(data: Path) -> None:
+    """Each atom has come to the late workflow once, in order; a replay finds the same."""
+    journal = DataDirectory(data).open_journal(after)
+    streams = streams_of(journal)
+    answers = answers_of(journal)
+    journal.close()
+    assert events_of(streams, "late-totals") == events_of(streams, "early-totals")
+    assert len(streams["late-failed"]) == 1
+    assert len({answer.request_id for answer in answers}) == len(answers)
+
+
+@pytest.mark.parametrize("crash", ["never", "record", "commit", "piece", "state"])
+def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver ends before the record, between commit and piece, between two pieces, or without its state."""
+    monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
+    data = tmp_path / "data"
+    data.mkdir()
+    earlier(data)
+    runtime = started(data, "after")
+    append(runtime, 10, [[10], [11]])
+    if crash == "record":
+        runtime.restart()
+        runtime.driver.recover(after)
+    elif crash == "commit":
+        monkeypatch.setattr(runtime.driver.late, "append", lambda: (_ for _ in ()).throw(Crash()))
+        with pytest.raises(Crash):
+            runtime.advance(int(runtime.log.end()))
+        runtime.close()
+        runtime = started(data, "after")
+    else:
+        runtime.advance(int(runtime.log.end()))
+        runtime.close()
+        if crash == "state":
+            for store in (data / "state").rglob("*.mdb"):
+                store.unlink()
+        runtime = started(data, "after")
+    append(runtime, 20, [[20], [21]])
+    finish(runtime)
+    append(runtime, 30, [[30]])
+    finish(runtime)
+    runtime.close()
+    check(data)
+
+
+def test_replay_and_repeated_starts(tmp_path: Path) -> None:
+    """A replay catches up from the records alone; a further start subscribes nothing again."""
+    data = tmp_path / "data"
+    data.mkdir()
+    earlier(data)
+    runtime = started(data, "after")
+    finish(runtime)
+    records = int(runtime.log.end())
+    runtime.driver.recover(after)
+    assert int(runtime.log.end()) == records
+    runtime.close()
+    check(data)
+    with (
+        HistoryReader(data, after) as past,
+        CodeVersions(past, after, SPEC + "after", present_only=True) as versions,
+    ):
+        replayed = replay(past, versions, Limits(), past.span(None, None), lambda *_: None)
+    assert replayed.divergence is None
