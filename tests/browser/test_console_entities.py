@@ -2,8 +2,11 @@
 
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
+from tests.browser.test_console_audit import OVERFLOW
 from tests.browser.test_console_requests import CUT, NARROW
 from tests.waiting import wait_for
+
+LONG = "a-reference-with-a-key-that-is-wider-than-a-telephone"
 
 
 def keys(page: Page) -> list[str]:
@@ -42,6 +45,8 @@ def test_entities_are_filtered_and_sorted_by_attributes(page: Page, shop: Runnin
 def test_nested_values_are_tables(page: Page, shop: RunningConsole) -> None:
     """A list of tuples is a table with links, in the list and on the page, also when it is narrow."""
     shop.call("User/nest/create", credit=1)
+    shop.call(f"User/{LONG}/create", credit=1)
+    shop.call("Order/long/create", user_id=LONG)
     shop.call("Order/nest/create", user_id="nest")
     for number in range(3):
         shop.call(f"Item/nest-{number}/create", price=1, stock=9)
@@ -53,6 +58,9 @@ def test_nested_values_are_tables(page: Page, shop: RunningConsole) -> None:
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", NARROW)
     try:
         assert page.browser.execute_script(CUT) == []
+        page.open("/entities/Order/long")
+        page.until('[data-attribute="user_id"]', LONG)
+        assert page.browser.execute_script(OVERFLOW) == 0
         page.open("/entities/Order/nest")
         wait_for(lambda: page.rows('[data-attribute="items"]') == nested, "the table of the page")
         assert page.browser.execute_script(CUT) == []

@@ -85,8 +85,7 @@ export class RequestFilter {
       field("Key", key),
       field("Method", method),
       field("Outcome", outcome),
-      field("From", from),
-      field("To", to),
+      el("div", { class: "pair" }, field("From", from), field("To", to)),
       el("datalist", { id: "methods" }, methodsOf(operators).map((value) => el("option", { value }))),
       clear,
     );
