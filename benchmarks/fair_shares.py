@@ -6,7 +6,8 @@ Runs the shop with two API keys. The quiet caller calls a method every 100 ms. T
 that each create some items, over many connections and without waiting for replies, so that it sends more
 than is processed. Prints one JSON object with the latencies of the quiet caller in milliseconds: alone
 (`alone`), next to the loud caller with turns (`turns`), and without turns (`no_turns`, which is
-`gateway.window_ms = 0`). `loud_accepted_per_s` is the number of the loud caller's requests that were accepted in a
+`gateway.window_ms = 0`). `accepted` is the time until the request is durable in the log, and `committed` the time
+until the caller has its reply. `loud_accepted_per_s` is the number of the loud caller's requests that were accepted in a
 second, and `processed_per_s` the number of all requests that epochs have committed in a second. With turns the two
 numbers are nearly equal, because requests are accepted as fast as they are processed. Without turns the log grows by
 the difference.
@@ -18,13 +19,14 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+import uuid
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import uvloop
 
 from benchmarks.harness.http import HOST, running
+from benchmarks.harness.latencies import Timed, latencies_of, send_and_wait
 from benchmarks.harness.load import Answer, Load, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock.gateway.auth.keys import KeyStore, utc_now
@@ -47,9 +49,9 @@ def main() -> None:
     print(json.dumps(measured(parser.parse_args())))
 
 
-def measured(chosen: argparse.Namespace) -> dict[str, dict[str, float]]:
+def measured(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the figures of each setting."""
-    figures: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     for name, window_ms in (("turns", 1_000), ("no_turns", 0)):
         with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-shares-") as folder:
             data = Path(folder)
@@ -77,57 +79,58 @@ class _Test:
         Load(HOST, port, 1).run(itertools.repeat(self._add(quiet)), WARM_S)
         self._data = data
         self._load = Load(HOST, port, 1)
-        self._quiet = self._add(quiet)
+        self._quiet = quiet
         self._loud = Request("POST", "/send/init_items", f"[{chosen.items},1,1]".encode(), key=loud)
         self._seconds = chosen.seconds
 
-    def run(self, connections: int) -> dict[str, float]:
+    def run(self, connections: int) -> dict[str, Any]:
         """Return the latencies of the quiet caller next to so many connections of the loud caller."""
         before, began = status_in(self._data, _APP), time.perf_counter()
         quiet, loud = uvloop.run(self._run(connections))
         after, took_s = status_in(self._data, _APP), time.perf_counter() - began
-        took_ms = np.array([answer.took_s for answer in quiet]) * 1_000
         return {
-            "p50_ms": round(float(np.percentile(took_ms, 50)), 1),
-            "p99_ms": round(float(np.percentile(took_ms, 99)), 1),
+            **latencies_of(quiet),
             "quiet_calls": len(quiet),
-            "quiet_errors": sum(answer.status != 200 for answer in quiet),
+            "quiet_errors": sum(bool(timed.error) for timed in quiet),
             "loud_accepted_per_s": round(
                 sum(answer.status == 202 for answer in loud) / self._seconds, 1
             ),
             "processed_per_s": round((after.answered - before.answered) / took_s, 1),
         }
 
-    async def _run(self, connections: int) -> tuple[list[Answer], list[Answer]]:
-        quiet: list[Answer] = []
+    async def _run(self, connections: int) -> tuple[list[Timed], list[Answer]]:
+        quiet: list[Timed] = []
         loud: list[Answer] = []
         deadline = time.perf_counter() + self._seconds
-        workers = [
-            self._send(itertools.repeat(self._loud), 0.0, deadline, loud)
-            for _ in range(connections)
-        ]
-        await asyncio.gather(
-            self._send(itertools.repeat(self._quiet), PAUSE_S, deadline, quiet), *workers
-        )
+        shouts = [self._shout(deadline, loud) for _ in range(connections)]
+        await asyncio.gather(self._call(deadline, quiet), *shouts)
         return quiet, loud
 
-    async def _send(
-        self, requests: Iterator[Request], pause_s: float, deadline: float, answers: list[Answer]
-    ) -> None:
-        """Send requests one after the other until the deadline.
+    async def _call(self, deadline: float, all_timed: list[Timed]) -> None:
+        """Send the requests of the quiet caller until the deadline, and wait for each reply.
 
         Args:
-            requests: The requests.
-            pause_s: The pause between two of them.
+            deadline: The time at which to stop, on the clock of the load generator.
+            all_timed: Receives each request with its times.
+        """
+        with self._load.connection() as connection:
+            while time.perf_counter() < deadline:
+                request = Request(
+                    "POST", "/send/Item/quiet/add", b"[1]", str(uuid.uuid4()), self._quiet
+                )
+                all_timed.append(await send_and_wait(self._load, connection, request))
+                await asyncio.sleep(PAUSE_S)
+
+    async def _shout(self, deadline: float, answers: list[Answer]) -> None:
+        """Send requests of the loud caller over a connection, without a pause, until the deadline.
+
+        Args:
             deadline: The time at which to stop, on the clock of the load generator.
             answers: Receives the answers.
         """
         with self._load.connection() as connection:
-            for request in requests:
-                answers.append(await self._load.ask(connection, request))
-                if time.perf_counter() >= deadline:
-                    return
-                await asyncio.sleep(pause_s)
+            while time.perf_counter() < deadline:
+                answers.append(await self._load.ask(connection, self._loud))
 
     @staticmethod
     def _add(key: str) -> Request:

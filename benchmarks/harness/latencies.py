@@ -56,7 +56,7 @@ async def send_and_wait(load: Load, connection: Connection, request: Request) ->
     accepted_s = time.perf_counter() - sent_s
     if answer.status != _ACCEPTED:
         return Timed(sent_s, math.nan, accepted_s, _said(answer))
-    ask = Request("GET", f"/requests/{request.request_id}?wait={WAIT_S}")
+    ask = Request("GET", f"/requests/{request.request_id}?wait={WAIT_S}", key=request.key)
     reply: dict[str, Any] = {}
     while reply.get("status", "pending") == "pending":
         answer = await load.ask(connection, ask)
