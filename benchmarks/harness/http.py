@@ -3,7 +3,8 @@
 It starts all processes of `penstock run`, fills the shop, and checks out each order once through the
 gateway. Many clients send at the same time: every connection has one request in progress. Then, for a
 fourth of the time, the clients send each request to `/send` and wait for its reply, which gives both latencies of the
-same requests: accepted (durable in the log) and committed. Afterwards the journal shows whether money and stock agree with the replies. The gateway's processor time for a
+same requests: accepted (durable in the log) and committed. For another fourth, the same number of requests is in
+progress on a single pipelined connection. Afterwards the journal shows whether money and stock agree with the replies. The gateway's processor time for a
 request is compared with that of an empty Starlette route, under the same server and the same load.
 """
 
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from rich.table import Table
 from benchmarks.harness.answers import DONE, succeeded
 from benchmarks.harness.latencies import Timed, latencies_of, percentiles_ms, send_all
 from benchmarks.harness.load import Answer, Load, Request
+from benchmarks.harness.pipelined import pipelined_checkouts
 from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY
@@ -52,6 +54,8 @@ class HttpFigures:
     Attributes:
         answers: The answers in the measured seconds.
         timed: The requests that were sent to `/send`, with both latencies.
+        pipelined: The answers over the pipelined connection.
+        pipelined_us: Processor time of the gateways for each of these, in microseconds.
         seconds: The time from the first request to the last answer.
         gateway_us: Processor time of the gateways for each request, in microseconds.
         empty_us: The same for a server whose route does nothing.
@@ -61,6 +65,8 @@ class HttpFigures:
 
     answers: list[Answer]
     timed: list[Timed]
+    pipelined: list[Answer]
+    pipelined_us: float
     seconds: float
     gateway_us: float
     empty_us: float
@@ -70,6 +76,7 @@ class HttpFigures:
     def as_json(self) -> dict[str, Any]:
         """Return the figures for `--json`. Keys are stable."""
         failed = [answer for answer in self.answers if not succeeded(answer)]
+        lost = [answer for answer in self.pipelined if not succeeded(answer)]
         refused = [one for one in self.timed if not is_checkout(one)]
         both = latencies_of(self.timed)
         return {
@@ -77,9 +84,12 @@ class HttpFigures:
             "latency_ms": percentiles_ms([answer.took_s for answer in self.answers]),
             "accepted_ms": both["accepted_ms"],
             "sent_committed_ms": both["committed_ms"],
-            "errors": len(failed) + len(refused),
+            "pipelined_per_s": round((len(self.pipelined) - len(lost)) / span_s(self.pipelined), 1),
+            "pipelined_latency_ms": percentiles_ms([answer.took_s for answer in self.pipelined]),
+            "pipelined_gateway_us_per_request": round(self.pipelined_us, 1),
+            "errors": len(failed) + len(lost) + len(refused),
             "error_examples": sorted(
-                {f"{answer.status} {answer.body[:200]!r}" for answer in failed}
+                {f"{answer.status} {answer.body[:200]!r}" for answer in (*failed, *lost)}
                 | {one.error or f"{one.value!r}" for one in refused}
             )[:3],
             "requests": len(self.answers),
@@ -120,23 +130,29 @@ def measure_http(
                 numbers = np.random.default_rng(seed).permutation(orders).tolist()
                 warm = checkouts(port, connections, numbers[: orders // 10], seconds=5.0)
                 status.update("checking out …")
-                before_s = cpu_seconds(data)
-                measured = checkouts(port, connections, numbers[len(warm) :], seconds)
-                gateway_s = cpu_seconds(data) - before_s
-                status.update("sending, and waiting for replies …")
-                timed = sent_checkouts(
-                    port, connections, numbers[len(warm) + len(measured) :], seconds / 4
+                left = numbers[len(warm) :]
+                measured, gateway_us = costed(
+                    data, lambda: checkouts(port, connections, left, seconds)
                 )
+                status.update("checking out over a pipelined connection …")
+                rest = left[len(measured) :]
+                pipelined, pipelined_us = costed(
+                    data, lambda: pipelined_checkouts(port, connections, rest, seconds / 4)
+                )
+                status.update("sending, and waiting for replies …")
+                timed = sent_checkouts(port, connections, rest[len(pipelined) :], seconds / 4)
             status.update("asking the journal …")
-            complaints = complaints_of(data, [*warm, *measured], sum(map(is_checkout, timed)))
+            answers = [*warm, *measured, *pipelined]
+            complaints = complaints_of(data, answers, sum(map(is_checkout, timed)))
             status.update("measuring an empty route …")
             empty_us, empty_per_s = empty_route(connections)
     figures = HttpFigures(
         measured,
         timed,
-        max(answer.sent_s + answer.took_s for answer in measured)
-        - min(answer.sent_s for answer in measured),
-        gateway_s / len(measured) * 1e6,
+        pipelined,
+        pipelined_us,
+        span_s(measured),
+        gateway_us,
         empty_us,
         empty_per_s,
         complaints,
@@ -148,6 +164,19 @@ def measure_http(
         _show(plain)
     if plain["errors"] or complaints:
         raise typer.Exit(1)
+
+
+def costed(data: Path, run: Callable[[], list[Answer]]) -> tuple[list[Answer], float]:
+    """Return the answers of a run, and the processor time of the gateways for each, in microseconds."""
+    before_s = cpu_seconds(data)
+    answers = run()
+    return answers, (cpu_seconds(data) - before_s) / len(answers) * 1e6
+
+
+def span_s(answers: list[Answer]) -> float:
+    """Return the seconds from the first request to the last answer."""
+    last_s = max(answer.sent_s + answer.took_s for answer in answers)
+    return last_s - min(answer.sent_s for answer in answers)
 
 
 @contextmanager
@@ -307,6 +336,10 @@ def _show(plain: dict[str, Any]) -> None:
     for what, name in (("accepted", "accepted_ms"), ("committed", "sent_committed_ms")):
         values = " / ".join("-" if one is None else f"{one:,.1f}" for one in plain[name].values())
         table.add_row(f"by /send: {what} p50 / p90 / p99", f"{values} ms")
+    table.add_row("pipelined, requests per second", f"{plain['pipelined_per_s']:,.0f}")
+    table.add_row(
+        "pipelined, gateway", f"{plain['pipelined_gateway_us_per_request']:.0f} µs per request"
+    )
     table.add_row("errors", str(plain["errors"]))
     table.add_row("money and stock", "conserved" if plain["conserved"] else "NOT conserved")
     table.add_row(

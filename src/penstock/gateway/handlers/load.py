@@ -35,6 +35,7 @@ class LoadHandler:
     async def exposition(self, request: HttpRequest) -> Response:
         """Serve `GET /metrics`, in the text format of Prometheus."""
         request.principal.require_admin()
+        self._metrics.flush()
         text, content_type = await asyncio.to_thread(
             self._metrics.exposition, self._journal, self._log
         )

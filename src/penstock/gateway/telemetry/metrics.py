@@ -1,11 +1,12 @@
 """Counters of a gateway, and the `/metrics` page, on which one gateway reports all processes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
+from penstock.gateway.telemetry.response_count import ResponseCount
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
@@ -24,17 +25,35 @@ from penstock.sql.view_client import view_epoch
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+_FLUSH_S: Final = 0.25
+
+
+def at_once(_seconds: float, function: Callable[[], None]) -> None:
+    """Call a function without a pause."""
+    function()
+
 
 class Metrics:
-    """Counts the requests of one gateway; `observe` takes a few microseconds.
+    """Counts the requests of one gateway.
+
+    Responses are counted in memory, and added to the files that all processes share four times a second,
+    because an addition there takes longer than all other counting of a request.
 
     Attributes:
         flow: The counts of the gateway's admission.
         follow: The counts of the followers of streams.
     """
 
-    def __init__(self, data: Path) -> None:
-        """Write into a data directory; one instance per process."""
+    def __init__(
+        self, data: Path, later: Callable[[float, Callable[[], None]], object] = at_once
+    ) -> None:
+        """Write into a data directory; one instance per process.
+
+        Args:
+            data: The data directory.
+            later: Calls a function after some seconds, as an event loop does.
+        """
+        self._later = later
         self._data = data
         self._path = write_metrics_into(data)
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415
@@ -78,7 +97,8 @@ class Metrics:
         self._readers = Counter(
             "penstock_reader_starts", "Reader processes that have started.", registry=registry
         )
-        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._counts: dict[tuple[str, int], ResponseCount] = {}
+        self._flush_comes = False
 
     def observe(self, route_kind: str, status: int, seconds: float) -> None:
         """Count a response.
@@ -88,15 +108,22 @@ class Metrics:
             status: The HTTP status.
             seconds: The time of the request.
         """
-        series = self._children.get((route_kind, status // 100))
-        if series is None:
-            series = (
+        count = self._counts.get((route_kind, status // 100))
+        if count is None:
+            count = self._counts[route_kind, status // 100] = ResponseCount(
                 self._requests.labels(route_kind, f"{status // 100}xx"),
                 self._seconds.labels(route_kind),
             )
-            self._children[route_kind, status // 100] = series
-        series[0].inc()
-        series[1].observe(seconds)
+        count.add(seconds)
+        if not self._flush_comes:
+            self._flush_comes = True
+            self._later(_FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Add the counted responses to the files that all processes share."""
+        self._flush_comes = False
+        for count in self._counts.values():
+            count.flush()
 
     def waiting(self, count: int) -> None:
         """Set the number of requests that wait here."""
