@@ -130,20 +130,19 @@ def measure_http(
                 numbers = np.random.default_rng(seed).permutation(orders).tolist()
                 warm = checkouts(port, connections, numbers[: orders // 10], seconds=5.0)
                 status.update("checking out …")
-                left = numbers[len(warm) :]
                 measured, gateway_us = costed(
-                    data, lambda: checkouts(port, connections, left, seconds)
+                    data, lambda: checkouts(port, connections, numbers[len(warm) :], seconds)
                 )
-                status.update("checking out over a pipelined connection …")
-                rest = left[len(measured) :]
+                rest = numbers[len(warm) + len(measured) :]
                 pipelined, pipelined_us = costed(
                     data, lambda: pipelined_checkouts(port, connections, rest, seconds / 4)
                 )
                 status.update("sending, and waiting for replies …")
                 timed = sent_checkouts(port, connections, rest[len(pipelined) :], seconds / 4)
             status.update("asking the journal …")
-            answers = [*warm, *measured, *pipelined]
-            complaints = complaints_of(data, answers, sum(map(is_checkout, timed)))
+            complaints = complaints_of(
+                data, [*warm, *measured, *pipelined], sum(map(is_checkout, timed))
+            )
             status.update("measuring an empty route …")
             empty_us, empty_per_s = empty_route(connections)
     figures = HttpFigures(
