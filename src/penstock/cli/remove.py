@@ -11,9 +11,9 @@ from penstock.cli.output import print_result
 HELP: Final = """Remove an application from a set of applications, while the others run.
 
 The removal takes effect between two epochs, as a deployment does. It is refused if another application uses an
-entity, a stream or a portal of the removed one; the message names them. The entities and streams of the removed
-application stay stored, and a later deployment of it finds them again. The only application of a data directory cannot be
-removed.
+entity, a stream or a portal of the removed one; the message names them. It is also refused if entities of the removed
+application have been stored, because their rows need their class. The events of its streams stay stored. The only
+application of a data directory cannot be removed.
 
 \b
 Examples:
