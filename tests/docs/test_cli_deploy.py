@@ -12,10 +12,13 @@ from msgspec import Raw
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
+from penstock.cli.options import AppOptions, with_deployed_code
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.request import Request, encode_request
 from penstock.process import presence
+from penstock.process.deploying import code_of
+from penstock.process.loading import locate
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.differential.inline import ONLY, Inline
 
@@ -111,12 +114,16 @@ def test_deploy_and_rollback_say_since_when_the_code_is_in_force(
 def test_rollback_deploys_the_former_code_again(
     inline: Inline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The source files need not exist; the answer has the new number and its epoch."""
+    """The source files need not exist, also for a process that is started again."""
     other = write_version(tmp_path / "2", "jars", FIRST.replace("+= 1", "+= 2"))
     data = ["--data", str(tmp_path / "data")]
     with running(inline):
         assert answer(capsys, "deploy", other, *data)["number"] == 2
         Path(other).unlink()
+        options = with_deployed_code(AppOptions(app=["gone.py"], data=tmp_path / "data"))
+        assert options.spec is not None
+        code = Deployments(tmp_path / "data" / "journal").every()[-1].code
+        assert code_of(locate(options.spec))[0].archive == code.archive
         told = answer(capsys, "rollback", *data)
         assert (told["number"], told["since"], told["behind"]) == (3, 3, [])
         assert answer(capsys, "rollback", *data, "--to", "2")["number"] == 4

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import EntityKey, RequestId
 from penstock.cli.main import execute
 from penstock.log.api import Entry
 from penstock.process import presence
+from penstock.process.data_directory import DataDirectory
 from penstock.process.partitions import ask_for_partitions
 from penstock.state.digest import digest_of_mapping
+from penstock.state.former_stores import remove_former_stores
+from penstock.state.newest import read_newest
 from tests.differential.committed import digest_of_stores, state_of
 from tests.differential.inline import ONLY, SPEC, Inline
 from tests.differential.machine import app
@@ -61,8 +64,11 @@ def partitions_of(runtime: Inline) -> int:
 def test_rebalance_changes_a_running_application(
     inline: Inline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The answer names the epoch; the rows are the same; the number that is in force is no change."""
+    """The answer names the epoch; a reader that has read before sees the same rows; former stores can go."""
     command = ["rebalance", "--data", str(tmp_path)]
+    follower = DataDirectory(tmp_path).open_stores(inline.journal)
+    row = EntityKey("Alpha/x1")
+    before = read_newest(inline.journal, follower, [row])[1]
     with running(inline):
         assert execute([*command, "--partitions", "5", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"before": 2, "partitions": 5, "epoch": 1}
@@ -73,6 +79,10 @@ def test_rebalance_changes_a_running_application(
     assert partitions_of(inline) == 1
     expected = digest_of_mapping(state_of(inline.journal))
     assert digest_of_stores(inline.config, inline.journal) == expected
+    assert read_newest(inline.journal, follower, [row])[1] == before != [None]
+    follower.close()
+    inline.restart()  # the worker may still apply the newest epoch, and closes the stores before it does
+    assert {name[-2:] for name in remove_former_stores(tmp_path / "state", 1)} == {"-2", "-5"}
 
 
 def test_rebalance_of_a_stopped_application_waits_for_its_start(

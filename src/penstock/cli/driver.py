@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
+    DeployedOption,
     JsonLogOption,
     PartitionsOption,
     StandbyOption,
     SupervisedOption,
     log_flags,
+    with_deployed_code,
 )
 from penstock.process import logs
 from penstock.process.config import Config
@@ -52,10 +54,12 @@ def command(
     cores: CoresOption = None,
     standby: StandbyOption = False,
     supervised: SupervisedOption = False,
+    deployed: DeployedOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
     flags = {"partitions": partitions, "cores": cores, **log_flags(as_json=as_json)}
+    options = with_deployed_code(options) if deployed else options
     with ExitStack() as stack:
         # `penstock run` has checked the application, so Java starts while this process loads it.
         jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None

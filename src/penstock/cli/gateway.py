@@ -7,11 +7,13 @@ import typer
 
 from penstock.cli.options import (
     AppOptions,
+    DeployedOption,
     HostOption,
     JsonLogOption,
     PortOption,
     SupervisedOption,
     log_flags,
+    with_deployed_code,
 )
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
@@ -40,10 +42,12 @@ def command(
     port: PortOption = None,
     dev: Annotated[bool, typer.Option("--dev", hidden=True)] = False,
     supervised: SupervisedOption = False,
+    deployed: DeployedOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
     flags = {"gateway.host": host, "gateway.port": port, **log_flags(as_json=as_json)}
+    options = with_deployed_code(options) if deployed else options
     application, settings = options.load(**flags)
     logs.configure("gateway", settings.log_format, settings.log_level)
     end_with_threads()

@@ -11,6 +11,7 @@ A command takes a group of options as one parameter: `expanded` gives its fields
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -109,6 +110,10 @@ StandbyOption = Annotated[
 SupervisedOption = Annotated[
     bool,
     typer.Option("--supervised", hidden=True, help="Stop at the end of standard input; be quiet."),
+]
+DeployedOption = Annotated[
+    bool,
+    typer.Option("--deployed", hidden=True, help="Run the code that is in force, not the source."),
 ]
 FromOption = Annotated[
     int | None, typer.Option("--from", metavar="EPOCH", help="The first epoch; default 0.")
@@ -253,6 +258,26 @@ class AppOptions(DataOptions):
         if given is not None and self.named not in (None, given):
             raise ConfigError(f"the command names two applications: {given} and --app {self.named}")
         return self.named if given is None else given
+
+
+def with_deployed_code(options: AppOptions) -> AppOptions:
+    """Return the options with the code that is in force as the application; as they are without a deployment.
+
+    A process that is started again must not take a source file that has changed since.
+
+    Raises:
+        Corrupt: The archive of the deployment, or the journal, is damaged.
+        OperationalError: The disk fails.
+    """
+    from penstock.process.data_directory import DataDirectory  # after the help
+    from penstock.process.deployed_code import spec_in_force
+
+    directory = DataDirectory(options.settings().data)
+    if (name := directory.app_name) is None:
+        return options
+    with closing(directory.open_journal_of(name)) as journal:
+        spec = spec_in_force(directory.path, journal)
+    return options if spec is None else replace(options, app=[spec], named=None)
 
 
 def check_class_word(word: str, form: str) -> None:

@@ -116,4 +116,6 @@ def _child(
         program += ["--config", str(options.config)]
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         program += ["--set", assignment]
-    return Child(role, program, ready, progress, stop_s)
+    # A process that has ended comes back with the code that is in force: the source may have changed since.
+    again = () if command else ("--deployed",)
+    return Child(role, program, ready, progress, stop_s, again=again)

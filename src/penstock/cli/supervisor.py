@@ -55,6 +55,7 @@ class Child:
         ends: Whether its work has an end. Then a process with the exit code 0 is not started again.
         spare_of: The role of the child whose place its process takes; empty for none. A spare that cannot
             run is left out.
+        again: Further words of the command line when the child is started again after its end.
     """
 
     role: str
@@ -66,6 +67,7 @@ class Child:
     patience_s: float = 0.0
     ends: bool = False
     spare_of: str = ""
+    again: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class _ProcessRun:
     due: float = 0.0
     failures: int = 0
     has_ended: bool = False
+    is_again: bool = False
     progress: object = field(default_factory=_nothing)
 
     @property
@@ -156,7 +159,7 @@ class Supervisor:
                     run.process.terminate()
             for run in runs:
                 self._await_end(run)
-                run.due, run.failures, run.has_ended = 0.0, 0, False
+                run.due, run.failures, run.has_ended, run.is_again = 0.0, 0, False, False
         self._began = None
 
     def kill(self) -> None:
@@ -175,7 +178,7 @@ class Supervisor:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
         # which stops the children in their order.
         run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
-            run.child.command,
+            [*run.child.command, *(run.child.again if run.is_again else ())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -241,7 +244,7 @@ class Supervisor:
     def _plan_restart(self, run: _ProcessRun, code: int, now: float) -> None:
         """Start a child again after a pause that grows with its failures."""
         pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
-        run.due = now + min(pause_s, PAUSE_MAX_S)
+        run.due, run.is_again = now + min(pause_s, PAUSE_MAX_S), True
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
         self._tell(run.child.role, f"ended with {_called(code)}; it is started again {when}")
 

@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from penstock.cli.options import AppOptions, JsonLogOption, SupervisedOption, log_flags
+from penstock.cli.options import (
+    AppOptions,
+    DeployedOption,
+    JsonLogOption,
+    SupervisedOption,
+    log_flags,
+    with_deployed_code,
+)
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
@@ -20,9 +27,13 @@ Examples:
 
 
 def command(
-    options: AppOptions, supervised: SupervisedOption = False, as_json: JsonLogOption = False
+    options: AppOptions,
+    supervised: SupervisedOption = False,
+    deployed: DeployedOption = False,
+    as_json: JsonLogOption = False,
 ) -> None:
     """Run a view in the foreground; see `HELP`."""
+    options = with_deployed_code(options) if deployed else options
     application, settings = options.load(**log_flags(as_json=as_json))
     from penstock.sql.server import ROLE, serve_view
 

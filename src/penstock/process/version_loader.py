@@ -13,9 +13,10 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.files.layout import JOURNAL
 from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
 from penstock.model.application import App
+from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import unpacked
-from penstock.process.deploying import code_of
+from penstock.process.deployed_code import is_unpacked, unpacked
+from penstock.process.deploying import loaded_code
 from penstock.process.loading import Location, locate
 from penstock.process.side_modules import load_instead
 
@@ -31,8 +32,9 @@ class VersionLoader:
     """Loads one version after the other. For one thread at a time.
 
     Attributes:
-        served: The deployment that the process serves. At first, it is the newest one: the source that the process was
-            started with is served until another deployment is recorded.
+        served: The deployment that the process serves. At first, it is the one whose archive the process was started
+            with. Of a process that was started with source files, it is the newest one: the source is served until
+            another deployment is recorded.
     """
 
     def __init__(self, data: Path, spec: str) -> None:
@@ -48,12 +50,15 @@ class VersionLoader:
         """
         self._data = data
         self._location = locate(spec)
+        self._source = None if is_unpacked(data, self._location) else loaded_code(spec)
         self._deployments = Deployments(data / JOURNAL)
         self._path = data / JOURNAL / NAME
         self._stamp: tuple[int, ...] = ()
         self._every: tuple[Deployment, ...] = ()
-        every = self._recorded()
-        self.served: Deployment | None = every[-1] if every else None
+        self.served: Deployment | None = None
+        for deployment in self._recorded():
+            if not is_unpacked(data, self._location) or _is_of(self._location, deployment):
+                self.served = deployment
 
     def wanted(self, following: Epoch) -> Deployment | None:
         """Return the deployment that executes an epoch, if the process must load it for that; else None.
@@ -79,7 +84,7 @@ class VersionLoader:
         Raises:
             PenstockError: The deployment cannot be loaded; the code before it stays in place.
         """
-        if self._location.file is not None and _is_deployed(self._location, deployment):
+        if _is_same(self._source, deployment.code):
             return None
         try:
             location = unpacked(self._data, deployment.code)
@@ -90,7 +95,7 @@ class VersionLoader:
             raise
         except BaseException as error:
             raise ConfigError(f"its code raised {type(error).__name__}") from error
-        self._location = location
+        self._location, self._source = location, None
         return LoadedVersion(app, location.spec)
 
     def _recorded(self) -> tuple[Deployment, ...]:
@@ -113,8 +118,12 @@ class VersionLoader:
         return not is_same and deployment.since >= served.since
 
 
-def _is_deployed(location: Location, deployment: Deployment) -> bool:
-    """Say whether the source files at a location are those of a deployment."""
-    code = code_of(location)[0]
-    was = deployment.code
-    return (code.archive, code.module, code.name) == (was.archive, was.module, was.name)
+def _is_of(location: Location, deployment: Deployment) -> bool:
+    """Say whether a location is in the unpacked archive of a deployment."""
+    return Path(location.folder).name == deployment.code.archive
+
+
+def _is_same(source: DeployedCode | None, code: DeployedCode) -> bool:
+    """Say whether the source that a process was started with is the code of a deployment."""
+    was = None if source is None else (source.archive, source.module, source.name)
+    return was == (code.archive, code.module, code.name)

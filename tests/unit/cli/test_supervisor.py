@@ -115,13 +115,16 @@ def test_children_start_and_become_ready(yard: Yard) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
 def test_child_that_ends_is_started_again(yard: Yard, how: signal.Signals) -> None:
     """However a child ends, another takes its place, the others stay, and lines say so."""
-    with yard.running(yard.child("driver"), yard.child("gateway")) as supervisor:
+    driver = replace(yard.child("driver"), again=["--deployed"])
+    with yard.running(driver, yard.child("gateway")) as supervisor:
         look_until(supervisor, lambda: supervisor.ready)
+        assert "--deployed" not in psutil.Process(*supervisor.pids("driver")).cmdline()
         (killed,), others = supervisor.pids("driver"), supervisor.pids("gateway")
         os.kill(killed, how)
         look_until(supervisor, lambda: not psutil.pid_exists(killed))
         look_until(supervisor, lambda: supervisor.ready)
         assert supervisor.pids("driver") != [killed]
+        assert psutil.Process(*supervisor.pids("driver")).cmdline()[-1] == "--deployed"
         assert supervisor.pids("gateway") == others
     (first, ended), second = yard.told
     assert first == "driver"

@@ -64,7 +64,6 @@ SECOND = """
 def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> None:
     """Paths, readers, streams and pages are those of the deployment; an event stream goes on."""
     first = write_version(tmp_path / "1", "jars", FIRST)
-    second = write_version(tmp_path / "2", "jars", SECOND)
     with (
         RunningGateway(first, tmp_path / "data") as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
@@ -73,7 +72,10 @@ def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> 
         assert client.post("/call/Jar/tin/create", json={"beans": 3}).status_code == 200
         assert client.post("/call/Jar/tin/shown").json() == "3 beans"
         assert client.get("/jars/tin").status_code == 404
-        deployment = record(gateway, second)
+        Path(first).write_text(
+            textwrap.dedent(SECOND)
+        )  # the very file from which the gateway was started
+        deployment = record(gateway, first)
         wait_for(lambda: gateway.deployments.served == deployment, "the switch")
         assert client.get("/jars/tin").text == "3 beans, blue lid"
         assert client.get("/entities/Jar/tin").json()["lid"] == "blue"

@@ -44,11 +44,7 @@ class BucketMove:
             raise Refused(ConfigError(wrong))
         if partitions != self._jobs.partitions:
             self._build(partitions, Epoch(epoch - 1))
-        return ControlEffect(
-            {"partitions": partitions},
-            switch=lambda: self._use(partitions),
-            partitions=partitions,
-        )
+        return ControlEffect(switch=lambda: self._use(partitions), partitions=partitions)
 
     def _build(self, partitions: int, epoch: Epoch) -> None:
         """Bring the stores of a number to an epoch.
