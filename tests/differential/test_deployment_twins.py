@@ -158,18 +158,19 @@ def test_deployments_between_requests_equal_one_thread(
         rig = Rig(Path(folder), partitions, width)
         try:
             codes = [rig.first]
+            for step in steps:  # before a worker runs, which exchanges modules of this process
+                twin.deploy(step)
+                codes.append(rig.code(source_of(twin)))
             for request in [*(("create", name, name) for name in KEYS), *first]:
                 rig.request(*request)
             for place, step in enumerate(steps):
-                twin.deploy(step)
-                codes.append(rig.code(source_of(twin)))
-                rig.append(encode_control(Deploy(codes[-1])), is_control=True)
+                rig.append(encode_control(Deploy(codes[place + 1])), is_control=True)
                 for request in step.requests:
                     rig.request(*request)
                 for at, former, restarts in events:
                     if at != place:
                         continue
-                    back = codes[former % len(codes)]
+                    back = codes[former % (place + 2)]
                     rig.append(encode_control(Deploy(back)), is_control=True)
                     rig.runtime.advance(rig.count - restarts)
                     if restarts:
