@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, msgpack
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
 from penstock.cli.options import AppOptions, with_deployed_code
+from penstock.errors import RequestError
 from penstock.journal.deployments import Deployments
+from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.request import Request, encode_request
 from penstock.process import presence
@@ -161,3 +163,26 @@ def test_without_a_driver_the_deployment_waits_in_the_log(
     assert "No driver runs. The deployment is durable at position 2" in capsys.readouterr().out
     inline.advance(inline.log.end())
     assert [each.since for each in Deployments(tmp_path / "data" / "journal").every()] == [0, 2]
+
+
+def test_arguments_of_the_former_code_are_checked_by_name(
+    inline: Inline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A request that was appended for the former signature runs if its names fit, else its error names the argument."""
+    other = write_version(
+        tmp_path / "2", "jars", FIRST.replace("put(self)", "put(self, more: int = 5)")
+    )
+    with running(inline):
+        assert answer(capsys, "deploy", other, "--data", str(tmp_path / "data"))["number"] == 2
+    bodies = [
+        encode_request(Request("Jar", "tin", "put", Raw(b"\x90"), Raw(msgpack.encode(named))))
+        for named in ({}, {"less": 1})
+    ]
+    lsns = inline.log.append(
+        [Entry(RequestId(f"s{number}"), body, b"", 0) for number, body in enumerate(bodies)]
+    )
+    inline.advance(inline.log.end())
+    fits, unfit = (find_reply(inline.journal, (ONLY, lsn)) for lsn in lsns)
+    assert fits.value() == 2
+    with pytest.raises(RequestError, match="less"):
+        unfit.value()
