@@ -8,6 +8,7 @@ without a handler go to other ASGI routes (the console).
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from starlette.responses import Response
@@ -15,10 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import REQUEST_ID
 from penstock.errors import (
+    Diverged,
     IntegrityError,
     OperationalError,
     PenstockError,
     RequestError,
+    StateUnavailable,
     Stopping,
 )
 from penstock.gateway.auth.authentication import Authenticator
@@ -44,6 +47,7 @@ class Gateway:
     Attributes:
         version: The version of the application that gets new requests.
         pipeline: Serves the pipelined connections.
+        is_behind: Says whether a newer deployment than the served version is in force.
         draining: Whether new requests are refused, because the process is about to stop.
         authenticator: Finds the principal of a request.
     """
@@ -66,6 +70,7 @@ class Gateway:
         self.version: ServedVersion
         self.pipeline: PipelineEndpoint
         self.draining = False
+        self.is_behind: Callable[[], bool] = lambda: False
         self._config = config
         self.authenticator = authenticator
         self._metrics = metrics
@@ -163,6 +168,10 @@ class Gateway:
 
     def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
         headers = {}
+        if isinstance(error, Diverged) and self.is_behind():  # a row of a class that has changed
+            error = StateUnavailable(
+                "this gateway is loading the newest deployment; send the request again"
+            )
         if request is not None and request.request_id:
             headers[REQUEST_ID] = request.request_id
         response = response_of(error, headers)

@@ -152,6 +152,7 @@ async def assemble(
     gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load)
     versions = VersionSwitch(gateway, loader, shared, more)
     deployments = DeploymentFollower(loader, tail, versions.take)
+    gateway.is_behind = deployments.is_behind
     tracing = RequestTracer.from_environment(app.name, config.data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(

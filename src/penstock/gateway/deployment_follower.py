@@ -65,6 +65,13 @@ class DeploymentFollower:
         """The deployment that the gateway serves; None if nothing was deployed."""
         return self._loader.served
 
+    def is_behind(self) -> bool:
+        """Say whether a newer deployment than the served one is in force."""
+        try:
+            return self._loader.wanted(Epoch(self._tail.epoch + 1)) is not None
+        except PenstockError:
+            return True
+
     async def run(self) -> None:
         """Follow until the task is cancelled."""
         while True:

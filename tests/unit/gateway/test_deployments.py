@@ -6,8 +6,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.responses import Response
 
+from penstock.errors import Diverged
 from penstock.gateway import version_switch
+from penstock.gateway.handlers.entity_read import EntityReadHandler
 from tests.deployments import kept_imports, record, write_version
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
@@ -89,6 +92,10 @@ def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> 
         assert lines[0].startswith("retry")
 
 
+async def unreadable(*_: object) -> Response:
+    raise Diverged("Jar 'tin' is stored in another shape")
+
+
 @pytest.mark.usefixtures("kept_imports")
 @pytest.mark.parametrize("broken", ["raise BaseException", "a reader fails"])
 def test_version_that_cannot_be_served_changes_nothing(
@@ -112,6 +119,10 @@ def test_version_that_cannot_be_served_changes_nothing(
         assert "deployment 1 cannot be served" in line
         assert client.post("/call/Jar/tin/shown").json() == "3 beans"
         assert client.get("/jars/tin").status_code == 404
+        with monkeypatch.context() as patch:  # a row in the shape of the deployment
+            patch.setattr(EntityReadHandler, "show", unreadable)
+            refused = client.get("/entities/Jar/tin")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "state-unavailable")
         monkeypatch.setattr(version_switch, "READY_S", 60.0)
         deployment = record(gateway, third)
         wait_for(lambda: gateway.deployments.served == deployment, "the switch")
