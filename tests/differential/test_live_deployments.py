@@ -39,6 +39,11 @@ class Item(Entity):
 
 app = App("shop", Item)
 """
+RENAMED = """
+@migrate(Item, since=3)
+def renamed(old):
+    return {"three": old["two"]}
+"""
 FIRST = {"attributes": "stock: int = 0", "step": "1"}
 
 
@@ -206,3 +211,18 @@ def test_a_replaced_source_does_not_come_back_with_a_start(shop: Shop, tmp_path:
     source.write_text("never = 'deployed'")
     seen.append(spec_to_run(shop.data, spec))
     assert seen == [spec, unpacked(shop.data, code).spec, spec]
+
+
+def test_versions_follow_each_other_without_requests_between_them(shop: Shop) -> None:
+    """A deployed version counts before it has rows, so that the next one may migrate from it; a driver starts there."""
+    second = SHOP.format(attributes="two: int = 0", step="0").replace("stock", "two")
+    third = second.replace("two", "three").replace("key\n", "key, migrate\n", 1)
+    third = third.replace("Item)\n", "Item, renamed)\n").replace("app =", f"{RENAMED}\napp =")
+    shop.call("create")
+    shop.deploy(shop.version(second))
+    shop.deploy(code := shop.version(third))
+    assert shop.run() == ["tea", None, None]
+    assert [version.since for version in shop.runtime.journal.schemas()["Item"]] == [0, 2, 3]
+    shop.runtime.spec = unpacked(shop.data, code).spec
+    shop.runtime.restart()
+    assert shop.run() == ["tea", None, None]

@@ -12,10 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from penstock.base.ids import Epoch
 from penstock.errors import ClassChanged, Corrupt
 from penstock.files import durable
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
+from penstock.journal.deployments import Deployments, deployment_at
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_change import SchemaChange, compare_classes
 from penstock.model.schema_version import SchemaVersion, Versions, first_version
@@ -58,14 +60,29 @@ class Shapes:
             ClassChanged: A class cannot read its stored rows; the message says why, and what to do.
             Corrupt: The file is missing or damaged.
         """
-        return self._compare(self.versions(), since)[0]
+        return self._compare(self.versions(), since, self._begun(since))[0]
+
+    def _begun(self, since: int) -> int:
+        """Return the epoch before which a version is in force.
+
+        A version that a record of the log has deployed is in force before it has rows.
+        """
+        deployment = deployment_at(Deployments(self._root).every(), Epoch(since))
+        is_live = deployment is not None and deployment.live and deployment.since == since
+        return since + 1 if is_live else since
 
     def _compare(
-        self, stored: Mapping[str, Versions], since: int
+        self, stored: Mapping[str, Versions], since: int, begun: int
     ) -> tuple[list[SchemaChange], dict[str, Versions]]:
-        """Return the changes, and the versions of each class after them; see `check`."""
+        """Return the changes, and the versions of each class after them; see `check`.
+
+        Args:
+            stored: The versions of each stored class.
+            since: The first epoch that may have rows of new versions.
+            begun: The epoch before which the stored versions that stay begin.
+        """
         followed = {
-            name: _with_rows(versions, self._declared[name], since)
+            name: _with_rows(versions, self._declared[name], begun)
             if name in self._declared
             else versions
             for name, versions in stored.items()
@@ -92,7 +109,7 @@ class Shapes:
         """
         with locked_directory(self._root):
             stored = self.versions()
-            changes, after = self._compare(stored, since)
+            changes, after = self._compare(stored, since, self._begun(since))
             if after != stored:
                 durable.replace(self._path, seal(_FIELD, after))
                 self._recorded = frozenset(after)
@@ -114,7 +131,7 @@ class Shapes:
         Raises:
             ClassChanged, Corrupt: As in `check`.
         """
-        return self._compare(self.versions(), since)[1]
+        return self._compare(self.versions(), since, since)[1]
 
     def replace(self, versions: Mapping[str, Versions]) -> None:
         """Store versions from `planned` durably; no epoch runs meanwhile."""
