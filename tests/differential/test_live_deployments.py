@@ -215,7 +215,7 @@ def test_a_replaced_source_does_not_come_back_with_a_start(shop: Shop, tmp_path:
 
 def test_versions_follow_each_other_without_requests_between_them(shop: Shop) -> None:
     """A deployed version counts before it has rows, so that the next one may migrate from it; a driver starts there."""
-    second = SHOP.format(attributes="two: int = 0", step="0").replace("stock", "two")
+    second = SHOP.format(attributes="two: int = 0", step="0").replace("self.stock", "self.two")
     third = second.replace("two", "three").replace("key\n", "key, migrate\n", 1)
     third = third.replace("Item)\n", "Item, renamed)\n").replace("app =", f"{RENAMED}\napp =")
     shop.call("create")
