@@ -60,13 +60,16 @@ class Shapes:
             ClassChanged: A class cannot read its stored rows; the message says why, and what to do.
             Corrupt: The file is missing or damaged.
         """
-        return self._compare(self.versions(), since, self._begun(since))[0]
+        stored = self.versions()
+        return self._compare(stored, since, self._begun(stored, since))[0]
 
-    def _begun(self, since: int) -> int:
+    def _begun(self, stored: Mapping[str, Versions], since: int) -> int:
         """Return the epoch before which a version is in force.
 
         A version that a record of the log has deployed is in force before it has rows.
         """
+        if all(versions[-1].since != since for versions in stored.values()):
+            return since
         deployment = deployment_at(Deployments(self._root).every(), Epoch(since))
         is_live = deployment is not None and deployment.live and deployment.since == since
         return since + 1 if is_live else since
@@ -109,7 +112,7 @@ class Shapes:
         """
         with locked_directory(self._root):
             stored = self.versions()
-            changes, after = self._compare(stored, since, self._begun(since))
+            changes, after = self._compare(stored, since, self._begun(stored, since))
             if after != stored:
                 durable.replace(self._path, seal(_FIELD, after))
                 self._recorded = frozenset(after)
