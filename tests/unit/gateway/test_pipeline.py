@@ -25,13 +25,19 @@ from penstock.base.pipeline import (
 )
 from penstock.client.websocket import ConnectionEnded, WebSocket
 from penstock.errors import Forbidden, PenstockError, RequestError, Unauthenticated
+from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, granted
+from penstock.gateway.flow.admission import Ticket
 from penstock.gateway.pipeline.connection import PipelineConnection
-from penstock.gateway.pipeline.intake import Intake
+from penstock.gateway.pipeline.endpoint import PipelineEndpoint
+from penstock.gateway.pipeline.intake import Intake, _Admitted
 from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
+from penstock.gateway.telemetry.load_sampler import LoadSampler
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.log.api import Entry
 from penstock.model.reply import Reply
-from penstock.process.config import GatewayConfig
+from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
@@ -290,8 +296,71 @@ def test_connection_that_stops_gives_its_last_answers() -> None:
     welcome, late, early, closing = asyncio.run(stopped())
     assert isinstance(welcome, Welcome)
     assert [(one.request_id, one.status) for one in late.answers] == [("late", 503)]
+    assert late.answers[0].retry_after_s > 0, "the client sends it to another gateway"
     assert [(one.request_id, one.status) for one in early.answers] == [("early", 200)]
     assert closing.code == "stopping"
+
+
+class HalfIntake(Intake):
+    """Admits requests until one whose arguments take for ever; it only notes the appended ones."""
+
+    def __init__(self) -> None:
+        self.is_encoding = asyncio.Event()
+        self.appended: list[str] = []
+
+    async def _admit(
+        self, principal: Principal, request: PipelinedRequest, admitted: list[_Admitted]
+    ) -> None:
+        if request.request_id == "endless":
+            self.is_encoding.set()
+            await asyncio.Event().wait()
+        entry = Entry(RequestId(request.request_id), b"", b"", 0)
+        admitted.append(_Admitted(request, Ticket("", ()), entry))
+
+    def _append_soon(self, admitted: list[_Admitted]) -> None:
+        self.appended += [item.entry.request_id for item in admitted]
+        admitted.clear()
+
+
+def test_admitted_requests_outlive_their_connection() -> None:
+    """They are appended when the client leaves during the encoding of another one, so nothing counts them for ever."""
+
+    async def left() -> list[str]:
+        wire, intake = Wire(), HalfIntake()
+        running = asyncio.create_task(connected(wire, intake).run())
+        wire.frames.put_nowait(frame_of(("first", b"\xc0"), ("endless", b"\xc0")))
+        await intake.is_encoding.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        return intake.appended
+
+    assert asyncio.run(left()) == ["first"]
+
+
+def test_stop_during_a_handshake_ends_the_connection(tmp_path: Path) -> None:
+    """A gateway that stops waits for no connection that it has just accepted."""
+
+    async def accepted() -> list[str]:
+        intake = KeepingIntake()
+        intake.settings = GatewayConfig()
+        load = LoadSampler(tmp_path, lambda: Lsn(0), lambda: Lsn(0))
+        authenticator = Authenticator.of(Config(data=tmp_path), SHOP_APP)
+        endpoint = PipelineEndpoint(authenticator, intake, Metrics(tmp_path), load)
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+        messages.put_nowait({"type": "websocket.connect"})
+        sent: list[str] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+            if message["type"] == "websocket.accept":
+                endpoint.stop()
+
+        scope = {"path": "/pipeline", "headers": [], "subprotocols": [SUBPROTOCOL]}
+        async with asyncio.timeout(60):
+            await endpoint(scope, messages.get, send)
+        return sent
+
+    assert asyncio.run(accepted()) == ["websocket.accept", "websocket.send", "websocket.send"]
 
 
 def test_slow_reader_loses_its_connection_and_not_the_memory() -> None:

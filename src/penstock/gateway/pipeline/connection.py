@@ -17,7 +17,7 @@ from starlette.types import Receive, Send
 
 from penstock.base.http import STATUS
 from penstock.base.pipeline import Answer, Answers, Closing, Welcome, decode_requests, encode_frame
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Stopping
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import HttpError
 from penstock.gateway.pipeline.intake import Intake
@@ -139,7 +139,7 @@ class PipelineConnection:
         requests = [PipelinedRequest(*pair, self._settled) for pair in pairs]
         if self._is_stopping:
             for request in requests:
-                request.set_exception(HttpError(_STOPPING.status, "stopping", _STOPPING.message))
+                request.set_exception(Stopping(_STOPPING.message))
         else:
             await self._intake.take(principal, requests)
 

@@ -64,7 +64,6 @@ class PipelineEndpoint:
             message = "the gateway failed; its log has the error"
             await _refuse(error_response(500, "gateway-failed", "", message), send)
             return
-        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
         headers = scope["headers"]
         connection = PipelineConnection(
             self._settings,
@@ -74,8 +73,9 @@ class PipelineEndpoint:
             receive,
             send,
         )
-        self._connections[connection] = None
+        self._connections[connection] = None  # before the next wait, so that `stop` ends it, too
         try:
+            await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
             await connection.run()
         finally:
             del self._connections[connection]

@@ -75,23 +75,31 @@ class Intake:
         sends more than its share. The append goes on in a task of its own.
         """
         admitted: list[_Admitted] = []
-        for request in requests:
-            try:
-                await self._admit(principal, request, admitted)
-            except PenstockError as error:
-                request.set_exception(error)
-            except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
-                name = type(raised).__name__
-                refused = f"the class of an argument raised {name}, which stops nothing here"
-                request.set_exception(RequestError(refused))
-            except Exception:  # noqa: BLE001 -- every request gets an answer; the log has the traceback
-                _log.exception("a pipelined request failed")
-                request.fail()
-        self._append_soon(admitted)
+        try:
+            for request in requests:
+                await self._take(principal, request, admitted)
+        finally:  # the connection may end meanwhile; admitted requests outlive it
+            self._append_soon(admitted)
 
     async def close(self) -> None:
         """Wait for the running appends; no connection may be open."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _take(
+        self, principal: Principal, request: PipelinedRequest, admitted: list[_Admitted]
+    ) -> None:
+        """Add a request to the admitted ones, or answer it with the reason against it."""
+        try:
+            await self._admit(principal, request, admitted)
+        except PenstockError as error:
+            request.set_exception(error)
+        except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
+            name = type(raised).__name__
+            refused = f"the class of an argument raised {name}, which stops nothing here"
+            request.set_exception(RequestError(refused))
+        except Exception:  # noqa: BLE001 -- every request gets an answer; the log has the traceback
+            _log.exception("a pipelined request failed")
+            request.fail()
 
     async def _admit(
         self, principal: Principal, request: PipelinedRequest, admitted: list[_Admitted]
