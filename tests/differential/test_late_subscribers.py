@@ -73,7 +73,7 @@ def check(data: Path) -> None:
     assert len({answer.request_id for answer in answers}) == len(answers)
 
 
-@pytest.mark.parametrize("crash", ["never", "record", "commit", "piece", "state"])
+@pytest.mark.parametrize("crash", ["never", "record", "commit", "piece", "size", "state"])
 def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver ends before the record, between commit and piece, between two pieces, or without its state."""
     monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
@@ -94,6 +94,8 @@ def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.Mo
     else:
         runtime.advance(int(runtime.log.end()))
         runtime.close()
+        if crash == "size":  # the piece that waits in the log was filled by another version
+            monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 1)
         if crash == "state":
             for store in (data / "state").rglob("*.mdb"):
                 store.unlink()

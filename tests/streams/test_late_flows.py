@@ -67,6 +67,20 @@ def test_newer_atoms_wait_for_the_earlier_ones(monkeypatch: pytest.MonkeyPatch) 
     assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
 
 
+def test_piece_ends_where_retention_has_removed_atoms() -> None:
+    """The next piece begins with the oldest atom that is left, so no atom comes twice."""
+
+    def atoms(_stream: str, first: int) -> catch_up.Numbered:
+        return [(number, (b"\x01",)) for number in (0, 1, 7, 8, 9) if number >= first]
+
+    def filled(first: int) -> tuple[int, int]:
+        body = catch_up.encode_catch_up(catch_up.CatchUp("late", "numbers", 0, first, 9))
+        piece = catch_up.decode_catch_up(catch_up.filled(body, atoms))
+        return piece.first, len(piece.atoms)
+
+    assert [filled(0), filled(2), filled(9)] == [(0, 2), (7, 2), (9, 0)]
+
+
 def test_repeated_piece_changes_nothing() -> None:
     """A piece that comes again, under another id, gives no atom twice."""
     runtime = upgraded(after, with_atoms(before, EARLIER))

@@ -91,6 +91,8 @@ def filled(body: bytes, read: Callable[[str, int], Numbered]) -> bytes:
             break
         if not atoms:
             first = number
+        elif number != first + len(atoms):  # retention has removed atoms meanwhile
+            break
         atoms.append(events)
         size += sum(map(len, events))
     if not atoms:
