@@ -272,8 +272,8 @@ MUTANTS = (
     Mutant(
         "a restarted driver begins at the log's start",
         "runtime/spark/driver.py",
-        "            self._positions.update(last.positions)\n",
-        "            pass\n",
+        "        self._positions.update({} if last is None else last.positions)\n",
+        "",
         EPOCHS,
     ),
     Mutant(
