@@ -10,7 +10,8 @@ import pytest
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.errors import Erased, RequestError
+from penstock.client.synchronous import Client
+from penstock.errors import ConfigError, Erased, RequestError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.history.backup import Backups
 from penstock.history.restore import restore
@@ -27,6 +28,8 @@ from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.differential.committed import state_of
 from tests.differential.inline import ONLY, Inline
+from tests.gateway_thread import RunningGateway
+from tests.readable_files import readable_in
 
 PERSONS = "tests.unit.history.person_app:app"
 ADA, BOB = EntityKey("User/ada"), EntityKey("User/bob")
@@ -81,12 +84,6 @@ class Persons:
 @pytest.fixture
 def persons(tmp_path: Path) -> Persons:
     return Persons(tmp_path / "data")
-
-
-def readable_in(folder: Path, text: str) -> Sequence[Path]:
-    return [
-        path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()
-    ]
 
 
 def test_erased_person_is_gone_from_its_place_on(persons: Persons) -> None:
@@ -225,3 +222,75 @@ def test_backup_of_the_time_before_shows_nothing(persons: Persons, tmp_path: Pat
         with pytest.raises(Erased):
             app.entities["User"].decode("ada", state_of(journal)[ADA])
         assert app.entities["User"].decode("bob", state_of(journal)[BOB])["name"] == "Babbage"
+
+
+@pytest.fixture
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the application have no keys yet, as in a process that begins."""
+    app = load_app(PERSONS)
+    for holder in (app, *app.stored.values()):
+        monkeypatch.setattr(holder, "keys", None)
+
+
+def erased_files(data: Path) -> Sequence[Path]:
+    """Erase Ada on the driver, and return the files that show her name; the search finds readable texts."""
+    runtime = Inline(data, 2, spec=PERSONS, name="persons")
+    runtime.advance(runtime.log.end())
+    request_erasure(runtime.log, ADA, 0)
+    runtime.advance(runtime.log.end())
+    assert sorted(state_of(runtime.journal)) == ["Page/home"]
+    runtime.close()
+    assert Erasures(data).generation(ADA) == 1
+    assert readable_in(data, "good morning") != []
+    return readable_in(data, "Lovelace")
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_commands_encrypt_the_arguments_of_requests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first command on a new directory has drawn the keys before it encodes the request."""
+    data = tmp_path / "data"
+    for words in (
+        ("User", "ada", "create", "name=Ada Lovelace"),
+        ("User", "ada", "rename", "Countess Lovelace"),
+        ("Page", "home", "create"),
+        ("Page", "home", "visit", "ada", "hello Lovelace"),
+        ("Page", "home", "greet", "good morning"),
+    ):
+        command = ["call", *words, "--app", PERSONS, "--data", str(data), "--timeout", "0"]
+        assert execute(command) != 0
+        assert "the request is durable" in capsys.readouterr().err, words
+    assert readable_in(data, "Lovelace") == []
+    assert erased_files(data) == []
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_gateway_encrypts_the_arguments_of_requests(tmp_path: Path) -> None:
+    """Clients send readable arguments, with and without the application, over HTTP and in a pipeline."""
+    data = tmp_path / "data"
+    with RunningGateway(PERSONS, data) as gateway:
+        app = load_app(PERSONS)
+        with Client(gateway.url) as plain:
+            plain.call.User.create("ada", name="Ada Lovelace")
+            assert plain.call.User("ada").rename("Countess Lovelace") == "Ada Lovelace"
+        with Client(gateway.url, app=app) as typed:
+            typed.call.Page.create("home")
+            typed.call.Page("home").greet("good morning")
+            user = app.entities["User"].cls("ada")
+            greeting = typed.call.Page("home").visit(user, "hello Lovelace")
+            assert greeting == "hello Lovelace Countess Lovelace"
+            with typed.pipeline() as pipeline:
+                renamed = pipeline.call(app.entities["User"].cls.rename, user, "Lady Lovelace")
+                assert renamed.result(60) == "Countess Lovelace"
+    assert readable_in(data, "Lovelace") == []
+    assert erased_files(data) == []
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_request_without_keys_is_refused() -> None:
+    """A process that has not opened the data directory cannot encode a request about a person."""
+    app = load_app(PERSONS)
+    with pytest.raises(ConfigError, match="User/ada"):
+        app.request("User", "ada", "rename", ("Ada Lovelace",))
+    assert b"good morning" in app.request("Page", "home", "greet", ("good morning",))[0]

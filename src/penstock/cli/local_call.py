@@ -15,7 +15,7 @@ from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.model.application import App
-from penstock.model.call import Call, encoded
+from penstock.model.call import Call, encoded, readable
 from penstock.model.reply import Reply
 from penstock.process import presence
 from penstock.process.config import Config
@@ -43,18 +43,17 @@ def reply_to(
         RequestConflict: The id was used with another body.
         TimedOut: The reply did not come in time.
     """
-    body, touches = encoded(app, call)
+    readable(app, call)  # a wrong call changes nothing
     stored = check_stored(request_id or uuid.uuid4().hex)
     data = DataDirectory(settings.data)
     data.check_app(app)
     data.create()
     recorded = request_id is not None or call.stream is not None
     if not recorded and app.signature(call.entity, call.method).readonly:
-        return _read(app, settings, ReadCall(stored, body))
-    entry = Entry(stored, body, touches, time.time_ns() // 1_000)
-    with closing(
-        data.open_journal(app)
-    ) as journal:  # it may refuse, before the log has the request
+        return _read(app, settings, stored, call)
+    with closing(data.open_journal(app)) as journal:  # it gives the keys of personal data
+        body, touches = encoded(app, call)
+        entry = Entry(stored, body, touches, time.time_ns() // 1_000)
         with closing(data.open_log(settings)) as log:
             lsn = log.append([entry])[0]
         if not any(presence.find(settings.data, role) for role in presence.SINGLE):
@@ -68,12 +67,13 @@ def reply_to(
         return _await_reply(journal, lsn, stored, timeout_s)
 
 
-def _read(app: App, settings: Config, call: ReadCall) -> Reply:
+def _read(app: App, settings: Config, request_id: RequestId, call: Call[Any]) -> Reply:
     """Run a `@readonly` call over the newest state, in this process.
 
     Args:
         app: The application.
         settings: Its settings.
+        request_id: The id of the request.
         call: The call; the text that its handler prints goes to standard error.
 
     Raises:
@@ -83,7 +83,7 @@ def _read(app: App, settings: Config, call: ReadCall) -> Reply:
         closing(CallReader(app, settings.data, settings.limits)) as reader,
         redirect_stdout(sys.stderr),
     ):
-        return reader.reply(call)
+        return reader.reply(ReadCall(request_id, encoded(app, call)[0]))
 
 
 def _await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: float) -> Reply:

@@ -36,10 +36,10 @@ from penstock.errors import (
     Unencodable,
 )
 from penstock.model.application import App
-from penstock.model.call import Call, encoded, returns_of
+from penstock.model.call import Call, readable, returns_of
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import raised_by
-from penstock.model.request import decode_failure, decode_request
+from penstock.model.request import decode_failure, encode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _SHOWN_MAX: Final = 200
@@ -112,7 +112,7 @@ def read_body(app: App | None, calls: Sequence[Call[Any]]) -> bytes:
 
 
 def _typed_read(app: App, call: Call[Any]) -> msgspec.Raw:
-    return msgspec.Raw(encoded(app, call)[0])
+    return msgspec.Raw(encode_request(readable(app, call)))
 
 
 def _plain_read(call: Call[Any]) -> dict[str, Any]:
@@ -169,8 +169,7 @@ def key_text(app: App | None, entity: str, key: object) -> str:
     try:
         if app is None:
             return encode_key(key, type(key))
-        request = app.request(entity, key, "exists")[0]
-        return decode_request(request).key or ""
+        return app.readable_request(entity, key, "exists", (), {})[0].key or ""
     except Unencodable as error:
         raise RequestError(f"{entity}: {error}") from error
 
@@ -191,8 +190,7 @@ def _segment(text: str) -> str:
 
 def _typed(app: App, call: Call[Any]) -> tuple[str | None, bytes]:
     """Return the key's text and the arguments or events, checked by the application."""
-    body, _ = encoded(app, call)
-    request = decode_request(body)
+    request = readable(app, call)
     if call.stream is not None:
         return None, bytes(request.positional)
     return request.key, msgspec.msgpack.encode((request.positional, request.named))

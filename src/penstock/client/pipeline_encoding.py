@@ -12,7 +12,7 @@ from penstock.client.encoding import key_text, require_request_id
 from penstock.client.pipeline_link import error_from
 from penstock.errors import PenstockError, RequestError, Unencodable
 from penstock.model.application import App
-from penstock.model.call import Call, encoded
+from penstock.model.call import Call, readable
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import decode_result, raised_by
 from penstock.model.request import Failure, Request, encode_request
@@ -22,7 +22,7 @@ _FAILURES: Final = msgspec.msgpack.Decoder(Failure)
 
 
 def body_of(app: App | None, call: Call[Any], request_id: str) -> bytes:
-    """Return the body of a request, as in the log.
+    """Return the body of a request, as in the log; nothing is encrypted, which is the gateway's work.
 
     Args:
         app: The application, if the client knows it; else the gateway checks the arguments.
@@ -35,7 +35,7 @@ def body_of(app: App | None, call: Call[Any], request_id: str) -> bytes:
     """
     require_request_id(request_id)
     if app is not None:
-        return encoded(app, call)[0]
+        return encode_request(readable(app, call))
     label = f"{call.entity}.{call.method}" if call.entity else call.method
     if call.entity and call.key is None and call.method not in CREATIONS:
         raise RequestError(f"{label} needs a key")

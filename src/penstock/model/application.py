@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Final
 
-from penstock.base.ids import EntityKey, fingerprint_of
+from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
 from penstock.base.schema import entities_in
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import DefinitionError, RequestError, Unencodable
@@ -23,12 +23,12 @@ from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
 from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
-from penstock.model.personal_request import concerned_subject
+from penstock.model.personal_request import protected_request
 from penstock.model.registry import Interface, interface_of
 from penstock.model.request import Request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaint
 from penstock.model.route import routes_of
-from penstock.model.sealed_value import opened_request, sealed_request
+from penstock.model.sealed_value import opened_request
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import encoded_events, given_events
@@ -176,13 +176,45 @@ class App:
 
         Returns:
             The body of the log entry, and its access hint: 8 bytes, little-endian, for the
-            fingerprint of each entity that the arguments name.
+            fingerprint of each entity that the arguments name. The arguments are encrypted if the request concerns
+            an entity of a personal class.
+
+        Raises:
+            RequestError: The class, method or function does not exist, or the arguments do not fit.
+            ConfigError: The arguments must be encrypted, and this process has no keys.
+        """
+        named = named or {}
+        request, touched = self.readable_request(entity, key, method, positional, named)
+        if self.is_personal:
+            arguments = (*positional, *named.values())
+            request = protected_request(self.entities, self.keys, request, arguments)
+        body = encode_request(request)
+        return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
+
+    def readable_request(
+        self,
+        entity: str,
+        key: object,
+        method: str,
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> tuple[Request, list[Fingerprint]]:
+        """Return a request whose arguments are not encrypted, and the fingerprints of the entities that it names.
+
+        A client sends it to a gateway, which encrypts it; only `request` gives what a log may have.
+
+        Args:
+            entity: The name of the class; empty for a function.
+            key: The key of the entity; None if a creation derives it.
+            method: The name of the method or function.
+            positional: Arguments by position.
+            named: Arguments by name.
 
         Raises:
             RequestError: The class, method or function does not exist, or the arguments do not fit.
         """
         signature = self.signature(entity, method)
-        named = self._with_key(entity, key, signature, positional, named or {})
+        named = self._with_key(entity, key, signature, positional, named)
         arguments = signature.encode(positional, named)
         text = None
         touched = signature.fingerprints(positional, named)
@@ -199,13 +231,7 @@ class App:
             touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))
         elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
-        request = Request(entity, text, method, *arguments)
-        if self.keys is not None:
-            subject = concerned_subject(self.entities, request, (*positional, *named.values()))
-            if subject is not None:
-                request = sealed_request(self.keys, subject, request)
-        body = encode_request(request)
-        return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
+        return Request(entity, text, method, *arguments), touched
 
     def opened(self, request: Request) -> Request:
         """Return a request with readable arguments.

@@ -20,7 +20,7 @@ from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
-from penstock.model.request import APPEND
+from penstock.model.request import APPEND, Request, decode_request
 from penstock.model.running_step import Outlet
 from penstock.model.streams.event_list import given_events
 from penstock.model.streams.stream import Stream
@@ -137,6 +137,17 @@ def encoded(app: Outlet, call: Call[Any]) -> tuple[bytes, bytes]:
     if call.stream is not None:
         return app.append(call.stream, call.positional), b""
     return app.request(call.entity, call.key, call.method, call.positional, call.named)
+
+
+def readable(app: App, call: Call[Any]) -> Request:
+    """Return the request of a call or an append for a gateway; see `App.readable_request`.
+
+    Raises:
+        RequestError: As in `encoded`.
+    """
+    if call.stream is not None:
+        return decode_request(app.append(call.stream, call.positional))
+    return app.readable_request(call.entity, call.key, call.method, call.positional, call.named)[0]
 
 
 def returns_of(app: App | None, call: Call[Any]) -> Any:

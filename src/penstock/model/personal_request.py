@@ -1,16 +1,47 @@
 """Which subject a request concerns: its arguments and its reply are encrypted with the key of this subject."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.base.ids import EntityKey, entity_key
-from penstock.errors import RequestError
+from penstock.base.subject_keys import SubjectKeys
+from penstock.errors import ConfigError, RequestError
 from penstock.model.entity_type import EntityType
 from penstock.model.request import Request
+from penstock.model.sealed_value import sealed_request
 
 
-def concerned_subject(
-    entities: Mapping[str, EntityType], request: Request, arguments: Iterable[Any]
+def protected_request(
+    entities: Mapping[str, EntityType],
+    keys: SubjectKeys | None,
+    request: Request,
+    arguments: Sequence[Any],
+) -> Request:
+    """Return a request with its arguments encrypted if it concerns a subject.
+
+    Args:
+        entities: The classes of the application.
+        keys: The keys of the subjects; None in a process that has none.
+        request: The request, with readable arguments.
+        arguments: Its arguments, before they are encoded.
+
+    Raises:
+        RequestError: The request creates an entity of a personal class, and its key is not known yet.
+        ConfigError: The request concerns a subject, and there are no keys.
+    """
+    subject = _subject(entities, request, arguments)
+    if subject is None:
+        return request
+    if keys is None:
+        raise ConfigError(
+            f"a request concerns {subject} of a personal class, and this process has no keys to encrypt its arguments; "
+            "open the data directory first"
+        )
+    return sealed_request(keys, subject, request)
+
+
+def _subject(
+    entities: Mapping[str, EntityType], request: Request, arguments: Sequence[Any]
 ) -> EntityKey | None:
     """Return the called entity of a personal class, or else the first argument that refers to such an entity.
 

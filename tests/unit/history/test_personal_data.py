@@ -1,11 +1,9 @@
 """No file holds readable personal data, and everything that reads history still works."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.base.ids import Epoch
@@ -25,6 +23,7 @@ from penstock.sql.query import Query
 from penstock.sql.view import View
 from penstock.state.stores import Stores
 from tests.history import Call, journal_of
+from tests.readable_files import readable_in
 
 PERSONS = "tests.unit.history.person_app:app"
 ADA = "Lovelace"
@@ -73,21 +72,6 @@ def data(tmp_path: Path) -> Path:
             replies = view.ask(Query("SELECT value FROM replies WHERE epoch = 2")).table["value"]
             assert replies.to_pylist() == [f'"hello {ADA} second {ADA}"']
     return folder
-
-
-def texts_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the bytes of each file, and the values in each Parquet file."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            content = path.read_bytes()
-            yield path, content
-            if content.startswith(b"PAR1"):
-                with path.open("rb") as file:
-                    yield path, repr(pq.read_table(file).to_pylist()).encode()
-
-
-def readable_in(folder: Path, text: str) -> list[Path]:
-    return [path for path, content in texts_in(folder) if text.encode() in content]
 
 
 def test_no_file_holds_readable_personal_data(data: Path, tmp_path: Path) -> None:
