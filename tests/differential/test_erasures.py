@@ -17,6 +17,7 @@ from penstock.history.backup import Backups
 from penstock.history.restore import restore
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
+from penstock.model.call import Call
 from penstock.model.reply import Reply
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
@@ -281,7 +282,7 @@ def test_gateway_encrypts_the_arguments_of_requests(tmp_path: Path) -> None:
             greeting = typed.call.Page("home").visit(user, "hello Lovelace")
             assert greeting == "hello Lovelace Countess Lovelace"
             with typed.pipeline() as pipeline:
-                renamed = pipeline.call(app.entities["User"].cls.rename, user, "Lady Lovelace")
+                renamed = pipeline.send(Call("User", "ada", "rename", ("Lady Lovelace",)))
                 assert renamed.result(60) == "Countess Lovelace"
     assert readable_in(data, "Lovelace") == []
     assert erased_files(data) == []
