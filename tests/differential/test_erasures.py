@@ -11,6 +11,7 @@ import pytest
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.client.synchronous import Client
+from penstock.client.synchronous_pipeline import Pipelined
 from penstock.errors import ConfigError, Erased, RequestError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.history.backup import Backups
@@ -282,7 +283,9 @@ def test_gateway_encrypts_the_arguments_of_requests(tmp_path: Path) -> None:
             greeting = typed.call.Page("home").visit(user, "hello Lovelace")
             assert greeting == "hello Lovelace Countess Lovelace"
             with typed.pipeline() as pipeline:
-                renamed = pipeline.send(Call("User", "ada", "rename", ("Lady Lovelace",)))
+                renamed: Pipelined[str] = pipeline.send(
+                    Call("User", "ada", "rename", ("Lady Lovelace",))
+                )
                 assert renamed.result(60) == "Countess Lovelace"
     assert readable_in(data, "Lovelace") == []
     assert erased_files(data) == []
