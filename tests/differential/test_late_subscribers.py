@@ -108,6 +108,26 @@ def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.Mo
     check(data)
 
 
+def test_workflow_that_comes_back_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rollback in the middle of the catch-up stops it; the next deployment continues it."""
+    monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
+    data = tmp_path / "data"
+    data.mkdir()
+    earlier(data)
+    runtime = started(data, "after")
+    runtime.advance(int(runtime.log.end()))
+    for version in ("before", "after"):  # the next piece waits in the log
+        runtime.close()
+        runtime = started(data, version)
+        finish(runtime)
+    append(runtime, 10, [[10], [11]])
+    finish(runtime)
+    runtime.close()
+    check(data)
+
+
 def test_replay_and_repeated_starts(tmp_path: Path) -> None:
     """A replay catches up from the records alone; a further start subscribes nothing again."""
     data = tmp_path / "data"

@@ -126,11 +126,15 @@ class LateFlows:
     def take(self, cascade: Cascade, piece: CatchUp) -> Iterator[Delivery]:
         """Yield the atoms that a catch-up record gives to its workflow, and cause the next record.
 
-        A record of an earlier piece, or of a workflow that is gone, changes nothing.
+        A record of an earlier piece changes nothing. The record of a workflow that is gone gives no atoms, and the
+        piece gets another number: if the workflow comes back, the log takes each id once.
         """
         key, workflow = late_key(piece.flow), self.workflows.get(piece.flow)
         row = self._read(key)
-        if row is None or workflow is None or decode_progress(row).piece != piece.piece:
+        if row is None or decode_progress(row).piece != piece.piece:
+            return
+        if workflow is None:
+            self._apply({key: _encode(replace(decode_progress(row), piece=piece.piece + 1))})
             return
         for events in piece.atoms:
             yield Delivery(workflow, piece.stream, events)
