@@ -137,12 +137,11 @@ class SparkRuntime:
             self._examine()  # while Java starts
             self._start_spark()
         self._jobs.use(self._settings())  # another driver may have deployed since a warm-up
-        self._app_spec = self._jobs.settings.spec
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         if not is_warm:
             clear_scratch(self._scratch)  # after the driver has read the notes there
-        recovered = self._driver.recover(self.app)  # while Spark plans the query
+        recovered = self._driver.recover(self._present_app())  # while Spark plans the query
         self._batches = MicroBatches(
             self._driver, self.log, self._config, self._checkpoint, self._stopping
         )
@@ -177,6 +176,8 @@ class SparkRuntime:
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._examine()
         self._start_spark()
+        self._app_spec = self._spec
+        self._present_app()  # the source may have changed since its deployment
         self._plan_query()
         self._load_workers()
         self._jobs.start_resident()
@@ -194,6 +195,7 @@ class SparkRuntime:
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
         self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
+        self._app_spec = self._jobs.settings.spec
 
     def _plan_query(self) -> None:
         startup.note(self._config.data, "driver", "Spark plans the query")
