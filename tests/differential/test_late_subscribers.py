@@ -108,9 +108,7 @@ def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.Mo
     check(data)
 
 
-def test_workflow_that_comes_back_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workflow_that_comes_back_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback in the middle of the catch-up stops it; the next deployment continues it."""
     monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
     data = tmp_path / "data"
