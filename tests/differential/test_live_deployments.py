@@ -19,9 +19,11 @@ from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
 from penstock.process.archives import Archives, pack
+from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deploying import spec_to_run
 from penstock.process.live_deployment import store_code
+from penstock.runtime.spark.worker_code import WorkerCodes
 from tests.differential.inline import ONLY, Inline
 
 _numbers = itertools.count()
@@ -226,3 +228,24 @@ def test_versions_follow_each_other_without_requests_between_them(shop: Shop) ->
     shop.runtime.spec = unpacked(shop.data, code).spec
     shop.runtime.restart()
     assert shop.run() == ["tea", None, None]
+
+
+def test_each_worker_knows_the_versions_before_a_rollback(shop: Shop) -> None:
+    """A worker that has run the former code before reads the rows that other code has written since."""
+    former, changed = (
+        shop.version(**FIRST),
+        shop.version(attributes="stock: int = 0; lid: int = 0", step="2"),
+    )
+    first, second = (unpacked(shop.data, code).spec for code in (former, changed))
+    shop.call("create")
+    shop.run()
+    other = WorkerCodes(DataDirectory(shop.data), first)
+    for code, spec in ((changed, second), (former, first)):
+        shop.deploy(code)
+        shop.call("bump")
+        shop.run()
+        other.use(spec)
+        stored = shop.runtime.journal.schemas()["Item"]
+        assert other.present.app.entities["Item"].versions == stored
+    assert len(stored) == 3
+    other.close()

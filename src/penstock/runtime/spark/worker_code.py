@@ -1,8 +1,8 @@
 """The code of a worker: the application, and its classes in the journal.
 
 Code that was unpacked from an archive has modules of its own (`process.side_modules`), so that two versions fit into one
-process: the code of a deployment is loaded while the present code is in use, and then takes its place. The modules of
-the code before the present one are kept, and those before it are dropped.
+process: the code of a deployment is loaded while the present code is in use, and then takes its place. The former code is
+dropped: after a rollback it is loaded again, because it must read the rows of the versions that came between.
 """
 
 from contextlib import nullcontext
@@ -68,7 +68,7 @@ class WorkerCodes:
             return
         code = self.prepare(spec)
         self._leave()
-        self._loaded = {self._spec: self.present, spec: code}
+        self._loaded = {spec: code}
         self._spec, self.present = spec, code
         self._enter()
 
