@@ -31,7 +31,8 @@ class Deployment(msgspec.Struct, frozen=True):
         time_us: When it was recorded, microseconds since the Unix epoch.
         code: The code.
         shapes: The tag of the shape of each stored class, by its name; see `model.shape`.
-        live: Whether a record of the log brought it while the application ran; otherwise the start of a driver did.
+        live: Whether a record of the log brought its source while the application ran; otherwise the start of a
+            driver did.
     """
 
     number: int
@@ -132,6 +133,28 @@ def deployments_in(data: bytes) -> tuple[Deployment, ...]:
 def deployment_at(deployments: Sequence[Deployment], epoch: Epoch) -> Deployment | None:
     """Return the deployment that executed an epoch; None if no driver recorded one by then."""
     return next((each for each in reversed(deployments) if each.since <= epoch), None)
+
+
+def is_same_source(code: DeployedCode | None, other: DeployedCode) -> bool:
+    """Say whether two codes are the same application of the same source, whatever libraries they ran with."""
+    was = None if code is None else (code.archive, code.module, code.name)
+    return was == (other.archive, other.module, other.name)
+
+
+def replaces_source(
+    in_force: Deployment, deployments: Sequence[Deployment], source: DeployedCode | None
+) -> bool:
+    """Say whether a process that starts with a source continues the deployment in force instead.
+
+    Code that was deployed into the running application stays in force over a restart. So a source that was deployed
+    earlier and replaced since, for example by a rollback, does not come back. A source that was never deployed is new.
+
+    Args:
+        in_force: The deployment in force.
+        deployments: All deployments.
+        source: The code of the source; None for modules that are never deployed.
+    """
+    return in_force.live and any(is_same_source(source, each.code) for each in deployments)
 
 
 def needed_archives(deployments: Sequence[Deployment], first: Epoch) -> set[str]:

@@ -16,7 +16,14 @@ from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
-from penstock.journal.deployments import Deployment, Deployments, needed_archives
+from penstock.journal.deployments import (
+    Deployment,
+    Deployments,
+    deployment_at,
+    is_same_source,
+    needed_archives,
+    replaces_source,
+)
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, hash_of, pack
@@ -43,8 +50,7 @@ def loaded_code(spec: str) -> DeployedCode | None:
 def spec_to_run(data: Path, spec: str) -> str:
     """Return the application that a driver runs which starts with `spec`: the code in force, or `spec` itself.
 
-    Code that was deployed into the running application stays in force over a restart. So a source that was deployed
-    earlier and replaced since, for example by a rollback, does not come back. A new source is deployed by the start.
+    `replaces_source` says which. A source that was never deployed is deployed by the start.
 
     Raises:
         ConfigError: There is no such application, or a source file cannot be read.
@@ -60,9 +66,9 @@ def spec_to_run(data: Path, spec: str) -> str:
     if in_force is None or not in_force.live:
         return spec
     code = loaded_code(spec)
-    if all(deployment.code != code for deployment in Deployments(data / JOURNAL).every()):
+    if not replaces_source(in_force, Deployments(data / JOURNAL).every(), code):
         return spec
-    if code != in_force.code:
+    if not is_same_source(code, in_force.code):
         facts = {"number": in_force.number, "since": in_force.since}
         _log.warning("the source was replaced by a deployment, which stays in force", extra=facts)
     return unpacked(data, in_force.code).spec
@@ -97,7 +103,9 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     deployments = Deployments(data / JOURNAL)
     with storage(f"store the source of {location.module}"), locked_directory(deployments.folder):
         Archives(data).put(archive)
-        deployment = deployments.record(since, time.time_ns() // 1_000, code, tags)
+        former = deployment_at(deployments.every(), since)
+        live = former is not None and former.live and is_same_source(former.code, code)
+        deployment = deployments.record(since, time.time_ns() // 1_000, code, tags, live=live)
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}
         _log.info("a deployment is recorded", extra=facts)

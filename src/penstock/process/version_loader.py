@@ -11,9 +11,15 @@ from typing import NamedTuple
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, PenstockError
 from penstock.files.layout import JOURNAL
-from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
+from penstock.journal.deployments import (
+    NAME,
+    Deployment,
+    Deployments,
+    deployment_at,
+    is_same_source,
+    replaces_source,
+)
 from penstock.model.application import App
-from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked, unpacked
 from penstock.process.deploying import loaded_code
@@ -34,7 +40,8 @@ class VersionLoader:
     Attributes:
         served: The deployment that the process serves. At first, it is the one whose archive the process was started
             with. Of a process that was started with source files, it is the newest one: the source is served until
-            another deployment is recorded.
+            another deployment is recorded. If a live deployment has replaced the source, it is the last one of the
+            source, so the process exchanges the source at once.
     """
 
     def __init__(self, data: Path, spec: str) -> None:
@@ -55,10 +62,7 @@ class VersionLoader:
         self._path = data / JOURNAL / NAME
         self._stamp: tuple[int, ...] = ()
         self._every: tuple[Deployment, ...] = ()
-        self.served: Deployment | None = None
-        for deployment in self._recorded():
-            if not is_unpacked(data, self._location) or _is_of(self._location, deployment):
-                self.served = deployment
+        self.served = self._served_at_first()
 
     def wanted(self, following: Epoch) -> Deployment | None:
         """Return the deployment that executes an epoch, if the process must load it for that; else None.
@@ -84,7 +88,7 @@ class VersionLoader:
         Raises:
             PenstockError: The deployment cannot be loaded; the code before it stays in place.
         """
-        if _is_same(self._source, deployment.code):
+        if is_same_source(self._source, deployment.code):
             return None
         try:
             location = unpacked(self._data, deployment.code)
@@ -97,6 +101,16 @@ class VersionLoader:
             raise ConfigError(f"its code raised {type(error).__name__}") from error
         self._location, self._source = location, None
         return LoadedVersion(app, location.spec)
+
+    def _served_at_first(self) -> Deployment | None:
+        every = self._recorded()
+        if is_unpacked(self._data, self._location):
+            served = [each for each in every if _is_of(self._location, each)]
+        elif every and replaces_source(every[-1], every, self._source):
+            served = [each for each in every if is_same_source(self._source, each.code)]
+        else:
+            served = list(every)
+        return served[-1] if served else None
 
     def _recorded(self) -> tuple[Deployment, ...]:
         try:
@@ -121,9 +135,3 @@ class VersionLoader:
 def _is_of(location: Location, deployment: Deployment) -> bool:
     """Say whether a location is in the unpacked archive of a deployment."""
     return Path(location.folder).name == deployment.code.archive
-
-
-def _is_same(source: DeployedCode | None, code: DeployedCode) -> bool:
-    """Say whether the source that a process was started with is the code of a deployment."""
-    was = None if source is None else (source.archive, source.module, source.name)
-    return was == (code.archive, code.module, code.name)

@@ -1,0 +1,76 @@
+"""A process that starts with a source file finds out whether another version of the source is in force."""
+
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.journal.deployments import Deployments
+from penstock.process import deploying
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_code import unpacked
+from penstock.process.deploying import deploy, spec_to_run
+from penstock.process.live_deployment import store_code
+from penstock.process.loading import load_app
+from penstock.process.version_loader import VersionLoader
+from tests.deployments import kept_imports, write_version
+from tests.history import Call, journal_of
+
+__all__ = ["kept_imports"]
+
+JARS = """
+    from penstock import App, Entity, key
+
+    class Jar(Entity):
+        name: str = key()
+
+    app = App("jars", Jar)
+    VERSION = {version}
+"""
+
+
+@pytest.fixture
+def versions(tmp_path: Path, kept_imports: None) -> list[str]:
+    """Return three sources, the first of which has run epochs 0 and 1."""
+    sources = [
+        write_version(tmp_path / str(each), "jars", JARS.format(version=each)) for each in (1, 2, 3)
+    ]
+    calls: list[list[Call]] = [[("Jar", name, "create", {})] for name in ("tin", "pot")]
+    journal_of(sources[0], tmp_path / "data", calls, deploys=True)
+    return sources
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_rollback_is_served_by_a_process_that_starts_with_the_replaced_source(
+    tmp_path: Path, versions: list[str], *, live: bool
+) -> None:
+    """Gateways and views follow the driver, which continues code that was deployed live; other sources stay."""
+    data, (first, second, third) = tmp_path / "data", versions
+    deployments = Deployments(data / "journal")
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    back = deployments.record(Epoch(2), 0, store_code(data, first), {}, live=live)
+    wanted = [VersionLoader(data, spec).wanted(Epoch(2)) for spec in (first, second, third)]
+    assert wanted == [None, back if live else None, None]
+
+
+def test_a_rollback_stays_in_force_when_a_library_changes(
+    tmp_path: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start records the versions of the libraries, and the replaced source does not come back with a later start."""
+    data, (first, second, third) = tmp_path / "data", versions
+    deployments = Deployments(data / "journal")
+    rolled_back = store_code(data, first)
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    deployments.record(Epoch(2), 0, rolled_back, {}, live=True)
+    in_force = unpacked(data, rolled_back).spec
+    monkeypatch.setattr(deploying, "_versions_of", lambda _: {"numpy": "99"})
+    assert spec_to_run(data, second) == in_force
+    app = load_app(first)
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        recorded = deploy(data, in_force, app, journal)
+    assert recorded is not None
+    assert recorded.code == msgspec.structs.replace(rolled_back, libraries={"numpy": "99"})
+    assert spec_to_run(data, second) == in_force
+    assert spec_to_run(data, third) == third
