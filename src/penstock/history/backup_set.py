@@ -23,7 +23,6 @@ from penstock.files.layout import JOURNAL, KEYS, LOG, SNAPSHOTS
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.deployments import Deployments
 from penstock.journal.inventory import Inventory
 from penstock.log.copy_prefix import PositionRange
 from penstock.process.archives import Archives
@@ -185,11 +184,9 @@ def _small_files(data: Path) -> Iterator[FileEntry]:
 
 
 def _archives(data: Path) -> Iterator[FileEntry]:
-    """Yield the source archives of the deployments, without those that retention has removed."""
-    archives, every = Archives(data), Deployments(data / JOURNAL).every()
-    for name in dict.fromkeys(deployment.code.archive for deployment in every):
-        if archives.path_of(name).exists():
-            yield _entry_of(data, str(archives.path_of(name).relative_to(data)))
+    """Yield the source archives of all deployments, also of those that wait in the log."""
+    for path in Archives(data).paths():
+        yield _entry_of(data, str(path.relative_to(data)))
 
 
 def _entry_of(data: Path, path: str) -> FileEntry:

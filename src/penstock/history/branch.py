@@ -136,7 +136,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     if epoch is not None:
         logs.keep_prefix(data / LOG, end, commit.time_us)
     _cut_snapshots(data, identity, commit.epoch)
-    _cut_deployments(data, commit.epoch)
+    _cut_deployments(data, commit.epoch, keeps_log=epoch is None)
     for savepoint in savepoints.every(data):
         if savepoint.epoch > commit.epoch:
             savepoints.remove(data, savepoint.name)
@@ -212,12 +212,19 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
             path.unlink()
 
 
-def _cut_deployments(data: Path, epoch: Epoch) -> None:
-    """Remove the deployments after an epoch, with their archives."""
+def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:
+    """Remove the deployments that are not in force after an epoch, with their archives.
+
+    Args:
+        data: The copy.
+        epoch: Its last epoch.
+        keeps_log: Whether deployments may wait in its log; then all archives stay.
+    """
     deployments = Deployments(data / JOURNAL)
-    deployments.keep_prefix(epoch)
-    kept = {deployment.code.archive for deployment in deployments.every()}
-    Archives(data).remove_others(kept)
+    deployments.keep_committed(epoch)
+    if not keeps_log:
+        kept = {deployment.code.archive for deployment in deployments.every()}
+        Archives(data).remove_others(kept)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ source imports, differ from those of the last deployment. Epochs of an earlier P
 deployment. The archives of the sources lie beside the journal; `process.archives` writes them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -111,9 +111,23 @@ class Deployments:
             Corrupt: The file is damaged.
             JournalUnavailable: The file cannot be read or written.
         """
+        self._keep(deployment for deployment in self.every() if deployment.since <= upto)
+
+    def keep_committed(self, newest: Epoch) -> None:
+        """Remove the deployments that a journal which ends with an epoch does not have.
+
+        The epoch may be that of a live deployment, which executes the epochs from the next one on.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The file cannot be read or written.
+        """
         every = self.every()
-        kept = [deployment for deployment in every if deployment.since <= upto]
-        if len(kept) < len(every):
+        self._keep(each for each in every if each.since <= newest + (1 if each.live else 0))
+
+    def _keep(self, deployments: Iterable[Deployment]) -> None:
+        kept = list(deployments)
+        if len(kept) < len(self.every()):
             self._write(kept)
 
     def _write(self, deployments: Sequence[Deployment]) -> None:

@@ -49,6 +49,10 @@ class Archives:
         """Return the file of an archive."""
         return self.folder / f"{name}{_SUFFIX}"
 
+    def paths(self) -> list[Path]:
+        """Return the files of all archives."""
+        return sorted(self.folder.glob(f"*{_SUFFIX}"))
+
     def put(self, archive: bytes) -> str:
         """Store an archive durably, unless it is there undamaged; return its name.
 

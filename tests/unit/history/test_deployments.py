@@ -146,6 +146,28 @@ def test_a_backup_has_the_deployments_with_their_archives(recorded: Path, tmp_pa
         assert path.read_bytes() == f"archive of {deployment.since}".encode()
 
 
+def test_copies_have_live_deployments_and_those_that_wait(recorded: Path, tmp_path: Path) -> None:
+    """A branch at the epoch of a deployment has it in force, and a deployment in the log finds its archive."""
+    deployments, archives = Deployments(recorded / "journal"), Archives(recorded)
+    deployments.keep_prefix(Epoch(2))
+    live = archives.put(b"live")
+    with closing(DataDirectory(recorded).open_journal_of("shop")) as journal:
+        last = journal.last()
+    assert last is not None
+    deployments.record(Epoch(last.epoch + 1), 0, code(live), {}, live=True)
+    waiting = archives.put(b"waiting")
+    Backups(tmp_path / "backups").make(recorded, "shop")
+    restore(tmp_path / "backups", tmp_path / "restored", None)
+    fork(recorded, "shop", tmp_path / "forked", None)
+    for copy in (tmp_path / "restored", tmp_path / "forked"):
+        assert since(copy) == [0, 2, last.epoch + 1]
+        assert Archives(copy).read(live) == b"live"
+        assert Archives(copy).read(waiting) == b"waiting"
+    fork(recorded, "shop", tmp_path / "before", Epoch(last.epoch - 1))
+    assert since(tmp_path / "before") == [0, 2]
+    assert not Archives(tmp_path / "before").path_of(waiting).exists()
+
+
 def test_apps_lists_deployments_and_writes_their_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
