@@ -1,6 +1,5 @@
 """`penstock apps`: the deployments of an application, and their source."""
 
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,9 +9,11 @@ from rich.console import Console
 from penstock.base.ids import epochs_text
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
+from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from penstock.base.deployment_answers import ListedDeployment
     from penstock.journal.deployments import Deployment
 
 HELP: Final = """List the deployments of an application: which code ran since which epoch.
@@ -31,6 +32,7 @@ Examples:
   penstock apps examples/shop
   penstock apps --data /var/lib/shop --json
   penstock apps examples/shop --source 2 /tmp/shop-2
+  penstock apps --url https://shop.example
 """
 
 _HASH_SHOWN: Final = 12
@@ -38,6 +40,7 @@ _HASH_SHOWN: Final = 12
 
 def command(
     options: AppOptions,
+    remote: RemoteOptions,
     source: Annotated[
         tuple[int, Path] | None,
         typer.Option(
@@ -47,72 +50,38 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """List deployments, or write the source of one; see `HELP`."""
-    options.find()
-    data = options.folder()
-    from penstock.files.layout import JOURNAL
-    from penstock.journal.deployments import Deployments
+    if remote.url is not None:
+        if source is not None:
+            raise ConfigError("--source reads the data directory; use it without --url")
+        rows = remote.get("/deployments", _rows_type())
+    else:
+        options.find()
+        data = options.folder()
+        from penstock.process.deployment_list import list_deployments
 
-    if not (data / JOURNAL).is_dir():
-        raise ConfigError(
-            f"there is no journal in {data}; name the application's directory with --data"
-        )
-    every = Deployments(data / JOURNAL).every()
-    present = _number_in_force(data, every)
-    if source is not None:
-        answer = _write_source(data, every, *source)
-        line = f"{counted(len(answer['files']), 'file', 'files')} of deployment {source[0]}: {source[1]}"
-        print_result(answer, lambda console: console.print(line), as_json=as_json)
-        return
-    pairs = zip((None, *every), every, strict=False)
-    rows = [_row(former, each) | {"in_force": each.number == present} for former, each in pairs]
+        rows = list_deployments(data)
+        if source is not None:
+            _print_source(data, source, as_json=as_json)
+            return
     print_result(rows, lambda console: _show(rows, console), as_json=as_json)
 
 
-def _row(former: "Deployment | None", deployment: "Deployment") -> dict[str, Any]:
-    """Return a deployment as a JSON object, with its differences from the deployment before it."""
-    from penstock.journal.deployments import version_changes
+def _rows_type() -> "type[list[ListedDeployment]]":
+    from penstock.base.deployment_answers import ListedDeployment  # after the help
 
-    code, shapes = deployment.code, deployment.shapes
-    changed: list[str] = []
-    environment: list[str] = []
-    if former is not None:
-        names = sorted(former.shapes.keys() | shapes.keys())
-        changed = [name for name in names if former.shapes.get(name) != shapes.get(name)]
-        environment = version_changes(former.code, code)
-    return {
-        "number": deployment.number,
-        "since": deployment.since,
-        "time_us": deployment.time_us,
-        "archive": code.archive,
-        "app": f"{code.module}:{code.name}",
-        "python": code.python,
-        "libraries": code.libraries,
-        "applications": code.sources,
-        "changed_applications": _changed_applications(former, deployment),
-        "source_changed": former is None or former.code.archive != code.archive,
-        "changed_classes": changed,
-        "changed_versions": environment,
-    }
+    return list[ListedDeployment]
 
 
-def _changed_applications(former: "Deployment | None", deployment: "Deployment") -> list[str]:
-    """Return the applications of a set that a deployment adds, changes or removes."""
-    was = {} if former is None else former.code.sources
-    now = deployment.code.sources
-    return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+def _print_source(data: Path, source: tuple[int, Path], *, as_json: bool) -> None:
+    """Write the source of a deployment into a directory, and print how many files it has."""
+    from penstock.files.layout import JOURNAL
+    from penstock.journal.deployments import Deployments
 
-
-def _number_in_force(data: Path, every: "tuple[Deployment, ...]") -> int | None:
-    """Return the number of the deployment that executes the next epoch; None if there is none."""
-    from penstock.base.ids import BEFORE_FIRST, Epoch
-    from penstock.journal.deployments import deployment_at
-    from penstock.process.data_directory import DataDirectory
-
-    directory = DataDirectory(data)
-    with closing(directory.open_journal_of(directory.app_name or "")) as journal:
-        last = journal.last()
-    deployment = deployment_at(every, Epoch((BEFORE_FIRST if last is None else last.epoch) + 1))
-    return None if deployment is None else deployment.number
+    answer = _write_source(data, Deployments(data / JOURNAL).every(), *source)
+    line = (
+        f"{counted(len(answer['files']), 'file', 'files')} of deployment {source[0]}: {source[1]}"
+    )
+    print_result(answer, lambda console: console.print(line), as_json=as_json)
 
 
 def _write_source(
@@ -133,7 +102,7 @@ def _write_source(
     return {"number": number, "archive": chosen.code.archive, "target": str(target), "files": files}
 
 
-def _show(rows: list[dict[str, Any]], console: Console) -> None:
+def _show(rows: "list[ListedDeployment]", console: Console) -> None:
     if not rows:
         console.print("no deployment is recorded; the next start of the driver records one")
         return
@@ -141,20 +110,18 @@ def _show(rows: list[dict[str, Any]], console: Console) -> None:
         "deployment", "since epoch", "in force", "recorded", "archive", "what changed"
     )
     for row in rows:
-        number, since, recorded = str(row["number"]), str(row["since"]), utc_text(row["time_us"])
-        in_force = "yes" if row["in_force"] else ""
-        table.add_row(
-            number, since, in_force, recorded, row["archive"][:_HASH_SHOWN], _changes(row)
-        )
+        number, since, recorded = str(row.number), str(row.since), utc_text(row.time_us)
+        in_force = "yes" if row.in_force else ""
+        table.add_row(number, since, in_force, recorded, row.archive[:_HASH_SHOWN], _changes(row))
     console.print(table)
 
 
-def _changes(row: dict[str, Any]) -> str:
-    if row["number"] == 1:
+def _changes(row: "ListedDeployment") -> str:
+    if row.number == 1:
         return "the first deployment"
-    changed = row["changed_applications"]
+    changed = row.changed_applications
     texts = [f"source{' of ' if changed else ''}{', '.join(changed)}"]
-    texts = texts if row["source_changed"] else []
-    if row["changed_classes"]:
-        texts.append(f"stored form of {', '.join(row['changed_classes'])}")
-    return "; ".join([*texts, *row["changed_versions"]]) or f"the application is {row['app']}"
+    texts = texts if row.source_changed else []
+    if row.changed_classes:
+        texts.append(f"stored form of {', '.join(row.changed_classes)}")
+    return "; ".join([*texts, *row.changed_versions]) or f"the application is {row.app}"

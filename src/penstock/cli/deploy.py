@@ -13,9 +13,11 @@ from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import NOWHERE, UNNAMED, AppOptions, DeployTimeoutOption, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import epoch_progress
+from penstock.cli.remote import RemoteOptions
 from penstock.errors import ClassChanged, ConfigError
 
 if TYPE_CHECKING:
+    from penstock.base.deployment_answers import DeploymentResult
     from penstock.history.deployment_check import CheckFinding
     from penstock.model.application import App
     from penstock.process.config import Config
@@ -37,6 +39,9 @@ the log. It runs the newest epochs of that deployment again with the present cod
 entities would have come out otherwise; penstock what-if --code shows them. Each finding is safe (green), needs a
 word (yellow: it may be intended), or is refused (red).
 
+With --url, the command packs the source here and sends it to the gateway, which does the rest. The key needs the
+scope admin.
+
 Exit code 0: the code is in force, or with --check: everything is safe. Exit code 1: the code was not in force in
 time, or with --check: something needs a word, or is refused. Exit code 2: the code is refused.
 
@@ -44,6 +49,7 @@ time, or with --check: something needs a word, or is refused. Exit code 2: the c
 Examples:
   penstock deploy examples/shop --check
   penstock deploy examples/shop
+  penstock deploy examples/shop --url https://shop.example --key KEY
   penstock deploy examples/shop --check --data /var/lib/shop --epochs 1000 --json
 """
 
@@ -53,6 +59,7 @@ _EPOCHS: Final = 100
 
 def command(
     options: AppOptions,
+    remote: RemoteOptions,
     check: Annotated[bool, typer.Option("--check", help="Only show the changes.")] = False,
     epochs: Annotated[
         int,
@@ -64,17 +71,43 @@ def command(
     """Deploy the present code, or check its deployment; see `HELP`."""
     options.find()
     if not check:
-        _deploy(options, timeout_s, as_json=as_json)
+        _deploy(options, remote, timeout_s, as_json=as_json)
         return
+    report = (
+        _checked_here(options, epochs)
+        if remote.url is None
+        else _checked_there(options, remote, epochs)
+    )
+    print_result(report, lambda console: _show(report, console), as_json=as_json)
+    if report["verdict"] != "safe":
+        raise typer.Exit(OTHER_ERROR)
+
+
+def _checked_there(options: AppOptions, remote: RemoteOptions, epochs: int) -> dict[str, Any]:
+    """Return the report of a gateway as a JSON object."""
+    from msgspec import to_builtins
+
+    from penstock.cli.remote_deployment import check_at
+
+    report: dict[str, Any] = to_builtins(check_at(remote, _named(options), epochs))
+    return report
+
+
+def _named(options: AppOptions) -> str:
+    """Return the application that the command line or a setting names."""
+    if not (spec := options.settings().app):
+        raise ConfigError(UNNAMED)
+    return spec
+
+
+def _checked_here(options: AppOptions, epochs: int) -> dict[str, Any]:
+    """Return the report about a data directory as a JSON object."""
     application, settings = options.load_unchecked(app=_whole_set(options))
     from penstock.process.data_directory import DataDirectory
 
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(f"there is no journal in {settings.data}; name the directory with --data")
-    report = _report(application, settings, epochs)
-    print_result(report, lambda console: _show(report, console), as_json=as_json)
-    if report["verdict"] != "safe":
-        raise typer.Exit(OTHER_ERROR)
+    return _report(application, settings, epochs)
 
 
 def _whole_set(options: AppOptions) -> str | None:
@@ -88,16 +121,26 @@ def _whole_set(options: AppOptions) -> str | None:
     return with_applications(settings.data, deployed_code(settings.data), settings.app)
 
 
-def _deploy(options: AppOptions, timeout_s: float, *, as_json: bool) -> None:
+def _deploy(options: AppOptions, remote: RemoteOptions, timeout_s: float, *, as_json: bool) -> None:
     """Deploy the present code, and print when it is in force."""
-    settings = options.settings()
-    if not settings.app:
-        raise ConfigError(UNNAMED)
+    from penstock.cli.deployment import show_deployment
+
+    if remote.url is None:
+        answer = _deploy_here(options, timeout_s)
+    else:
+        from penstock.cli.remote_deployment import deploy_at
+
+        answer = deploy_at(remote, _named(options), timeout_s)
+    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+
+
+def _deploy_here(options: AppOptions, timeout_s: float) -> "DeploymentResult":
+    """Deploy the present code into a data directory, and wait until it is in force."""
+    settings = replace(options.settings(), app=_named(options))
     if settings.data == NOWHERE:  # else this process need not import the code
         settings = replace(settings, data=options.folder())
-    from penstock.cli.deployment import put_in_force, show_deployment
     from penstock.process.data_directory import DataDirectory
-    from penstock.process.live_deployment import deployed_code, store_code
+    from penstock.process.live_deployment import deployed_code, put_in_force, store_code
 
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(
@@ -106,8 +149,7 @@ def _deploy(options: AppOptions, timeout_s: float, *, as_json: bool) -> None:
         )
     replaced = deployed_code(settings.data)
     code = store_code(settings.data, settings.app)
-    answer = put_in_force(settings, code, timeout_s, replaced)
-    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+    return put_in_force(settings, code, timeout_s, replaced)
 
 
 def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+from msgspec import Struct
 
 from penstock.base.http import JSON
 from penstock.cli.options import KEY_VARIABLE
-from penstock.errors import Unreachable
+from penstock.errors import TimedOut, Unreachable
 
 if TYPE_CHECKING:
     import httpx
@@ -35,6 +36,12 @@ RETRIES: Final = 3
 """A person who has mistyped a URL waits for less than a second."""
 
 T = TypeVar("T")
+
+
+class _Accepted(Struct):
+    """The answer to a request that has no result yet."""
+
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,42 @@ class RemoteOptions:
         answer: T = value_of(self.response(path), returns)
         return answer
 
+    def post(
+        self, path: str, body: bytes, media_type: str, returns: type[T], timeout_s: float
+    ) -> T:
+        """Return the answer to a `POST` request.
+
+        Args:
+            path: The path, with its query.
+            body: The body.
+            media_type: The media type of the body.
+            returns: The type of the answer.
+            timeout_s: How long to wait for the answer.
+
+        Raises:
+            TimedOut: The gateway has accepted the request, and has no result yet.
+            PenstockError: As for `response`.
+        """
+        import httpx
+        import msgspec
+
+        from penstock.client.encoding import value_of
+        from penstock.client.transport import response_of
+
+        with self.connection(timeout_s) as connection:
+            try:
+                headers = {"Content-Type": media_type}
+                received = connection.post(path, content=body, headers=headers)
+            except httpx.HTTPError as error:
+                raise Unreachable(f"{self.url} does not answer: {error}") from error
+        if received.status_code == httpx.codes.ACCEPTED:
+            told = msgspec.json.decode(received.content, type=_Accepted)
+            if told.message:
+                raise TimedOut(told.message)
+            return msgspec.json.decode(received.content, type=returns)
+        answer: T = value_of(response_of(received), returns)
+        return answer
+
     def response(self, path: str, accept: str = JSON) -> "HttpResponse":
         """Return the response to a `GET` request.
 
@@ -92,8 +135,11 @@ class RemoteOptions:
             raise error_of(response)
         return response
 
-    def connection(self) -> "httpx.Client":
+    def connection(self, timeout_s: float = TIMEOUT_S) -> "httpx.Client":
         """Return a connection that sends the key.
+
+        Args:
+            timeout_s: The limit of each step of an operation.
 
         Raises:
             ConfigError: The URL or the key cannot be used.
@@ -104,5 +150,5 @@ class RemoteOptions:
         from penstock.client.transport import CONNECT_S
 
         address = Address(self.url or "", self.api_key)
-        timeout = httpx.Timeout(TIMEOUT_S, connect=CONNECT_S)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
         return httpx.Client(base_url=address.url, headers=address.headers, timeout=timeout)

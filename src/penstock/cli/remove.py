@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Remove an application; see `HELP`."""
     settings = replace(options.settings(), data=options.folder())
-    from penstock.cli.deployment import put_in_force, show_deployment
-    from penstock.process.live_deployment import deployed_code, store_without
+    from penstock.cli.deployment import show_deployment
+    from penstock.process.live_deployment import deployed_code, put_in_force, store_without
 
     replaced = deployed_code(settings.data)
     code = store_without(settings.data, application)

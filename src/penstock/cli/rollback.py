@@ -1,13 +1,17 @@
 """`penstock rollback`: deploy the code of a former deployment again."""
 
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from penstock.cli.options import AppOptions, DeployTimeoutOption, JsonOption
 from penstock.cli.output import print_result
+from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.base.deployment_answers import DeploymentResult
 
 HELP: Final = """Deploy the code of a former deployment again, while the application runs.
 
@@ -21,11 +25,13 @@ Code whose classes cannot read the entities that are stored now is refused, with
 Examples:
   penstock rollback examples/shop
   penstock rollback --data /var/lib/shop --to 2
+  penstock rollback --url https://shop.example --key KEY
 """
 
 
 def command(
     options: AppOptions,
+    remote: RemoteOptions,
     number: Annotated[
         int | None,
         typer.Option("--to", metavar="NUMBER", help="The deployment; default: the one before."),
@@ -34,16 +40,27 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Deploy former code again; see `HELP`."""
+    from penstock.cli.deployment import show_deployment
+
+    if remote.url is not None:
+        from penstock.cli.remote_deployment import roll_back_at
+
+        answer = roll_back_at(remote, number, timeout_s)
+    else:
+        answer = _roll_back(options, number, timeout_s)
+    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+
+
+def _roll_back(options: AppOptions, number: int | None, timeout_s: float) -> "DeploymentResult":
+    """Deploy former code of the data directory again, and wait until it is in force."""
     settings = replace(options.settings(), data=options.folder())
-    from penstock.cli.deployment import put_in_force, show_deployment
     from penstock.files.layout import JOURNAL
     from penstock.journal.deployments import Deployments
-    from penstock.process.live_deployment import former_code
+    from penstock.process.live_deployment import former_code, put_in_force
 
     if not (settings.data / JOURNAL).is_dir():
         raise ConfigError(
             f"there is no journal in {settings.data}; name the application's directory with --data"
         )
     code = former_code(Deployments(settings.data / JOURNAL).every(), number)
-    answer = put_in_force(settings, code, timeout_s)
-    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+    return put_in_force(settings, code, timeout_s)

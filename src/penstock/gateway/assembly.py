@@ -31,6 +31,7 @@ from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
+from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
@@ -146,6 +147,7 @@ async def assemble(
         load=LoadHandler(metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
         streams=StreamHandler(app, journal, tail, metrics.follow),
+        deployments=DeploymentHandler(config),
     )
     gateway.version = version_of(app, spec, shared, more(app))
     intake = Intake(lambda: gateway.version, shared)

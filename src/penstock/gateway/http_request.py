@@ -92,13 +92,16 @@ class HttpRequest:
             raise RequestError(f"the query string cannot be read: {error}") from error
         return dict(pairs)
 
-    async def body(self) -> bytes:
+    async def body(self, most: int | None = None) -> bytes:
         """Return the whole body.
+
+        Args:
+            most: The most bytes; None: as `gateway.body_bytes_max` says.
 
         Raises:
             HttpError: The body is too large or too slow, or the client has disconnected.
         """
-        most = self._config.body_bytes_max
+        most = self._config.body_bytes_max if most is None else most
         length = self.headers.get("content-length")
         if length is not None and length.isdecimal() and int(length) > most:
             raise _too_large(most)

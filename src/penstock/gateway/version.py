@@ -25,6 +25,7 @@ from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
+from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
@@ -66,6 +67,7 @@ class SharedParts:
     load: LoadHandler
     history: HistoryHandler
     streams: StreamHandler
+    deployments: DeploymentHandler
 
 
 class ServedVersion:
@@ -193,10 +195,12 @@ def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler)
         ("/requests/{id}/trace", shared.history.trace, "trace"),
         ("/entities/{entity}/{key}/history", shared.history.history, "history"),
         ("/streams", shared.streams.index, "streams"),
+        ("/deployments", shared.deployments.index, "deployments"),
         ("/streams/{stream}", shared.streams.follow, "streams"),
     ):
         routing.add("GET", path, handler, route_kind)
     routing.add("POST", "/sql", shared.sql.sql, "sql")
+    routing.add("POST", "/deployments", shared.deployments.order, "deployments")
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:

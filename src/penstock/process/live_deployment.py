@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from penstock.base.deployment_answers import DeploymentResult
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, TimedOut
 from penstock.files.durable import storage
 from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
@@ -21,6 +23,7 @@ from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry, Log
 from penstock.model.control import Deploy, DeployedCode, decode_control, encode_control
+from penstock.process import presence
 from penstock.process.archives import Archives
 from penstock.process.code_check import check_code
 from penstock.process.config import Config
@@ -29,6 +32,8 @@ from penstock.process.deployed_code import deployment_in_force
 from penstock.process.deployed_set import with_applications, without_application
 from penstock.process.deploying import code_of
 from penstock.process.loading import locate
+
+_LOOK_S: Final = 0.02
 
 
 class AppendedDeployment(msgspec.Struct, frozen=True):
@@ -160,6 +165,64 @@ def wait_for_deployment(
     deployment = deployment_at(every, Epoch(reply.epoch + 1))
     assert deployment is not None, "the driver records a deployment before it answers"
     return deployment
+
+
+def put_in_force(
+    settings: Config, code: DeployedCode, timeout_s: float, replaces: DeployedCode | None = None
+) -> DeploymentResult:
+    """Deploy code whose archive is stored, and wait until it is in force.
+
+    Args:
+        settings: The settings, which name the data directory.
+        code: The code.
+        timeout_s: How long to wait for the driver, and then for the gateways.
+        replaces: The newest code when this code was made of it; None to replace any code.
+
+    Returns:
+        The result; it has no number if no driver runs yet.
+
+    Raises:
+        TimedOut: No driver has executed the record in time; it stays in the log.
+        PenstockError: The code or its classes do not fit; nothing has changed.
+    """
+    appended = append_deployment(settings, code, replaces=replaces)
+    if appended is None:
+        return DeploymentResult(changed=False, archive=code.archive)
+    result = DeploymentResult(
+        changed=True, archive=code.archive, position=appended.lsn, changes=appended.changes
+    )
+    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+        return result
+    directory = DataDirectory(settings.data)
+    with (
+        closing(directory.open_journal_of(directory.app_name or "")) as journal,
+        closing(JournalTail(journal)) as tail,
+    ):
+        try:
+            deployment = wait_for_deployment(settings.data, tail, appended, int(timeout_s * 1_000))
+        except TimedOut:
+            raise TimedOut(
+                f"the driver has not executed the deployment within {timeout_s:g} s; it is durable at "
+                f"position {appended.lsn} of the log, and penstock apps shows when it is in force"
+            ) from None
+    behind = _gateways_behind(settings, deployment.number, timeout_s)
+    return msgspec.structs.replace(
+        result, number=deployment.number, since=deployment.since, behind=behind
+    )
+
+
+def _gateways_behind(settings: Config, number: int, timeout_s: float) -> list[int]:
+    """Wait until all gateways serve a deployment; return the ids of those that do not in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        behind = [
+            process.pid
+            for process in presence.find(settings.data, "gateway")
+            if int(process.details.get("deployment", number)) < number
+        ]
+        if not behind or time.monotonic() > deadline:
+            return behind
+        time.sleep(_LOOK_S)
 
 
 def newest_code(data: Path, journal: Journal, log: Log) -> DeployedCode | None:

@@ -5,6 +5,12 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.deployment_answers import (
+    DeploymentReport,
+    DeploymentResult,
+    ListedDeployment,
+    Rollback,
+)
 from penstock.base.http import JSON, ErrorAnswer
 from penstock.client.results import Change, Rows
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
@@ -52,6 +58,10 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockHealth": Health,
     "PenstockReadiness": Readiness,
     "PenstockLoad": RecentLoad,
+    "PenstockDeployment": ListedDeployment,
+    "PenstockDeploymentResult": DeploymentResult,
+    "PenstockDeploymentReport": DeploymentReport,
+    "PenstockRollback": Rollback,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 

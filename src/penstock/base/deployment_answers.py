@@ -1,0 +1,97 @@
+"""The answers about deployments, which commands print and gateways send."""
+
+from msgspec import Struct
+
+
+class DeploymentResult(Struct, frozen=True):
+    """The result of an order to deploy code.
+
+    Attributes:
+        changed: False if the code is deployed already.
+        archive: The archive of the code.
+        number: The number of the deployment; None if it is not in force yet.
+        since: The first epoch that runs the code; None if it is not in force yet.
+        position: The position of the record in the log; None if nothing was appended.
+        changes: The changes of stored classes, a sentence for each.
+        behind: The process ids of gateways that still serve older code.
+    """
+
+    changed: bool
+    archive: str
+    number: int | None = None
+    since: int | None = None
+    position: int | None = None
+    changes: list[str] = []
+    behind: list[int] = []
+
+
+class ListedDeployment(Struct, frozen=True):
+    """A deployment, with its differences from the deployment before it.
+
+    Attributes:
+        number: Its number, from 1 on.
+        since: The first epoch that it executes.
+        time_us: When it was recorded, in microseconds since 1970.
+        archive: The hash of its source.
+        app: Module and name of the application.
+        python: The version of Python.
+        libraries: The versions of the libraries that the source imports.
+        applications: Of a set: the hash of each application's source.
+        changed_applications: Of a set: the applications that are added, changed or removed.
+        source_changed: Whether the source differs.
+        changed_classes: The classes whose stored form differs.
+        changed_versions: The differences of versions, a text for each.
+        in_force: Whether it executes the next epoch.
+    """
+
+    number: int
+    since: int
+    time_us: int
+    archive: str
+    app: str
+    python: str
+    libraries: dict[str, str]
+    applications: dict[str, str]
+    changed_applications: list[str]
+    source_changed: bool
+    changed_classes: list[str]
+    changed_versions: list[str]
+    in_force: bool
+
+
+class CheckedChange(Struct, frozen=True):
+    """A finding of the check of a deployment.
+
+    Attributes:
+        level: `safe`, `needs-a-word` or `refused`.
+        kind: What the finding is about.
+        what: The finding.
+    """
+
+    level: str
+    kind: str
+    what: str
+
+
+class DeploymentReport(Struct, frozen=True):
+    """The result of the check of a deployment.
+
+    Attributes:
+        deployed: The number of the deployment that the code was compared with; None without one.
+        verdict: The worst level of the findings.
+        findings: The findings.
+    """
+
+    deployed: int | None
+    verdict: str
+    findings: list[CheckedChange]
+
+
+class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to deploy the code of a former deployment again.
+
+    Attributes:
+        number: The number of the deployment; None: the one before.
+    """
+
+    number: int | None = None

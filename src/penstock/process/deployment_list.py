@@ -1,0 +1,72 @@
+"""The list of deployments: which code ran since which epoch, and what each deployment has changed."""
+
+from contextlib import closing
+from pathlib import Path
+
+from penstock.base.deployment_answers import ListedDeployment
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import ConfigError
+from penstock.files.layout import JOURNAL
+from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
+from penstock.process.data_directory import DataDirectory
+
+
+def list_deployments(data: Path) -> list[ListedDeployment]:
+    """Return the deployments of a data directory, in order.
+
+    Raises:
+        ConfigError: There is no journal.
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: The disk fails.
+    """
+    if not (data / JOURNAL).is_dir():
+        raise ConfigError(
+            f"there is no journal in {data}; name the application's directory with --data"
+        )
+    every = Deployments(data / JOURNAL).every()
+    present = _number_in_force(data, every)
+    pairs = zip((None, *every), every, strict=False)
+    return [_listed(former, each, in_force=each.number == present) for former, each in pairs]
+
+
+def _listed(
+    former: Deployment | None, deployment: Deployment, *, in_force: bool
+) -> ListedDeployment:
+    code, shapes = deployment.code, deployment.shapes
+    classes: list[str] = []
+    versions: list[str] = []
+    if former is not None:
+        names = sorted(former.shapes.keys() | shapes.keys())
+        classes = [name for name in names if former.shapes.get(name) != shapes.get(name)]
+        versions = version_changes(former.code, code)
+    return ListedDeployment(
+        number=deployment.number,
+        since=deployment.since,
+        time_us=deployment.time_us,
+        archive=code.archive,
+        app=f"{code.module}:{code.name}",
+        python=code.python,
+        libraries=code.libraries,
+        applications=code.sources,
+        changed_applications=_changed_applications(former, deployment),
+        source_changed=former is None or former.code.archive != code.archive,
+        changed_classes=classes,
+        changed_versions=versions,
+        in_force=in_force,
+    )
+
+
+def _changed_applications(former: Deployment | None, deployment: Deployment) -> list[str]:
+    """Return the applications of a set that a deployment adds, changes or removes."""
+    was = {} if former is None else former.code.sources
+    now = deployment.code.sources
+    return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+
+
+def _number_in_force(data: Path, every: tuple[Deployment, ...]) -> int | None:
+    """Return the number of the deployment that executes the next epoch; None if there is none."""
+    directory = DataDirectory(data)
+    with closing(directory.open_journal_of(directory.app_name or "")) as journal:
+        last = journal.last()
+    deployment = deployment_at(every, Epoch((BEFORE_FIRST if last is None else last.epoch) + 1))
+    return None if deployment is None else deployment.number

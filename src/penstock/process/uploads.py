@@ -1,0 +1,148 @@
+"""Source archives that a client sends: they are unpacked and read here, and their code never runs in this process."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from penstock.base.deployment_answers import DeploymentReport
+from penstock.errors import BY_CODE, Aborted, RequestError, TimedOut
+from penstock.files.durable import storage
+from penstock.model.reply import raised_by
+from penstock.process.loading import Location, locate
+from penstock.process.source import SOURCE_BYTES_MAX
+
+UPLOAD_BYTES_MAX: Final = SOURCE_BYTES_MAX + (8 << 20)
+"""The most bytes of an archive: its files, and their names."""
+
+FILES_MAX: Final = 20_000
+CHECK_S: Final = 120.0
+
+
+@contextmanager
+def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
+    """Unpack an archive into a temporary folder while the block runs.
+
+    Args:
+        archive: The bytes of the archive, as `pack` returns them.
+        app: `module:name`; of a set, `name=module:name,module:name`.
+
+    Yields:
+        The application in that folder, as for `locate`.
+
+    Raises:
+        RequestError: The archive cannot be used.
+        ConfigError: The text names no application.
+        OperationalError: The disk is full or fails.
+    """
+    files = _files_of(archive)
+    with (
+        storage("unpack an archive"),
+        tempfile.TemporaryDirectory(prefix="penstock-upload-") as name,
+    ):
+        folder = Path(name).resolve()
+        for path, content in files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        yield _spec_in(folder, app)
+
+
+def check_upload(data: Path, spec: str, epochs: int, check_s: float = CHECK_S) -> DeploymentReport:
+    """Return the report of `penstock deploy --check`, which runs in a process of its own.
+
+    Args:
+        data: The data directory.
+        spec: The application.
+        epochs: How many of the newest epochs run again.
+        check_s: The seconds that the check may take.
+
+    Raises:
+        TimedOut: The check has taken too long.
+        PenstockError: The command has refused the code.
+    """
+    words = [sys.executable, "-P", "-m", "penstock", "deploy", spec, "--check", "--json"]
+    words += ["--data", str(data.absolute()), "--epochs", str(epochs)]
+    with subprocess.Popen(  # noqa: S603 -- a command of ours
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        try:
+            told, _ = child.communicate(timeout=check_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimedOut(f"the check has taken more than {check_s:g} s") from error
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # also processes that the import has started
+    return _report_of(told)
+
+
+def _report_of(told: bytes) -> DeploymentReport:
+    """Return the report that the command has printed; raise the error that it has printed."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(told, type=DeploymentReport)
+    try:
+        error = msgspec.json.decode(told, type=_Refused).error
+    except msgspec.MsgspecError:
+        raise RequestError("the import of the code ended the process of the check") from None
+    raise raised_by(error.code, BY_CODE.get(error.code, Aborted).__name__, error.message)
+
+
+class _Told(msgspec.Struct):
+    code: str
+    message: str
+
+
+class _Refused(msgspec.Struct):
+    error: _Told
+
+
+def _spec_in(folder: Path, app: str) -> str:
+    """Return an application in a folder as a text for `locate`, which checks the names."""
+    name, equals, listed = app.rpartition("=")
+    if equals:
+        spec = Location(listed, name, str(folder), None).spec
+    else:
+        module, _, attribute = app.partition(":")
+        spec = Location(module, attribute, str(folder), None).spec
+    for part in locate(spec).applications:
+        if part.folder != str(folder):
+            raise RequestError(f"app={app} is not module:name")
+    return spec
+
+
+def _files_of(archive: bytes) -> dict[str, bytes]:
+    """Return the files of an archive that a client has sent.
+
+    Raises:
+        RequestError: It is no archive, is compressed, or has paths that lead out of its folder.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            entries = opened.infolist()
+            if len(entries) > FILES_MAX:
+                raise RequestError(f"an archive has at most {FILES_MAX} files")
+            for entry in entries:
+                _check_entry(entry)
+            if sum(entry.file_size for entry in entries) > UPLOAD_BYTES_MAX:
+                raise RequestError("the files of the archive overlap")
+            return {entry.filename: opened.read(entry) for entry in entries}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+        raise RequestError(f"the body is no archive of a source: {error}") from error
+
+
+def _check_entry(entry: zipfile.ZipInfo) -> None:
+    """Check that a file is stored as it is, below the folder of the archive."""
+    path = PurePosixPath(entry.filename)
+    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+        raise RequestError("the archive of a source is not compressed")
+    if path.is_absolute() or ".." in path.parts or "\0" in entry.filename or entry.is_dir():
+        raise RequestError(f"the archive has a path that it must not have: {entry.filename!r}")

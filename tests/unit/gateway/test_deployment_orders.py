@@ -1,0 +1,162 @@
+"""Operators deploy code through a gateway: an archive is checked apart from it, and appended to the log."""
+
+import io
+import itertools
+import logging
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.base.ids import Lsn
+from penstock.cli.main import execute
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import granted
+from penstock.model.control import Deploy, decode_control
+from penstock.process.archives import pack
+from penstock.process.data_directory import DataDirectory
+from tests.gateway_thread import RunningGateway
+from tests.history import journal_of
+
+_numbers = itertools.count()
+APP = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    price: {type}
+
+app = App("kiosk", Item)
+"""
+ZIP = {"Content-Type": "application/zip"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return the file of an application that has run an epoch."""
+    file = tmp_path / f"orderkiosk{next(_numbers)}.py"
+    file.write_text(APP.format(type="int"))
+    calls = [[("Item", "tea", "create", {"price": 3})]]
+    journal_of(str(file), tmp_path / "data", calls, deploys=True)
+    return file
+
+
+@pytest.fixture
+def gateway(source: Path) -> Iterator[RunningGateway]:
+    """Run the application's gateway without a driver."""
+    with RunningGateway(str(source), source.parent / "data", drives=False) as running:
+        yield running
+
+
+def new_key(gateway: RunningGateway, scope: str) -> str:
+    """Make a key with one scope."""
+    store = KeyStore(gateway.config.data)
+    return store.add(scope, granted([scope]), None, datetime.now(UTC))[1]
+
+
+@pytest.fixture
+def operator(gateway: RunningGateway) -> Iterator[httpx.Client]:
+    """Connect to the gateway with a key that has the scope `admin`."""
+    headers = {"X-API-Key": new_key(gateway, "admin")}
+    with httpx.Client(base_url=gateway.url, timeout=120, headers=headers) as client:
+        yield client
+
+
+def controls(data: Path) -> list[str]:
+    """Return the archives of all deployments in the log."""
+    with closing(DataDirectory(data).open_log()) as log:
+        bodies = [log.read(lsn, Lsn(lsn + 1))[0].body for lsn in log.controls(Lsn(0), log.end())]
+    return [each.code.archive for each in map(decode_control, bodies) if isinstance(each, Deploy)]
+
+
+def test_an_archive_is_deployed_once(
+    source: Path,
+    gateway: RunningGateway,
+    operator: httpx.Client,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The order is in the log and the log output; the gateway has not imported the code."""
+    trace = source.parent / "imported"
+    text = APP.format(type="float") + (
+        f"import os, pathlib\nwith pathlib.Path({str(trace)!r}).open('a') as out:\n"
+        "    print(os.getpid(), file=out)\n"
+    )
+    archive, path = pack({source.name: text.encode()}), f"/deployments?app={source.stem}:app"
+    (listed,) = operator.get("/deployments").json()
+    assert (listed["number"], listed["in_force"], listed["since"]) == (1, True, 0)
+    report = operator.post(f"{path}&check=true", content=archive, headers=ZIP).json()
+    assert report["verdict"] == "safe", report
+    assert controls(gateway.config.data) == []
+    with caplog.at_level(logging.INFO, logger="penstock.gateway.handlers.deployments"):
+        answer = operator.post(path, content=archive, headers=ZIP)
+    assert (answer.status_code, answer.headers["Location"]) == (202, "/deployments")  # no driver
+    assert answer.json()["changes"] == ["Item: price: int became float"]
+    assert "a deployment was ordered" in caplog.messages
+    again = operator.post(path, content=archive, headers=ZIP)
+    assert (again.status_code, again.json()["changed"]) == (200, False)
+    back = operator.post("/deployments", json={"number": 1})
+    assert (back.status_code, back.json()["changed"]) == (202, True)
+    assert controls(gateway.config.data) == [answer.json()["archive"], listed["archive"]]
+    assert str(os.getpid()) not in trace.read_text().split()
+
+
+def test_orders_that_do_not_fit_are_refused(
+    source: Path, gateway: RunningGateway, operator: httpx.Client
+) -> None:
+    """A refused order has the error of the command, and appends nothing."""
+    path = f"/deployments?app={source.stem}:app"
+    refused = {
+        APP.format(type="str"): "class-changed",
+        "import nowhere_at_all": "config",
+    }
+    for text, code in refused.items():
+        archive = pack({source.name: text.encode()})
+        answer = operator.post(path, content=archive, headers=ZIP)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, code)
+    compressed = io.BytesIO()
+    with zipfile.ZipFile(compressed, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr(source.name, "x" * 1_000)
+    for archive in (
+        b"no archive",
+        compressed.getvalue(),
+        pack({"../outside.py": b""}),
+        pack({"/outside.py": b""}),
+    ):
+        assert operator.post(path, content=archive, headers=ZIP).status_code == 400
+    assert not (source.parent / "outside.py").exists()
+    fine = pack({source.name: APP.format(type="float").encode()})
+    for wrong in ("/deployments", "/deployments?app=../x:app", f"{path}&check=true&epochs=many"):
+        assert operator.post(wrong, content=fine, headers=ZIP).status_code in (400, 409), wrong
+    assert operator.post("/deployments", json={"number": "two"}).status_code == 400
+    assert operator.post("/deployments", json={"number": 9}).status_code == 409
+    assert controls(gateway.config.data) == []
+
+
+def test_commands_order_through_a_gateway(
+    source: Path, gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--url`, the commands need no data directory; a key without the scope `admin` is refused."""
+    assert httpx.post(f"{gateway.url}/deployments", json={}).status_code == 403  # without a key
+    admin, reader = new_key(gateway, "admin"), new_key(gateway, "read")
+    source.write_text(APP.format(type="float"))
+
+    def run(*words: str, key: str) -> tuple[int, str]:
+        status = execute([*words, "--url", gateway.url, "--key", key, "--json"])
+        return status, capsys.readouterr().out.replace(" ", "")
+
+    for words in (["apps"], ["deploy", str(source)], ["rollback"]):
+        status, output = run(*words, key=reader)
+        assert status != 0
+        assert "lacksthescopeadmin" in output
+    assert '"number":1' in run("apps", key=admin)[1]
+    assert '"verdict":"safe"' in run("deploy", str(source), "--check", key=admin)[1]
+    status, output = run("deploy", str(source), key=admin)
+    assert (status, '"changed":true' in output) == (0, True), output
+    status, output = run("rollback", "--to", "1", key=admin)
+    assert status == 0, output
+    assert len(controls(gateway.config.data)) == 2
