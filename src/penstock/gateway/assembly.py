@@ -124,10 +124,9 @@ async def assemble(
     """
     directory = DataDirectory(config.data)
     directory.create()
-    journal = directory.open_journal(app)
+    journal, log = directory.open_journal(app), directory.open_log(config)
     loader = VersionLoader(config.data, spec)
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
-    log = directory.open_log(config)
     tail = AsyncJournalTail(journal, metrics.waiting)
     load = _sampled_load(config.data, log, tail)
     gateway = Gateway(config.gateway, Authenticator.of(config, app), metrics, load)

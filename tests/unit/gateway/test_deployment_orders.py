@@ -47,22 +47,25 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gateway(source: Path) -> Iterator[RunningGateway]:
+def keys(source: Path) -> dict[str, str]:
+    """Make a key of each of two scopes, before the gateway starts."""
+    store = KeyStore(source.parent / "data")
+    scopes = ("admin", "read")
+    return {each: store.add(each, granted([each]), None, datetime.now(UTC))[1] for each in scopes}
+
+
+@pytest.fixture
+def gateway(source: Path, keys: dict[str, str]) -> Iterator[RunningGateway]:
     """Run the application's gateway without a driver."""
+    assert keys
     with RunningGateway(str(source), source.parent / "data", drives=False) as running:
         yield running
 
 
-def new_key(gateway: RunningGateway, scope: str) -> str:
-    """Make a key with one scope."""
-    store = KeyStore(gateway.config.data)
-    return store.add(scope, granted([scope]), None, datetime.now(UTC))[1]
-
-
 @pytest.fixture
-def operator(gateway: RunningGateway) -> Iterator[httpx.Client]:
+def operator(gateway: RunningGateway, keys: dict[str, str]) -> Iterator[httpx.Client]:
     """Connect to the gateway with a key that has the scope `admin`."""
-    headers = {"X-API-Key": new_key(gateway, "admin")}
+    headers = {"X-API-Key": keys["admin"]}
     with httpx.Client(base_url=gateway.url, timeout=120, headers=headers) as client:
         yield client
 
@@ -137,12 +140,23 @@ def test_orders_that_do_not_fit_are_refused(
     assert controls(gateway.config.data) == []
 
 
+def test_a_gateway_without_keys_deploys_nothing(source: Path) -> None:
+    """An anonymous caller may see the deployments, and cannot bring code to a gateway."""
+    with RunningGateway(str(source), source.parent / "data", drives=False) as running:
+        url = f"{running.url}/deployments"
+        assert httpx.get(url, timeout=60).status_code == 200
+        refused = httpx.post(url, json={"number": 1}, timeout=60)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+
+
 def test_commands_order_through_a_gateway(
-    source: Path, gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+    source: Path,
+    gateway: RunningGateway,
+    keys: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """With `--url`, the commands need no data directory; a key without the scope `admin` is refused."""
-    assert httpx.post(f"{gateway.url}/deployments", json={}).status_code == 403  # without a key
-    admin, reader = new_key(gateway, "admin"), new_key(gateway, "read")
+    admin, reader = keys["admin"], keys["read"]
     source.write_text(APP.format(type="float"))
 
     def run(*words: str, key: str) -> tuple[int, str]:
