@@ -226,6 +226,21 @@ def test_backup_of_the_time_before_shows_nothing(persons: Persons, tmp_path: Pat
         assert app.entities["User"].decode("bob", state_of(journal)[BOB])["name"] == "Babbage"
 
 
+def test_requests_of_handlers_are_encrypted(persons: Persons) -> None:
+    """A request that a handler sends about a person, at once or for later, is readable in no file."""
+    persons.begin()
+    persons.send("Page", "home", "invite", persons.user("ada"), "welcome Lovelace")
+    persons.run()
+    page = persons.app.entities["Page"].decode(
+        "home", state_of(persons.runtime.journal)["Page/home"]
+    )
+    assert page["visits"] == 3
+    assert len(persons.runtime.log.upcoming(10)) == 1
+    persons.runtime.close()
+    assert readable_in(persons.folder, "invite") != []
+    assert readable_in(persons.folder, "Lovelace") == []
+
+
 @pytest.fixture
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the application have no keys yet, as in a process that begins."""

@@ -1,6 +1,8 @@
 """An application with a personal class, for tests of encryption and erasure."""
 
-from penstock import App, Entity, entity, key
+from datetime import timedelta
+
+from penstock import App, Entity, entity, key, send, send_after
 
 
 @entity(personal=True)
@@ -38,6 +40,11 @@ class Page(Entity):
         self.last = user
         user.visits += 1
         return f"{greeting} {user.name}"
+
+    def invite(self, user: User, greeting: str) -> None:
+        """Send requests about a visitor: at once, and for tomorrow."""
+        send(Page.visit, self, user, greeting)
+        send_after(timedelta(days=1), Page.visit, self, user, greeting)
 
 
 app = App("persons", User, Page)
