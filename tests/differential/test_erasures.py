@@ -232,7 +232,7 @@ def test_requests_of_handlers_are_encrypted(persons: Persons) -> None:
     persons.send("Page", "home", "invite", persons.user("ada"), "welcome Lovelace")
     persons.run()
     page = persons.app.entities["Page"].decode(
-        "home", state_of(persons.runtime.journal)["Page/home"]
+        "home", state_of(persons.runtime.journal)[EntityKey("Page/home")]
     )
     assert page["visits"] == 3
     assert len(persons.runtime.log.upcoming(10)) == 1
