@@ -2,7 +2,8 @@
 
 A child process checks each change first. If the new source has an error, or a class does not fit the stored entities,
 the error is shown, and the code that runs stays in force. Only a change during the start, or after a process that could
-not run at all, starts the processes again.
+not run at all, starts the processes again. A source that was deployed in an earlier run, and replaced there, is deployed
+when the processes have started.
 """
 
 from contextlib import closing
@@ -17,7 +18,12 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.journal.replies import find_reply
 from penstock.model.reply import Reply
 from penstock.process.data_directory import DataDirectory
-from penstock.process.live_deployment import AppendedDeployment, append_deployment, store_code
+from penstock.process.live_deployment import (
+    AppendedDeployment,
+    append_deployment,
+    deployed_code,
+    store_code,
+)
 
 
 class SourceDeployer:
@@ -37,7 +43,9 @@ class SourceDeployer:
         Raises:
             OperationalError: A process has failed too often.
         """
-        self._has_started = self._has_started or supervisor.ready
+        if not self._has_started and supervisor.ready:
+            self._has_started = True
+            self._deploy_replaced()
         if self._sources.changed():
             if self._waiting or not self._has_started:
                 self._start_again(supervisor)
@@ -64,6 +72,17 @@ class SourceDeployer:
         tell("dev", "the source has changed: it starts again")
         supervisor.stop()
         self._waiting = False
+
+    def _deploy_replaced(self) -> None:
+        """Deploy the source if other code is in force: a driver continues code that has replaced the source before."""
+        data, app = self._foreground.settings.data, self._foreground.options.app
+        try:
+            newest = deployed_code(data)
+            is_other = newest is not None and store_code(data, app) != newest
+        except PenstockError:
+            is_other = True  # `_deploy` meets the error, too, and shows it
+        if is_other:
+            self._deploy()
 
     def _deploy(self) -> None:
         """Append the deployment of the present source, unless something is wrong with it."""

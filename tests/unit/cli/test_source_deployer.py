@@ -1,0 +1,62 @@
+"""`penstock dev` runs the present source, whatever was deployed in an earlier run."""
+
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from penstock.base.ids import Epoch, Lsn
+from penstock.cli.foreground import Foreground
+from penstock.cli.processes import ChildOptions
+from penstock.cli.source_deployer import SourceDeployer
+from penstock.cli.source_files import SourceFiles
+from penstock.cli.supervisor import Supervisor
+from penstock.journal.deployments import Deployments
+from penstock.model.control import Deploy, DeployedCode, decode_control
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.live_deployment import store_code
+from penstock.process.loading import load_app, locate
+from tests.deployments import kept_imports, write_version
+from tests.history import journal_of
+
+__all__ = ["kept_imports"]
+
+JARS = """
+    from penstock import App, Entity, key
+
+    class Jar(Entity):
+        name: str = key()
+
+    app = App("jars", Jar)
+    VERSION = {version}
+"""
+
+
+def waiting(data: Path) -> list[DeployedCode]:
+    """Return the code of the deployments in the log."""
+    with closing(DataDirectory(data).open_log()) as log:
+        bodies = [log.read(lsn, Lsn(lsn + 1))[0].body for lsn in log.controls(Lsn(0), log.end())]
+    return [control.code for control in map(decode_control, bodies) if isinstance(control, Deploy)]
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_a_source_that_was_replaced_in_an_earlier_run_is_deployed(tmp_path: Path) -> None:
+    """The driver continues the code in force; the present source is deployed, once, when all processes run."""
+    data = tmp_path / "data"
+    first, second = (
+        write_version(tmp_path / str(each), "jars", JARS.format(version=each)) for each in (1, 2)
+    )
+    journal_of(first, data, [[("Jar", "tin", "create", {})]], deploys=True)
+    Deployments(data / "journal").record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    for source, expected in ((second, []), (first, [store_code(data, first)])):
+        options = ChildOptions(source, None, [], development=True)
+        console = Console(file=StringIO())
+        app = load_app(first)
+        foreground = Foreground(app, options, Config(data), console, lambda *_: [])
+        deployer = SourceDeployer(foreground, SourceFiles(locate(source)))
+        for _ in range(2):
+            deployer.look(Supervisor([], foreground.say, foreground.tell))
+        assert waiting(data) == expected
