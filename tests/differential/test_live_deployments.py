@@ -3,6 +3,7 @@
 import itertools
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,15 @@ def test_each_worker_knows_the_versions_before_a_rollback(shop: Shop) -> None:
         assert other.present.app.entities["Item"].versions == stored
     assert len(shop.runtime.journal.schemas()["Item"]) == 3
     other.close()
+
+
+def test_workers_that_died_between_two_epochs_do_not_stop_a_control_record(shop: Shop) -> None:
+    """The stores were not brought to the epoch before; the record has its effect, and the next epoch brings them there."""
+    shop.call("create")
+    shop.run()
+    died: Future[None] = Future()
+    died.set_exception(RuntimeError("Job aborted: Python worker exited unexpectedly"))
+    shop.runtime.driver._stores._running = died
+    shop.deploy(shop.version(attributes="stock: int = 0", step="5"))
+    shop.call("bump")
+    assert shop.run() == ["tea", None, 5]

@@ -178,7 +178,7 @@ class EpochDriver:
             PenstockError: The environment fails.
         """
         epoch, clock = Epoch(self._epoch + 1), Stopwatch(self._idle_since)
-        self._stores.wait()
+        self._stores.settle()  # dead workers must not end the query
         clock.lap("apply")
         self._division.begin(epoch, 1)
         try:

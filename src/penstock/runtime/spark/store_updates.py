@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.base.ids import Epoch
-from penstock.errors import OperationalError
+from penstock.errors import OperationalError, PenstockError
 from penstock.process.config import Config
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import ApplyEpoch
@@ -60,6 +60,20 @@ class StoreUpdates:
         running, self._running = self._running, None
         if running is not None:
             running.result()
+
+    def settle(self) -> None:
+        """Wait for the work that was begun last; workers that have died leave it to the next epoch.
+
+        Raises:
+            PenstockError: The environment fails.
+        """
+        try:
+            self.wait()
+        except PenstockError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- Spark says in its own way that workers have died
+            extra = {"cause": str(error)[:500]}
+            _log.warning("state is not ready; the next epoch brings it up to date", extra=extra)
 
     def close(self) -> None:
         """Wait for the work, and end the thread."""
