@@ -77,11 +77,12 @@ def without_application(data: Path, code: DeployedCode | None, name: str) -> str
         OperationalError: A file cannot be read or written.
     """
     deployed = deployed_set(data, code)
-    parts = () if deployed is None else deployed.applications
+    single = () if code is None else (Location(code.module, code.name, "", None),)
+    parts = single if deployed is None else deployed.applications
     kept = [part for part in parts if name not in (part.module, part.label)]
-    if deployed is None or len(kept) == len(parts):
+    if len(kept) == len(parts):
         raise ConfigError(unknown("deployed application", name, [part.module for part in parts]))
-    if not kept:
+    if deployed is None or not kept:
         raise ConfigError(f"{name} is the only application, so it cannot be removed; stop Penstock")
     return _stored(data, deployed, kept)
 

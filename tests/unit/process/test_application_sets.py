@@ -186,8 +186,13 @@ def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> Non
 
 
 def test_a_single_application_is_deployed_as_it_is(tmp_path: Path) -> None:
-    """Without a deployed set, the name of the application stays as it was given."""
+    """Without a deployed set, the name of the application stays as it was given, and it cannot be removed."""
     assert with_applications(tmp_path, None, "shop.py") == "shop.py"
+    code = DeployedCode("0", "shop", "app", "3", {})
+    with pytest.raises(ConfigError, match="shop is the only application"):
+        without_application(tmp_path, code, "shop")
+    with pytest.raises(ConfigError, match="no deployed application 'shp'; did you mean shop"):
+        without_application(tmp_path, code, "shp")
 
 
 def test_two_deployments_of_one_set_do_not_undo_each_other(market: Path, deployed: Path) -> None:
