@@ -4,6 +4,7 @@ httpx makes the connection (TLS, proxies, headers, the key) and asks for the upg
 bytes of the WebSocket protocol.
 """
 
+import asyncio
 import base64
 import secrets
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ from penstock.errors import OperationalError
 
 _UPGRADED: Final = 101
 _READ_BYTES: Final = 256 << 10
+_CLOSE_S: Final = 1.0
+"""The longest time to say goodbye to a gateway."""
 
 
 class ConnectionEnded(Exception):
@@ -38,6 +41,7 @@ class WebSocket:
         self._stream: Any = response.extensions["network_stream"]
         self._frames = Connection(ConnectionType.CLIENT)
         self._parts: list[bytes] = []
+        self._sending = asyncio.Lock()
 
     @classmethod
     async def dial(cls, url: str, options: Mapping[str, Any]) -> Self:
@@ -119,10 +123,12 @@ class WebSocket:
         return None
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection; a gateway that reads nothing does not delay that."""
         try:
-            await self._send(CloseConnection(code=1000))
-        except ConnectionEnded:
+            if not self._sending.locked():
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._send(CloseConnection(code=1000))
+        except (ConnectionEnded, TimeoutError):
             pass
         finally:
             await self._response.aclose()
@@ -130,6 +136,7 @@ class WebSocket:
 
     async def _send(self, event: BytesMessage | Any) -> None:
         try:
-            await self._stream.write(self._frames.send(event))
+            async with self._sending:
+                await self._stream.write(self._frames.send(event))
         except (LocalProtocolError, httpcore.NetworkError, OSError) as error:
             raise ConnectionEnded(str(error)) from error

@@ -1,14 +1,21 @@
 """Pipelines of both clients against a real gateway: results, effects, and connections that break."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, BytesMessage, Request
 
 from penstock import Aborted, AsyncClient, Client, ConfigError, RecordTooLarge, RequestError
+from penstock.base.pipeline import SUBPROTOCOL, Welcome, encode_frame
+from penstock.client.websocket import WebSocket
 from penstock.errors import NoSuchEntity, PenstockError, RequestConflict, TimedOut, Unreachable
 from penstock.gateway.serving import free_port
 from penstock.process.config import GatewayConfig
@@ -171,3 +178,38 @@ def test_block_that_fails_does_not_wait(tmp_path: Path) -> None:
         for call in (waiting, pipeline.Item("a").add(1)):
             with pytest.raises(PenstockError, match="closed"):
                 call.result()
+
+
+def welcome_and_sleep(listener: socket.socket, connections: list[socket.socket]) -> None:
+    """Take one connection, welcome it, and read nothing more."""
+    connection, _ = listener.accept()
+    connections.append(connection)
+    server = WSConnection(ConnectionType.SERVER)
+    while server.state is ConnectionState.CONNECTING:
+        server.receive_data(connection.recv(65_536))
+        if [event for event in server.events() if isinstance(event, Request)]:
+            connection.sendall(server.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+    welcome = encode_frame(Welcome(1_000, 1 << 20))
+    connection.sendall(server.send(BytesMessage(data=welcome)))
+
+
+def test_gateway_that_reads_nothing_delays_no_end() -> None:
+    """A connection ends at once, although it takes no further byte of a message."""
+
+    async def ended(url: str) -> None:
+        websocket = await WebSocket.dial(url, {"headers": {}})
+        await websocket.receive()
+        sending = asyncio.create_task(websocket.send(b"x" * (64 << 20)))
+        await asyncio.sleep(0)  # it begins, and fills the buffers of the connection
+        async with asyncio.timeout(60):
+            await websocket.close()
+            await asyncio.wait([sending])
+        sending.exception()
+
+    connections: list[socket.socket] = []
+    with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(welcome_and_sleep, listener, connections)
+        asyncio.run(ended(f"http://{HOST}:{listener.getsockname()[1]}"))
+        taken.result(60)
+    for connection in connections:
+        connection.close()
