@@ -1,5 +1,6 @@
 """A process that starts with a source file finds out whether another version of the source is in force."""
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.journal.deployments import Deployments
 from penstock.process import deploying
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deploying import deploy, spec_to_run
 from penstock.process.live_deployment import store_code
 from penstock.process.loading import load_app
 from penstock.process.version_loader import VersionLoader
+from penstock.runtime.spark.runtime import SparkRuntime
 from tests.deployments import kept_imports, write_version
 from tests.history import Call, journal_of
 
@@ -74,3 +77,20 @@ def test_a_rollback_stays_in_force_when_a_library_changes(
     assert recorded.code == msgspec.structs.replace(rolled_back, libraries={"numpy": "99"})
     assert spec_to_run(data, second) == in_force
     assert spec_to_run(data, third) == third
+
+
+def test_a_driver_that_has_imported_the_replaced_source_has_the_classes_in_force(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """Otherwise it would store schema versions of classes that no worker has."""
+    data, (first, second, _) = tmp_path / "data", versions
+    Path(second).write_text(Path(second).read_text().replace("key()", "key()\n    lid: int = 0"))
+    deployments = Deployments(data / "journal")
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    deployments.record(Epoch(2), 0, store_code(data, first), {}, live=True)
+    sys.modules.pop("jars", None)
+    assert "lid" in load_app(second).entities["Jar"].attributes
+    runtime = SparkRuntime(second, Config(data))
+    assert "lid" not in runtime.app.entities["Jar"].attributes
+    runtime.journal.close()
+    runtime.log.close()

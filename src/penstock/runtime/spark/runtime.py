@@ -88,9 +88,9 @@ class SparkRuntime:
                 pauses.
             IntegrityError: Log or journal is damaged.
         """
-        self._spec = spec = spec_to_run(config.data, spec)
+        self._spec = spec_to_run(config.data, spec)
         self._config = config
-        self.app = load_app(spec)
+        self.app = load_app(spec) if self._spec == spec else load_deployed(config.data, self._spec)
         directory = DataDirectory(config.data)
         directory.create()
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
