@@ -187,8 +187,11 @@ class JournalTail:
             except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
                 if self._closed.is_set():
                     return
-                _log.error("the journal cannot be followed", exc_info=error)
-                self._fail(_penstock_error(error))
+                failure = _penstock_error(error)
+                trace = None if failure is error else error
+                extra = {"cause": str(failure)[:500]}
+                _log.error("the journal cannot be followed", exc_info=trace, extra=extra)
+                self._fail(failure)
                 self._closed.wait(_PAUSE_S)
 
     def _advance(self, commit: Commit) -> None:
