@@ -91,6 +91,6 @@ def test_a_driver_that_has_imported_the_replaced_source_has_the_classes_in_force
     sys.modules.pop("jars", None)
     assert "lid" in load_app(second).entities["Jar"].attributes
     runtime = SparkRuntime(second, Config(data))
-    assert "lid" not in runtime.app.entities["Jar"].attributes
-    runtime.journal.close()
-    runtime.log.close()
+    declared = runtime.app.entities["Jar"].attributes
+    runtime.stop()
+    assert "lid" not in declared
