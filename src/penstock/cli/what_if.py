@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 
 HELP: Final = """Run the journal's requests again with changes, and show how the outcome differs.
 
-With --code, other code runs them; --without leaves requests out; --edit replaces, inserts or drops
+The present code runs them, or with --code other code; --without leaves requests out; --edit replaces, inserts or drops
 requests as a file says, one JSON object in each line:
 
 \b

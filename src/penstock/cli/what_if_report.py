@@ -51,12 +51,14 @@ class WhatIfReport:
         queries: The differences of the queries' results.
         keep: The directory in which the outcome is kept.
         shift: The number to subtract from an epoch of the journal for its epoch in `keep`.
+        replaced: The deployments whose code executed some of the epochs, where the present code is another one.
     """
 
     what_if: WhatIf
     queries: Sequence[QueryDifference]
     keep: Path | None
     shift: int
+    replaced: Sequence[int] = ()
 
 
 def summary_of(report: WhatIfReport) -> str:
@@ -93,6 +95,13 @@ def show(report: WhatIfReport, console: Console) -> None:
     if what_if.skipped:
         console.print(
             f"{_requests(what_if.skipped)} had exceeded a limit; the recorded outcome was used",
+            style="yellow",
+        )
+    if report.replaced:
+        numbers = ", ".join(map(str, report.replaced))
+        console.print(
+            f"the present code ran all requests; the code of deployment {numbers} was another one, so the code "
+            "may be the cause of a difference",
             style="yellow",
         )
     show_outside_calls(outside_calls_json(what_if.refused), console)
@@ -192,6 +201,7 @@ def json_of(report: WhatIfReport) -> dict[str, Any]:
         "atoms": dict(sorted(what_if.atoms.items())),
         "sql": [_plain_query(query) for query in report.queries],
         "keep": keep,
+        "replaced_deployments": list(report.replaced),
     }
 
 

@@ -16,6 +16,7 @@ from penstock.cli.what_if_report import QueryDifference, WhatIfReport
 from penstock.errors import ConfigError
 from penstock.history.alternate_app import alternate_app
 from penstock.history.branch import new_directory
+from penstock.history.code_versions import CodeVersions
 from penstock.history.edits import ParsedEdits, drop_edits, read_edits, resolve_edits
 from penstock.history.reader import HistoryReader
 from penstock.history.scratch_journal import epoch_shift
@@ -81,7 +82,9 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
             QueryDifference(statement.query, diff_results(*both))
             for statement, *both in zip(statements, before, after, strict=True)
         ]
-    return WhatIfReport(result, answers, wanted.keep, epoch_shift(span[0]))
+        versions = stack.enter_context(CodeVersions(past, application, settings.app))
+        others = [] if wanted.new_app is not None else versions.with_other_code(*span)
+    return WhatIfReport(result, answers, wanted.keep, epoch_shift(span[0]), others)
 
 
 def _edits(file: str | None) -> ParsedEdits:

@@ -17,7 +17,13 @@ from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.history.reader import HistoryReader
-from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
+from penstock.journal.deployments import (
+    Deployment,
+    Deployments,
+    deployment_at,
+    is_same_source,
+    version_changes,
+)
 from penstock.model.application import App
 from penstock.process.archives import Archives
 from penstock.process.deploying import code_of
@@ -120,11 +126,14 @@ class CodeVersions:
                 begin = deployment.since
         yield self.at(begin), begin, last
 
+    def with_other_code(self, first: Epoch, last: Epoch) -> list[int]:
+        """Return the deployments that executed epochs of a range with other code than the present code, by number."""
+        later = [each for each in self._deployments if first < each.since <= last]
+        executed = [deployment_at(self._deployments, first), *later]
+        return [each.number for each in executed if each and not self._is_present(each)]
+
     def _is_present(self, deployment: Deployment) -> bool:
-        code, present = deployment.code, self._code
-        assert present is not None, "there are deployments"
-        was = code.archive, code.module, code.name
-        return was == (present.archive, present.module, present.name)
+        return is_same_source(self._code, deployment.code)
 
     def _load(self, deployment: Deployment) -> CodeVersion:
         """Unpack and import the code of a deployment."""

@@ -60,6 +60,18 @@ def test_the_present_code_shows_the_effect_of_a_change(
     assert found["divergence"]["verdict"]["causes"] == ["code"]
 
 
+def test_what_if_names_the_deployments_with_other_code(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The present code runs all requests, so a difference may come from the code and not from the scenario."""
+    words = ["what-if", kiosk.spec, "--data", str(kiosk.data)]
+    assert answer(capsys, *words)[1]["replaced_deployments"] == [1]
+    assert answer(capsys, *words, "--from", "2")[1]["replaced_deployments"] == []
+    assert answer(capsys, *words, "--code", kiosk.spec)[1]["replaced_deployments"] == []
+    execute(words)
+    assert "the code of deployment 1 was another one" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_difference_names_the_deployment_and_changed_versions(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:
