@@ -58,7 +58,7 @@ class Persons:
         self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, touches, 0)])
 
     def order(self, subject: EntityKey, generation: int = 0) -> Lsn:
-        return request_erasure(self.runtime.log, subject, generation)[1]
+        return request_erasure(self.runtime.log, subject, generation)
 
     def run(self) -> Reply:
         """Process the whole log; return the reply to the last record."""

@@ -12,6 +12,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.cli.main import execute
 from penstock.log.api import Entry
 from penstock.process import presence
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.partitions import ask_for_partitions
 from penstock.state.digest import digest_of_mapping
@@ -129,10 +130,10 @@ def test_rebalance_refuses_a_wrong_number_and_a_directory_without_a_journal(
 def test_only_an_option_moves_at_the_start(inline: Inline, tmp_path: Path) -> None:
     """A number in a file or in the environment counts at the first start; an option asks for a change."""
     end = inline.log.end()
-    assert ask_for_partitions(tmp_path, 4, ["cores=4"]) is None
-    assert ask_for_partitions(tmp_path, 2, ["partitions=2"]) is None
-    assert ask_for_partitions(tmp_path / "new", 4, ["partitions=4"]) is None
+    assert ask_for_partitions(Config(tmp_path, partitions=4), ["cores=4"]) is None
+    assert ask_for_partitions(Config(tmp_path, partitions=2), ["partitions=2"]) is None
+    assert ask_for_partitions(Config(tmp_path / "new", partitions=4), ["partitions=4"]) is None
     assert inline.log.end() == end
-    assert ask_for_partitions(tmp_path, 4, ["partitions=4"]) == 2
+    assert ask_for_partitions(Config(tmp_path, partitions=4), ["partitions=4"]) == 2
     inline.advance(inline.log.end())
     assert partitions_of(inline) == 4

@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 HELP: Final = """Deploy the present code of an application, while it runs.
 
 The code takes effect between two epochs: requests before that place run with the old code, and all later requests
-with the new code, in all processes. No request is refused or lost, and no connection ends. The command stores the
+with the new code, in all processes. No request is lost, and no connection ends. Until a gateway has loaded the new
+code, it may answer a read of a changed class with 503, and the read can be sent again. The command stores the
 source in the data directory, imports it there in a process of its own, and compares its classes with the stored
 entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. The command ends when
-all gateways serve the new code.
+all gateways serve the new code, or after --timeout and then names those that do not. If no driver runs, the
+deployment waits in the log for the next start.
 
 If the data directory, named with --data, has a set of applications, APP is the application to deploy: the others stay
 as they are deployed. Their interfaces are compared with APP.
 
-With --check, the command changes nothing. It compares the present code with the last deployment (penstock
+With --check, the command deploys nothing; of a set it stores an archive, which maintenance removes. It compares the present code with the last deployment (penstock
 apps shows it): the stored form of classes; methods, functions, routes and streams; and the requests that wait in
 the log. It runs the newest epochs of that deployment again with the present code, and says how many replies and
 entities would have come out otherwise; penstock what-if --code shows them. Each finding is safe (green), needs a
@@ -42,8 +44,8 @@ word (yellow: it may be intended), or is refused (red).
 With --url, the command packs the source here and sends it to the gateway, which does the rest. The key needs the
 scope admin.
 
-Exit code 0: the code is in force, or with --check: everything is safe. Exit code 1: the code was not in force in
-time, or with --check: something needs a word, or is refused. Exit code 2: the code is refused.
+Exit code 0: the code is in force, or waits for a driver; with --check: everything is safe. Exit code 1: it was not in
+force in time, or with --check: something needs a word, or is refused. Exit code 2: the code is refused.
 
 \b
 Examples:

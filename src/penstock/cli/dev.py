@@ -16,9 +16,9 @@ from penstock.process.loading import locate
 HELP: Final = """Run an application while you write it: log, Spark, SQL view, gateway and console.
 
 When a source file of the application changes, the new code is deployed into the running processes; nothing
-starts again. If the new source has an error, the error is shown and the old code stays in force. The console has a button that kills the driver, so
-that you can watch it recover with nothing lost. The data stay in .penstock/<app name> between two
-runs. If the attributes of an entity change after some were stored, the difference is shown and the
+starts again. If the new source has an error, the error is shown and the old code stays in force. The
+console has a button that kills the driver, so that you can watch it recover with nothing lost. The data
+stay in .penstock/<app name> between two runs. If the attributes of an entity change after some were stored, the difference is shown and the
 old code keeps running: undo the change, or begin with an empty directory, by --data or by removing
 that folder.
 

@@ -77,7 +77,7 @@ def command(
         if not (standby or supervised):  # `penstock run` has asked before
             chosen = [f"partitions={partitions}"] if partitions is not None else []
             asked = [*(options.assignments or ()), *chosen]
-            ask_for_partitions(settings.data, settings.partitions, asked)
+            ask_for_partitions(settings, asked)
         console = Console(quiet=supervised)
         stop = stack.enter_context(Stop(supervised=supervised))
         console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)

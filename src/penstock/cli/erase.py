@@ -29,8 +29,8 @@ A certificate remains: the entity, the epoch and the time.
 
 \b
 Examples:
-  penstock erase User/ada examples/members --yes
-  penstock erase examples/members --list
+  penstock erase User/ada library.py --yes
+  penstock erase library.py --list
 """
 
 _PAUSE_S: Final = 0.02
@@ -111,7 +111,7 @@ def _erase(
     if not confirmed:
         typer.confirm(f"Erase {subject}? This cannot be undone.", abort=True, err=True)
     with closing(DataDirectory(settings.data).open_log(settings)) as log:
-        _, lsn = request_erasure(log, subject, generation)
+        lsn = request_erasure(log, subject, generation)
     deadline = time.monotonic() + timeout_s
     with closing(JournalTail(journal)) as tail:
         try:
@@ -132,7 +132,7 @@ def _await_destruction(erasures: "Erasures", made: "Certificate", deadline: floa
     Raises:
         TimedOut: The driver has not destroyed the key in time.
     """
-    while erasures.generation(made.subject) <= made.generation:
+    while not erasures.is_complete(made):
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"{made.subject} is deleted from epoch {made.epoch} on, and its key is not destroyed yet; the driver "

@@ -97,11 +97,11 @@ class Foreground:
 
     def _ask_for_partitions(self) -> None:
         """Let the driver change the number of partitions, if an option names another one than the journal."""
-        data, partitions = self.settings.data, self.settings.partitions
-        present = ask_for_partitions(data, partitions, self.options.assignments)
+        present = ask_for_partitions(self.settings, self.options.assignments)
         if present is not None:
+            wanted = self.settings.partitions
             self._print(
-                f"partitions: the first epoch changes the number from {present} to {partitions}"
+                f"partitions: the first epoch changes the number from {present} to {wanted}"
             )
 
     @property

@@ -1,7 +1,7 @@
 """The file with the keys of the subjects of personal data, in a data directory.
 
-No backup, fork or snapshot contains the file. Without the file, no personal data can be read. A destroyed key is removed from the file, and the bytes of the former file are overwritten.
-Processes notice a new file at the next use of a key.
+No backup, fork or snapshot contains the file. Without the file, no personal data can be read. A destroyed key is
+removed from the file, and the bytes of the former file are overwritten. Processes notice a new file at the next use of a key.
 """
 
 import os
@@ -19,8 +19,6 @@ from penstock.files.sealed import seal, unseal
 
 _FIELD: Final = "keys"
 _SECRET_BYTES: Final = 32
-_NEW: Final = ".new"
-_OLD: Final = ".old"
 
 _Version = tuple[int, int, int]
 
@@ -89,25 +87,45 @@ class KeyFile:
             after = before.without(subject, generation)
             if after is before:
                 return
-            new, old = self._beside(_NEW), self._beside(_OLD)
+            new, old = self._beside()
             durable.create(new, seal(_FIELD, after))
             os.link(self.path, old)
             new.replace(self.path)
             durable.sync_directory(self.path.parent)
             self._finish()
 
+    def complete(self) -> None:
+        """Overwrite and remove the files of a destruction that a crash has stopped.
+
+        Raises:
+            JournalUnavailable: The disk fails.
+        """
+        if self.has_remains:
+            with (
+                locked_directory(self.path.parent),
+                durable.storage("destroy the key of a subject"),
+            ):
+                self._finish()
+
+    @property
+    def has_remains(self) -> bool:
+        """Whether a destruction runs, or was stopped by a crash: the bytes of destroyed keys may still be there."""
+        return any(path.exists() for path in self._beside())
+
     def _finish(self) -> None:
         """Overwrite and remove the files that a replacement leaves behind, also one that a crash has stopped."""
-        for path in (self._beside(_NEW), self._beside(_OLD)):
+        for path in self._beside():
             if not path.exists():
                 continue
             if not path.samefile(self.path):  # a crash came before the new file had its name
                 _overwrite(path)
             path.unlink()
-        durable.sync_directory(self.path.parent)
+            durable.sync_directory(self.path.parent)
 
-    def _beside(self, suffix: str) -> Path:
-        return self.path.with_name(f"{self.path.name}{suffix}")
+    def _beside(self) -> tuple[Path, Path]:
+        """Return the paths of the new and of the former file, while the file is replaced."""
+        name = self.path.name
+        return self.path.with_name(f"{name}.new"), self.path.with_name(f"{name}.old")
 
 
 def _overwrite(path: Path) -> None:

@@ -87,7 +87,8 @@ class TraceDocument(Struct, frozen=True):
     taken_as_recorded: Annotated[
         bool,
         Meta(
-            description="Whether the request did not run again, because it exceeded a limit or is a control record."
+            description="Whether the request did not run again, because it exceeded a limit, is a control record, or "
+            "concerns an erased person."
         ),
     ]
     root: TracedCall | None

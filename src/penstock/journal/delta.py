@@ -93,9 +93,7 @@ class DeltaJournal:
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
-        self.keys: SubjectKeys | None = (
-            None  # of personal data; without them, replies stay encrypted
-        )
+        self.keys: SubjectKeys | None = None  # without them, replies about persons stay encrypted
         self._identity, self._secret = self._open(secret)
 
     @property

@@ -33,6 +33,18 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def write_files(files: Mapping[str, bytes], target: Path) -> None:
+    """Write the files of an archive below a directory, which is created if it is missing.
+
+    Raises:
+        OSError: The disk is full or fails.
+    """
+    for path, content in files.items():
+        file = target / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+
 def hash_of(archive: bytes) -> str:
     """Return the name of an archive: 64 hexadecimal digits."""
     return hashlib.sha256(archive).hexdigest()
@@ -103,10 +115,7 @@ class Archives:
         """
         contents = self.files(name)
         try:
-            for path, content in contents.items():
-                file = target / path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content)
+            write_files(contents, target)
         except OSError as error:
             raise OperationalError(f"cannot write to {target}: {error.strerror}") from error
 

@@ -58,7 +58,7 @@ def check_code(data: Path, code: DeployedCode, import_s: float = IMPORT_S) -> li
         ClassChanged: A class cannot read its stored entities.
         Corrupt: The archive is missing or was changed.
     """
-    words = [sys.executable, "-m", "penstock.process.code_check"]
+    words = [sys.executable, "-P", "-m", "penstock.process.code_check"]
     with subprocess.Popen(  # noqa: S603 -- a module of ours
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as child:

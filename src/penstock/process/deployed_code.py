@@ -16,7 +16,7 @@ from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
-from penstock.process.archives import Archives
+from penstock.process.archives import Archives, write_files
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import Location, locate
 from penstock.process.side_modules import load_beside
@@ -124,10 +124,7 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     written = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
     try:
-        for path, content in files.items():
-            file = written / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+        write_files(files, written)
         if folder.exists():  # its files differ from the archive
             shutil.rmtree(folder, ignore_errors=True)
         written.rename(folder)

@@ -97,9 +97,19 @@ class Erasures:
             Corrupt: The file of keys is missing or damaged.
             JournalUnavailable: The disk is full or fails.
         """
+        self._keys.complete()
         for certificate in self.every(upto):
             if self.generation(certificate.subject) <= certificate.generation:
                 self._keys.destroy(certificate.subject, certificate.generation)
+
+    def is_complete(self, certificate: Certificate) -> bool:
+        """Say whether the key of a certificate is destroyed, and its bytes are overwritten.
+
+        Raises:
+            Corrupt: The file of keys is missing or damaged.
+        """
+        is_destroyed = self.generation(certificate.subject) > certificate.generation
+        return is_destroyed and not self._keys.has_remains
 
     def _stored(self) -> list[Certificate]:
         with durable.storage("read the certificates of erasures"):
@@ -132,16 +142,13 @@ def subject_named(app: App, text: str) -> EntityKey:
         raise RequestError(f"{text}: {error}; write a subject as User/ada") from error
 
 
-def request_erasure(log: Log, subject: EntityKey, generation: int) -> tuple[RequestId, Lsn]:
-    """Append the control record of an erasure; a repetition appends nothing.
+def request_erasure(log: Log, subject: EntityKey, generation: int) -> Lsn:
+    """Append the control record of an erasure, and return its position; a repetition appends nothing.
 
     Args:
         log: The log.
         subject: The subject.
         generation: How often it was erased before.
-
-    Returns:
-        The id of the record, and its position.
 
     Raises:
         LogUnavailable: The log cannot be written.
@@ -150,4 +157,4 @@ def request_erasure(log: Log, subject: EntityKey, generation: int) -> tuple[Requ
     request_id = RequestId(f"erase-{digest}")
     body = encode_control(Erase(subject, generation))
     entry = Entry(request_id, body, b"", time.time_ns() // 1_000, is_control=True)
-    return request_id, log.append([entry])[0]
+    return log.append([entry])[0]

@@ -126,6 +126,8 @@ def append_deployment(
     directory = DataDirectory(config.data)
     if (name := directory.app_name) is None:
         raise ConfigError(f"there is no journal in {config.data}; start the application first")
+    if deployed_code(config.data) == code:
+        return None
     changes = check_code(config.data, code)
     with (
         closing(directory.open_journal_of(name)) as journal,

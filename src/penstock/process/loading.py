@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote
 
 from penstock.errors import ConfigError, PenstockError
 from penstock.process.application_folder import packages_with_app
@@ -71,7 +72,7 @@ class Location:
         """The text from which `locate` returns the same modules and folders, in every working directory."""
         if self.is_set:
             return f"{self.name}=" + ",".join(part.spec for part in self.applications)
-        return f"{self.folder}{_BELOW}{self.module}:{self.name}"
+        return f"{quote(self.folder)}{_BELOW}{self.module}:{self.name}"
 
 
 def load_app(spec: str) -> "App":
@@ -79,7 +80,7 @@ def load_app(spec: str) -> "App":
 
     Args:
         spec: `module`, `module:name`, a path to a `.py` file or to a package's folder, either
-            with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder. A set
+            with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder, with `%` codes as in a URL. A set
             of applications is a list of these, separated by commas, or a folder of packages that have an `app`.
 
     Raises:
@@ -125,7 +126,7 @@ def _locate_single(spec: str) -> Location:
         )
     folder, below, module = target.rpartition(_BELOW)
     if below and Path(folder).is_absolute() and _is_module(module):
-        return Location(module, name, folder, None)
+        return Location(module, name, unquote(folder), None)
     path = Path(target)
     if path.is_dir() or target.endswith(".py") or "/" in target:
         return _locate_path(path, name)

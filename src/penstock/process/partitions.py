@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import Epoch, Lsn, RequestId
@@ -23,6 +22,7 @@ from penstock.errors import StateUnavailable
 from penstock.journal.api import Commit, Journal
 from penstock.log.api import Entry, Log
 from penstock.model.control import Move, encode_control
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.stores import Stores
 
@@ -58,14 +58,13 @@ def append_move(log: Log, partitions: int) -> Lsn:
     return log.append([entry])[0]
 
 
-def ask_for_partitions(data: Path, partitions: int, assignments: Iterable[str]) -> int | None:
+def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None:
     """Append a move, if an option names a number of partitions and the journal another one.
 
     Call this before the driver starts: it makes the change at once.
 
     Args:
-        data: The data directory.
-        partitions: The number that the settings name.
+        config: The settings.
         assignments: `name=value` of each setting that an option gave.
 
     Returns:
@@ -75,7 +74,7 @@ def ask_for_partitions(data: Path, partitions: int, assignments: Iterable[str]) 
         OperationalError: Log or journal cannot be used.
         IntegrityError: They are damaged.
     """
-    directory = DataDirectory(data)
+    directory, partitions = DataDirectory(config.data), config.partitions
     is_asked = any(each.partition("=")[0].strip() == "partitions" for each in assignments)
     if not is_asked or (name := directory.app_name) is None:
         return None
@@ -83,7 +82,7 @@ def ask_for_partitions(data: Path, partitions: int, assignments: Iterable[str]) 
         present = partitions_in_force(journal.last(), partitions)
     if present == partitions:
         return None
-    with closing(directory.open_log()) as log:
+    with closing(directory.open_log(config)) as log:
         append_move(log, partitions)
     return present
 

@@ -34,8 +34,7 @@ def start_of(pid: int) -> str:
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (
-        OSError
-    ):  # no such process, or a system without /proc, where the start is stored as a time
+    except OSError:
+        # No such process, or a system without /proc, where the start is stored as a time.
         return repr(psutil.Process(pid).create_time())
     return f"{boot_id()}:{fields[_TICKS]}"

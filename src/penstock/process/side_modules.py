@@ -78,8 +78,11 @@ def load_instead(location: Location, former: Location) -> "App":
         ConfigError: The version cannot be imported.
         DefinitionError: It is defined wrongly.
     """
-    path, aside = list(sys.path), _remove(top_level(Path(location.folder)))
     archives = Path(location.folder).parent
+    tops = top_level(Path(location.folder))
+    if Path(former.folder).parent == archives:  # the folder of a source may have much else
+        tops |= top_level(Path(former.folder))  # a module that is gone may hide an installed one
+    path, aside = list(sys.path), _remove(tops)
     others = [
         folder for folder in path if folder != former.folder and Path(folder).parent != archives
     ]
@@ -88,7 +91,7 @@ def load_instead(location: Location, former: Location) -> "App":
     try:
         return load(location)
     except BaseException:
-        _remove(top_level(Path(location.folder)))
+        _remove(tops)
         sys.modules.update(aside)
         sys.path[:] = path
         raise

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -18,6 +18,7 @@ from penstock.base.deployment_answers import DeploymentReport
 from penstock.errors import BY_CODE, Aborted, RequestError, TimedOut
 from penstock.files.durable import storage
 from penstock.model.reply import raised_by
+from penstock.process.archives import write_files
 from penstock.process.loading import Location, locate
 from penstock.process.source import SOURCE_BYTES_MAX
 
@@ -45,15 +46,11 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
         OperationalError: The disk is full or fails.
     """
     files = _files_of(archive)
-    with (
-        storage("unpack an archive"),
-        tempfile.TemporaryDirectory(prefix="penstock-upload-") as name,
-    ):
-        folder = Path(name).resolve()
-        for path, content in files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+    with ExitStack() as stack:
+        with storage("unpack an archive"):
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-upload-"))
+            folder = Path(name).resolve()
+            write_files(files, folder)
         yield _spec_in(folder, app)
 
 
@@ -134,9 +131,13 @@ def _files_of(archive: bytes) -> dict[str, bytes]:
                 _check_entry(entry)
             if sum(entry.file_size for entry in entries) > UPLOAD_BYTES_MAX:
                 raise RequestError("the files of the archive overlap")
-            return {entry.filename: opened.read(entry) for entry in entries}
+            files = {entry.filename: opened.read(entry) for entry in entries}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
         raise RequestError(f"the body is no archive of a source: {error}") from error
+    folders = {str(folder) for path in files for folder in PurePosixPath(path).parents}
+    if both := folders.intersection(files):
+        raise RequestError(f"the archive has a file and a folder of one name: {min(both)!r}")
+    return files
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:

@@ -10,7 +10,7 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import unpacked
-from penstock.process.loading import load, locate
+from penstock.process.loading import load, locate, set_of
 from penstock.process.side_modules import load_instead
 
 APP = """
@@ -25,6 +25,9 @@ app = App("swapped", Item)
 """
 
 
+RATES = "from swapped_rates import R as VALUE"
+
+
 @pytest.fixture(autouse=True)
 def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove the modules that a test imported."""
@@ -37,17 +40,25 @@ def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def deployed(data: Path, value: str) -> DeployedCode:
     """Store a version of a package without `__init__.py`."""
-    files = {
-        "swapped_shop/services.py": APP.encode(),
-        "swapped_shop/rule.py": f"VALUE = {value}\n".encode(),
-    }
-    return DeployedCode(Archives(data).put(pack(files)), "swapped_shop.services", "app", "", {})
+    return store(
+        data, {"swapped_shop/services.py": APP, "swapped_shop/rule.py": f"VALUE = {value}\n"}
+    )
 
 
-def test_text_of_a_location_leads_back_to_it(tmp_path: Path) -> None:
-    """The text names the module of a package without `__init__.py` as the deployment names it."""
-    location = unpacked(tmp_path, deployed(tmp_path, "1"))
+def store(data: Path, files: dict[str, str]) -> DeployedCode:
+    archive = pack({path: text.encode() for path, text in files.items()})
+    return DeployedCode(Archives(data).put(archive), "swapped_shop.services", "app", "", {})
+
+
+@pytest.mark.parametrize("folder", ["data", "a=b,c", "50% of it", "x//y:z"])
+def test_text_of_a_location_leads_back_to_it(tmp_path: Path, folder: str) -> None:
+    """The text names the module of a package without `__init__.py` as the deployment names it, in any folder."""
+    data = tmp_path / folder
+    data.mkdir(parents=True)
+    location = unpacked(data, deployed(data, "1"))
     assert locate(location.spec) == location
+    both = set_of("both", [location, location])
+    assert locate(both.spec) == both
     assert location.module == "swapped_shop.services"
 
 
@@ -60,6 +71,29 @@ def test_a_version_takes_the_place_of_the_former(tmp_path: Path) -> None:
     assert sys.modules["swapped_shop.rule"].VALUE == 2
     assert first.folder not in sys.path
     assert set(former.entities) == {"Item"}
+
+
+def test_a_module_that_is_gone_hides_no_other(tmp_path: Path) -> None:
+    """The newer version imports an installed module of the name that a module of the former version had."""
+    first, second = (
+        unpacked(tmp_path, store(tmp_path, files))
+        for files in (
+            {
+                "swapped_shop/services.py": APP,
+                "swapped_shop/rule.py": RATES,
+                "swapped_rates.py": "R = 1",
+            },
+            {"swapped_shop/services.py": APP, "swapped_shop/rule.py": RATES},
+        )
+    )
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "swapped_rates.py").write_text("R = 2")
+    sys.path.append(str(installed))
+    load(first)
+    assert sys.modules["swapped_shop.rule"].VALUE == 1
+    load_instead(second, first)
+    assert sys.modules["swapped_shop.rule"].VALUE == 2
 
 
 def test_a_version_that_cannot_be_imported_changes_nothing(tmp_path: Path) -> None:

@@ -62,6 +62,20 @@ def test_destruction_that_a_crash_has_stopped_is_completed(file: KeyFile, step: 
     assert isinstance(file.tree(), KeyTree)
 
 
+def test_completion_overwrites_what_a_crash_has_left(file: KeyFile) -> None:
+    """A crash after the new file has its name leaves the bytes of the destroyed key; no further key is destroyed."""
+    old, witness = (file.path.with_name(file.path.name + end) for end in (".old", ".witness"))
+    before = file.path.read_bytes()
+    file.destroy("User/ada", 0)
+    old.write_bytes(before)
+    os.link(old, witness)
+    assert KeyFile(file.path).has_remains
+    KeyFile(file.path).complete()
+    assert not old.exists()
+    assert witness.read_bytes() == bytes(len(before))
+    assert not file.has_remains
+
+
 def test_damaged_file_is_refused(file: KeyFile) -> None:
     """A damaged or missing file is an error that names it, and no new keys are drawn."""
     content = bytearray(file.path.read_bytes())

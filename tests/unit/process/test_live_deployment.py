@@ -4,6 +4,7 @@ import itertools
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.base.ids import Lsn
@@ -17,6 +18,7 @@ from penstock.process.live_deployment import append_deployment, store_code
 from penstock.process.loading import load_app
 from penstock.retention.maintenance import maintain
 from tests.history import journal_of
+from tests.waiting import wait_for
 
 _numbers = itertools.count()
 APP = """
@@ -83,13 +85,29 @@ def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:
     assert controls(config.data) == []
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_an_import_that_never_returns_is_ended(source: Path) -> None:
     """The check gives up after its time, and ends the process and those that it has started."""
     data = source.parent / "data"
-    text = "import subprocess, sys, threading\nsubprocess.Popen(['sleep', '600'])\nthreading.Event().wait()"
+    started = source.parent / "started"
+    text = f"""
+import pathlib, subprocess, threading
+child = subprocess.Popen(["sleep", "600"])
+pathlib.Path({str(started)!r}).write_text(str(child.pid))
+threading.Event().wait()
+"""
     archive = Archives(data).put(pack({"endless.py": text.encode()}))
     with pytest.raises(ConfigError, match="the import of endless has taken"):
-        check_code(data, DeployedCode(archive, "endless", "app", "3", {}), import_s=0.5)
+        check_code(data, DeployedCode(archive, "endless", "app", "3", {}), import_s=3.0)
+    if started.exists():  # a slow machine may not have come so far
+        pid = int(started.read_text())
+        wait_for(lambda: has_ended(pid), "the end of the process that the import has started")
 
 
 def test_a_deployment_needs_a_journal(tmp_path: Path) -> None:

@@ -23,9 +23,7 @@ from penstock.model.streams.topology import Subscriber, Topology
 
 class _Delivery(msgspec.Struct, frozen=True, array_like=True, tag="atom"):
     stream: str
-    subscriber: (
-        str | int
-    )  # its name; earlier rows have its place among the subscribers of the stream
+    subscriber: str | int  # its name; in rows of an earlier Penstock, its place at the stream
     events: tuple[bytes, ...]
 
 

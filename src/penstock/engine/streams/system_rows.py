@@ -36,6 +36,11 @@ LATE: Final = "$late"
 _TEXT_BYTES: Final = 400
 
 
+def held_key(flow: str, place: int) -> EntityKey:
+    """Return the key of a step that a workflow holds, by its place."""
+    return system_key(HELD, f"{flow}/{place}")
+
+
 def system_key(name: str, text: str) -> EntityKey:
     """Return the key of a system row; a long text is replaced by a hash of it."""
     if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:

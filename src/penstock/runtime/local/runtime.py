@@ -270,7 +270,7 @@ class LocalRuntime:
         The requests that cascades append to the log are among the records, so the runtime appends none.
 
         Args:
-            records: The records. Of the control records, only deployments change this runtime.
+            records: The records. Of the control records, deployments and subscriptions change this runtime.
             codes: The application of each deployment, by the name of its archive.
         """
         replies: list[Reply] = []
@@ -286,7 +286,7 @@ class LocalRuntime:
         return replies
 
     def _control(self, record: Record, codes: Mapping[str, App]) -> Reply:
-        """Execute a control record; its result is None."""
+        """Execute a control record, or answer one that changes nothing here."""
         control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
         try:
             if isinstance(control, Deploy):

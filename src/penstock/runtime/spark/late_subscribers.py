@@ -61,9 +61,7 @@ class LateSubscribers:
             return
         entries = list(self._lacking())
         for entry in entries:
-            with suppress(
-                RequestConflict
-            ):  # it waits in the log, as an earlier version declared it
+            with suppress(RequestConflict):  # an earlier version has declared it otherwise
                 self._log.append([entry], limited=False)
         self._pending = []
 

@@ -133,10 +133,11 @@ class SparkRuntime:
         """
         self._claim()
         is_warm = self._context is not None
-        if not is_warm:
+        if is_warm:
+            self._jobs.use(self._settings())  # another driver may have deployed meanwhile
+        else:
             self._examine()  # while Java starts
             self._start_spark()
-        self._jobs.use(self._settings())  # another driver may have deployed since a warm-up
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
         if not is_warm:
