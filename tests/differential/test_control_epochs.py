@@ -63,6 +63,27 @@ def test_a_control_record_is_an_epoch_of_its_own(tmp_path: Path) -> None:
     runtime.close()
 
 
+def test_a_switch_that_fails_is_made_again(tmp_path: Path) -> None:
+    """The epoch is committed; before the next epoch the driver puts its effect in force."""
+    runtime = Inline(tmp_path, partitions=2)
+    calls: list[bool] = []
+
+    def switch() -> None:
+        calls.append(len(calls) > 0)
+        if not calls[-1]:
+            raise LogUnavailable("the disk is full")
+
+    runtime.driver.controls.executors[Deploy] = lambda *_: ControlEffect(switch=switch)
+    append(runtime, 2)
+    with pytest.raises(LogUnavailable):
+        runtime.advance(6)
+    assert ends(runtime) == [2, 3]
+    runtime.advance(6)
+    assert calls == [False, True]
+    assert ends(runtime) == [2, 3, 6]
+    runtime.close()
+
+
 def test_a_control_record_may_change_entities(tmp_path: Path) -> None:
     """Its changes are those of its epoch, in journal and stores; a deleted entity is gone."""
     runtime = Inline(tmp_path, partitions=2)

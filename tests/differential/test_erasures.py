@@ -17,13 +17,15 @@ from penstock.files.layout import SUBJECT_KEYS
 from penstock.history.backup import Backups
 from penstock.history.restore import restore
 from penstock.journal.replies import find_reply
-from penstock.log.api import Entry
+from penstock.log.api import Entry, Record
 from penstock.model.call import Call
+from penstock.model.control import Erase, encode_control
 from penstock.model.reply import Reply
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures, request_erasure, subject_named
 from penstock.process.loading import load_app
+from penstock.runtime.local.runtime import LocalRuntime
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query
@@ -109,6 +111,18 @@ def test_erased_person_is_gone_from_its_place_on(persons: Persons) -> None:
         persons.send("Page", "home", "visit", persons.user("ada"), "hi").error == "no-such-entity"
     )
     persons.runtime.close()
+
+
+def test_oracle_deletes_an_erased_person() -> None:
+    """A local runtime that replays a log has the entities that the driver has."""
+    app = load_app(PERSONS)
+    app.keys = None  # of a data directory
+    runtime = LocalRuntime(app)
+    for name in ("ada", "bob"):
+        runtime.submit(Call("User", name, "create", (), {"name": name}))
+    body = encode_control(Erase(ADA, 0))
+    runtime.replay([Record(Lsn(2), RequestId("erase"), body, 0)])
+    assert sorted(runtime.state) == [BOB]
 
 
 def test_erased_name_may_begin_again(persons: Persons) -> None:

@@ -11,6 +11,7 @@ from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
 from penstock.log.api import Entry
+from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.differential.committed import answers_of, streams_of
@@ -29,8 +30,14 @@ def started(data: Path, version: str) -> Inline:
     """Start a driver with a version of the application, as `SparkRuntime` does."""
     app = load_app(SPEC + version)
     runtime = Inline(data, 2, SPEC + version, app.name, small_epoch=3, epoch_records_max=3)
-    runtime.driver.recover(app)
+    begin(runtime, app)
     return runtime
+
+
+def begin(runtime: Inline, app: App) -> None:
+    """Let the driver append what the log lacks, as at a start."""
+    runtime.driver.recover(app).result()
+    runtime.driver.append_later()
 
 
 def append(runtime: Inline, first: int, atoms: list[list[int]]) -> None:
@@ -84,7 +91,7 @@ def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.Mo
     append(runtime, 10, [[10], [11]])
     if crash == "record":
         runtime.restart()
-        runtime.driver.recover(after)
+        begin(runtime, after)
     elif crash == "commit":
         monkeypatch.setattr(runtime.driver.late, "append", lambda: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
@@ -134,7 +141,7 @@ def test_replay_and_repeated_starts(tmp_path: Path) -> None:
     runtime = started(data, "after")
     finish(runtime)
     records = int(runtime.log.end())
-    runtime.driver.recover(after)
+    begin(runtime, after)
     assert int(runtime.log.end()) == records
     runtime.close()
     check(data)

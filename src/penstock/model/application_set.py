@@ -60,16 +60,6 @@ def _combined(name: str, *apps: App) -> App:
     return whole
 
 
-def users_of(apps: Sequence[App], name: str) -> dict[str, list[str]]:
-    """Return the paths of an application that other applications use, by the name of the user."""
-    users: dict[str, list[str]] = {}
-    for app in apps:
-        paths = [str(each.path) for each in app.interfaces if each.path.app == name]
-        if paths and app.name != name:
-            users[app.name] = paths
-    return users
-
-
 def _members_at(app: App, room: str) -> Mapping[str, Any]:
     """Return the entity classes, the streams or the portals of an application, by name."""
     rooms: dict[str, Mapping[str, Any]] = {

@@ -22,7 +22,7 @@ from penstock import (
     transactional,
 )
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.model.application_set import combined, users_of
+from penstock.model.application_set import combined
 from penstock.testing import Kit
 
 
@@ -269,13 +269,6 @@ def test_a_stream_or_a_portal_with_other_types_is_refused() -> None:
     text = complaints_of(*streaming_apps(sale_type=int, reply=str))
     assert "uses /selling/streams/sales with events of type int, and the stream has Sale" in text
     assert "uses /selling/portals/total with replies of type str, and the portal has int" in text
-
-
-def test_users_of_an_application() -> None:
-    """Its removal is refused with the applications and the paths that still use it."""
-    shop = using_stock({})
-    assert users_of([shop, STOCK], "stock") == {"shop": ["/stock/Item"]}
-    assert users_of([shop, STOCK], "shop") == {}
 
 
 def test_a_runtime_refuses_an_incomplete_application() -> None:

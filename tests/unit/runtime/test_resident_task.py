@@ -23,7 +23,7 @@ FAILED = TaskResult(failure=("internal", "Internal", "it fails"))
 def command(epoch: int) -> RunTransactions:
     return RunTransactions(
         Epoch(epoch), 1, 0, [], None, tracked=False, keep=False, publish=True, outputs=[],
-        output_bytes_max=0,
+        output_bytes_max=0, partitions=1,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.cascade import Cascade, Delivery, LaterRecord, Step
 from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
-from penstock.engine.streams.system_rows import LATE, held_key, system_key
+from penstock.engine.streams.system_rows import BEHIND, LATE, system_key
 from penstock.model.catch_up import PIECE_ATOMS, CatchUp, encode_catch_up
 from penstock.model.context import Read
 from penstock.model.control import Subscribe
@@ -119,7 +119,7 @@ class LateFlows:
             return False
         more = replace(state, held=state.held + 1)
         self._apply(
-            {held_key(flow, state.held): encode_steps([step]), late_key(flow): _encode(more)}
+            {_held_key(flow, state.held): encode_steps([step]), late_key(flow): _encode(more)}
         )
         return True
 
@@ -155,7 +155,7 @@ class LateFlows:
     def _held(self, flow: str, first: int, most: int) -> Iterator[Delivery]:
         """Remove and yield the atoms that are held, in order, from a place on."""
         for place in range(first, first + most):
-            key = held_key(flow, place)
+            key = _held_key(flow, place)
             row = self._read(key)
             if row is None:
                 return
@@ -163,3 +163,7 @@ class LateFlows:
             for step in decode_steps(row, self._topology):
                 assert isinstance(step, Delivery), "only atoms are held"
                 yield step
+
+
+def _held_key(flow: str, place: int) -> EntityKey:
+    return system_key(BEHIND, f"{flow}/{place}")

@@ -15,7 +15,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, Step
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
-from penstock.engine.streams.system_rows import PAUSED, held_key, system_key
+from penstock.engine.streams.system_rows import HELD, PAUSED, system_key
 from penstock.model.context import Read
 from penstock.model.request import Failure
 from penstock.model.streams.failed_atom import FailedAtom
@@ -117,7 +117,7 @@ class PausedFlows:
 
     def _hold(self, flow: str, step: Step, state: PausedFlow) -> None:
         row = encode_steps([step])
-        self._apply({held_key(flow, state.held): row, paused_key(flow): _ENCODER.encode(state)})
+        self._apply({_held_key(flow, state.held): row, paused_key(flow): _ENCODER.encode(state)})
 
     def _flow_of(self, step: Step) -> str | None:
         """Return the name of the workflow that takes a step, if it can pause; None for another consumer."""
@@ -152,7 +152,7 @@ class PausedFlows:
         writes: dict[EntityKey, bytes | None] = {paused_key(flow): _ENCODER.encode(ended)}
         steps: list[Step] = []
         for place in range(1, state.held + 1):
-            key = held_key(flow, place)
+            key = _held_key(flow, place)
             row = self._read(key)
             assert row is not None, "the row of each held step is stored"
             steps += decode_steps(row, self._topology)
@@ -169,3 +169,7 @@ class PausedFlows:
 def paused_key(flow: str) -> EntityKey:
     """Return the key of the row that has the state of a workflow."""
     return system_key(PAUSED, flow)
+
+
+def _held_key(flow: str, place: int) -> EntityKey:
+    return system_key(HELD, f"{flow}/{place}")

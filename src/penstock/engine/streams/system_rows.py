@@ -28,17 +28,15 @@ PAUSED: Final = "$paused"
 """A workflow that is paused, or was; the key is its name."""
 
 HELD: Final = "$held"
-"""A step of a workflow that is paused, or that catches up; the key has its name and the place of the step."""
+"""A step of a paused workflow; the key has its name and the place of the step."""
+
+BEHIND: Final = "$behind"
+"""An atom behind those that a late workflow has missed; the key has its name and the place of the atom."""
 
 LATE: Final = "$late"
 """The progress of a workflow that began with earlier atoms; the key is its name."""
 
 _TEXT_BYTES: Final = 400
-
-
-def held_key(flow: str, place: int) -> EntityKey:
-    """Return the key of a step that a workflow holds, by its place."""
-    return system_key(HELD, f"{flow}/{place}")
 
 
 def system_key(name: str, text: str) -> EntityKey:

@@ -248,7 +248,8 @@ def flow(
             order, until it is resumed.
         start: The first atom that the workflow takes, where its source has atoms already: those that come after the
             deployment of the workflow (`"latest"`), all that the journal holds (`"earliest"`), or those from a number
-            on. It takes the earlier ones first, in their order.
+            on. It takes the earlier ones first, in their order. This is for a new workflow: one that has taken atoms
+            already would take them again.
 
     Raises:
         DefinitionError: The source is no stream.

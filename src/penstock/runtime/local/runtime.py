@@ -40,7 +40,7 @@ from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.catch_up import encode_catch_up, filled
 from penstock.model.context import active
-from penstock.model.control import Deploy, Subscribe, decode_control, is_control
+from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Failure,
@@ -175,9 +175,8 @@ class LocalRuntime:
             raise ClassChanged("\n".join(comparison.refusals))
         self._versions = comparison.after
         self._use(app)
-        return [
-            f"{change.name}: {line}" for change in comparison.changes for line in change.changes
-        ]
+        changes = ((change.name, line) for change in comparison.changes for line in change.changes)
+        return [f"{name}: {line}" for name, line in changes]
 
     def submit(self, call: Call[Any]) -> Reply:
         """Process a call as one request; see `penstock.model.reply.Runtime`."""
@@ -270,7 +269,7 @@ class LocalRuntime:
         The requests that cascades append to the log are among the records, so the runtime appends none.
 
         Args:
-            records: The records. Of the control records, deployments and subscriptions change this runtime.
+            records: The records. A move changes nothing here; an erasure deletes the entity, and destroys no key.
             codes: The application of each deployment, by the name of its archive.
         """
         replies: list[Reply] = []
@@ -291,6 +290,8 @@ class LocalRuntime:
         try:
             if isinstance(control, Deploy):
                 self._deploy(codes[control.code.archive])
+            elif isinstance(control, Erase):
+                self.state.pop(EntityKey(control.subject), None)
             elif isinstance(control, Subscribe):
                 first = self._subscribe(control)
                 outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})
@@ -344,9 +345,8 @@ class LocalRuntime:
         return reply
 
     def _answer(self, record: Record, outcome: Outcome) -> Reply:
-        reply = Reply(
-            record.request_id, record.lsn, Epoch(record.lsn), outcome.error, outcome.reply
-        )
+        place = record.request_id, record.lsn, Epoch(record.lsn)
+        reply = Reply(*place, outcome.error, outcome.reply)
         self._known[record.request_id] = (record.body, reply)
         return reply
 

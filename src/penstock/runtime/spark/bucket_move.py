@@ -15,7 +15,6 @@ from penstock.model.control import Move
 from penstock.runtime.spark.control import ControlEffect, Refused
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import ApplyEpoch
-from penstock.runtime.spark.parallelism import ParallelismPolicy
 from penstock.state.environment import DATA_FILE
 from penstock.state.partition_spec import PartitionSpec, name_of
 
@@ -25,11 +24,10 @@ _log = logging.getLogger(__name__)
 class BucketMove:
     """Executes the control records that move buckets."""
 
-    def __init__(self, data: Path, jobs: Jobs, parallelism: ParallelismPolicy) -> None:
-        """Take the data directory, and the parts of the driver that use the number of partitions."""
+    def __init__(self, data: Path, jobs: Jobs) -> None:
+        """Take the data directory, and the jobs, which use the number of partitions."""
         self._stores = data / STATE
         self._jobs = jobs
-        self._parallelism = parallelism
 
     def execute(self, move: Move, epoch: Epoch) -> ControlEffect:
         """Build the stores of the new number; see `penstock.runtime.spark.control.Executor`.
@@ -66,6 +64,5 @@ class BucketMove:
             self._jobs.run([ApplyEpoch([each], epoch, partitions) for each in every])
 
     def _use(self, partitions: int) -> None:
-        """Let the next epoch use the stores of a number, and as many tasks."""
+        """Let the next epoch use the stores of a number, and at most as many tasks."""
         self._jobs.partitions = partitions
-        self._parallelism.partitions = partitions

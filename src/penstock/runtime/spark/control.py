@@ -38,7 +38,7 @@ class ControlEffect:
     Attributes:
         result: The result of the record.
         writes: The entities and system rows that it changes; None deletes.
-        switch: Is called when the epoch is committed; it must not fail.
+        switch: Is called when the epoch is committed; after an error it is called again.
         partitions: The number of partitions that the commit names; 0: the present number.
     """
 
@@ -81,6 +81,7 @@ class ControlEpochs:
             executors: The executor of each type of control.
         """
         self.executors: Final = dict(executors)
+        self._owed: Callable[[], None] = _nothing
         self._config = config
         self._log = log
         self._fault = Fault(config.fault)
@@ -112,6 +113,17 @@ class ControlEpochs:
             effect = ControlEffect()
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._publish(epoch, place, record, outcome), effect
+
+    def switch(self, effect: ControlEffect | None = None) -> None:
+        """Put the effect of a committed control in force, or the last one again if that has failed.
+
+        Raises:
+            PenstockError: The environment fails; the next call tries again.
+        """
+        if effect is not None:
+            self._owed = effect.switch
+        self._owed()
+        self._owed = _nothing
 
     def close(self) -> None:
         """Close the files."""

@@ -55,11 +55,11 @@ class DeployExecutor:
         try:
             spec = unpacked(self._data, control.code).spec
             (result,) = self._jobs.run([LoadCode(spec, epoch)])
+            loaded = messages.decode_loaded(result.loaded)
+            self._record(control, Epoch(epoch + 1), loaded)
         except (UserError, Corrupt) as error:
             self._forget(epoch)
             raise Refused(error) from error
-        loaded = messages.decode_loaded(result.loaded)
-        self._record(control, Epoch(epoch + 1), loaded)
 
         def switch() -> None:
             self._late.watch(loaded.late)

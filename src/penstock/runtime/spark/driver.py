@@ -98,11 +98,10 @@ class EpochDriver:
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
-        self._parallelism = ParallelismPolicy(jobs.partitions, config.small_epoch)
+        self._parallelism = ParallelismPolicy(config.small_epoch)
         self.late = LateSubscribers(config, log, journal)
         self._eraser = Eraser(config.data, journal.identity)
-        parts = self._parallelism, self.late, lambda: self._atoms, self._eraser
-        executors = executors_of(config, jobs, *parts)
+        executors = executors_of(config, jobs, self.late, lambda: self._atoms, self._eraser)
         self.controls = ControlEpochs(config, log, executors)
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
@@ -113,7 +112,7 @@ class EpochDriver:
         self._division.recall(self._epoch, scratch.parent)
 
     def recover(self, app: App) -> Future[None]:
-        """Append the records that the log may lack, and begin to bring all stores to the newest epoch.
+        """Append the later records that the log may lack, and begin to bring all stores to the newest epoch.
 
         Python workers load the application meanwhile. An error of the stores is only logged.
 
@@ -123,7 +122,7 @@ class EpochDriver:
         """
         self._eraser.finish(self._epoch)
         self.late.watch(subscriptions(app.topology))
-        self.append_later()
+        self._later.append()
         return self._stores.recover(self._epoch)
 
     @property
@@ -158,6 +157,7 @@ class EpochDriver:
         """
         self.failure = None
         try:
+            self.controls.switch()
             self.append_later()
             while not stopping() and (ranges := self._ranges(upto)):
                 self._fault.reached("offsets-planned")
@@ -192,7 +192,7 @@ class EpochDriver:
         self._fault.reached("control-prepared")
         self._commit(epoch, ranges, 1, [result], effect.partitions)
         self._fault.reached("control-committed")
-        effect.switch()
+        self.controls.switch(effect)
         self._fault.reached("control-switched")
         clock.lap("commit")
         self._conclude(epoch, 1)
@@ -307,7 +307,7 @@ class EpochDriver:
         clock = Stopwatch(self._idle_since)
         count = request_count(ranges)
         assert count > 0, "an epoch has requests"
-        tasks = 1 if failure else self._parallelism.tasks(count)
+        tasks = 1 if failure else self._parallelism.tasks(count, self._jobs.partitions)
         run = planned(self._log, ranges, tasks)
         clock.lap("read")
         self._stores.wait()

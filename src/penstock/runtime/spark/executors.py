@@ -10,13 +10,11 @@ from penstock.runtime.spark.deploying import DeployExecutor
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
-from penstock.runtime.spark.parallelism import ParallelismPolicy
 
 
 def executors_of(
     config: Config,
     jobs: Jobs,
-    parallelism: ParallelismPolicy,
     late: LateSubscribers,
     published: Callable[[], Mapping[str, int]],
     eraser: Eraser,
@@ -26,14 +24,13 @@ def executors_of(
     Args:
         config: The settings.
         jobs: Runs task commands.
-        parallelism: Decides how many tasks an epoch has.
         late: Subscribes late workflows.
         published: Returns the number of atoms of each stream.
         eraser: Erases persons.
     """
     return {
         Deploy: DeployExecutor(config.data, jobs, late),
-        Move: BucketMove(config.data, jobs, parallelism).execute,
+        Move: BucketMove(config.data, jobs).execute,
         Erase: eraser.prepare,
         Subscribe: late.executor(published),
     }

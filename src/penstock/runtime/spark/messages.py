@@ -65,10 +65,10 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     publish: bool  # write parts: the valid rows of `outputs` and of this run
     outputs: list[RoundOutput]
     output_bytes_max: int  # bytes of replies and changes after which the run stops early
+    partitions: int  # the number of stores
     decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
     atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
     with_steps: bool = False  # run the workflow steps of each record after its requests
-    partitions: int = 1  # the number of stores
 
 
 class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -19,26 +19,21 @@ PROBE_EVERY: Final = 25
 
 
 class ParallelismPolicy:
-    """Decides for one epoch after another; the first large epoch is spread.
+    """Decides for one epoch after another; the first large epoch is spread."""
 
-    Attributes:
-        partitions: The number of tasks of an epoch that is spread.
-    """
-
-    def __init__(self, partitions: int, small_epoch: int) -> None:
-        self.partitions = partitions
+    def __init__(self, small_epoch: int) -> None:
         self._small_epoch = small_epoch
         self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
         self._in_one_task = 0  # large epochs since then
 
-    def tasks(self, count: int) -> int:
-        """Return the number of tasks for an epoch of `count` transactions."""
-        if count <= self._small_epoch or self.partitions == 1:
+    def tasks(self, count: int, partitions: int) -> int:
+        """Return the number of tasks for an epoch of `count` transactions, at most one for each partition."""
+        if count <= self._small_epoch or partitions == 1:
             return 1
         if self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY:
             self._in_one_task += 1
             return 1
-        return self.partitions
+        return partitions
 
     def overflowed(self) -> None:
         """Use one task after outputs that were too large, because one task can stop early."""

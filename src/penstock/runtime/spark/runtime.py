@@ -152,11 +152,11 @@ class SparkRuntime:
         self._maintenance = MaintenanceScheduler(self._config, self.journal, self._jobs)
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
-        for part in (self._watchdog, self._pump, self._maintenance):
+        self._driver.append_later()  # of late workflows, from the stores
+        supervisor = threading.Thread(None, self._supervise, "penstock-supervisor", daemon=True)
+        for part in (self._watchdog, self._pump, self._maintenance, supervisor):
             part.start()
-        name = "penstock-supervisor"
-        self._supervisor = threading.Thread(None, self._supervise, name, daemon=True)
-        self._supervisor.start()
+        self._supervisor = supervisor
         if is_warm:
             clear_scratch(self._scratch)
         else:
@@ -271,9 +271,9 @@ class SparkRuntime:
 
     def _present_app(self) -> App:
         """Return the application whose code is in force; a deployment has changed it since its last use."""
-        if self._app_spec and self._jobs.settings.spec != self._app_spec:
-            self._app_spec = self._jobs.settings.spec
-            self.app = load_deployed(self._config.data, self._app_spec)
+        spec = self._jobs.settings.spec if self._app_spec else ""
+        if spec != self._app_spec:
+            self.app, self._app_spec = load_deployed(self._config.data, spec), spec
             self.call = caller_of(self)
         return self.app
 
