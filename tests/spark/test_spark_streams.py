@@ -1,4 +1,4 @@
-"""Random appends and requests over workflows through real Spark: atoms, replies and state are those of one thread."""
+"""Workflows through real Spark, on random records and in all cases: atoms, replies and state are those of one thread."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
+from penstock.engine.limits import Limits
 from penstock.journal.api import PartKind
 from penstock.log.api import Entry, Log, Record
 from penstock.model.call import Call
@@ -18,11 +19,13 @@ from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential import cascade_app
 from tests.differential.committed import answers_of, state_of, streams_of
 from tests.differential.simulation import Answer
+from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 
 CASCADES = Path(__file__).parent.parent / "differential" / "cascade_app.py"
+CASES = Path(__file__).parent.parent / "streams" / "cases"
 DEADLINE_MS = 120_000
 
 
@@ -61,6 +64,20 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
     assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}
     assert sum(map(len, streams.values())) > 100, "there is something to compare"
     assert state_of(streaming.journal) == serial.state
+
+
+@pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_cases_on_spark(tmp_path: Path, partitions: int, limits: Limits) -> None:
+    """Each case of the programming model publishes what its check says, and the bytes of one thread."""
+    config = Config(data=tmp_path, cores=2, partitions=partitions, small_epoch=8, limits=limits)
+    runtime = SparkRuntime(str(CASES), config)
+    runtime.start()
+    try:
+        take_rounds(runtime.log, partial(settle, runtime))
+        check_cases(runtime.journal, runtime.log, limits)
+    finally:
+        runtime.stop()
 
 
 def records_of_accounts(streaming: SparkRuntime) -> list[Record]:
