@@ -295,14 +295,14 @@ MUTANTS = (
         "engine/streams/step_runner.py",
         "return _NO_RESULT, self._stored(txn.conclude())",
         "return _NO_RESULT, txn.conclude()",
-        f"{STREAMS}/test_cases.py::test_shopping_cart",
+        f"{STREAMS}/test_cases.py::test_keys_without_state_are_not_stored",
     ),
     Mutant(
         "an event overtakes the waiting handler of its key",
         "engine/streams/workflow_step.py",
         "if task.exclusive and self._waits.is_busy(place):",
         "if False:",
-        f"{STREAMS}/test_cases.py::test_exclusive_key_waits",
+        f"{STREAMS}/test_cases.py::test_case",
     ),
     Mutant(
         "a savepoint keeps the events of its block",

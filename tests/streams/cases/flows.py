@@ -5,7 +5,6 @@ from typing import Final
 from penstock import (
     Emit,
     PerTask,
-    Stream,
     clear,
     connect,
     flow,
@@ -14,6 +13,7 @@ from penstock import (
     states,
     stream,
 )
+from penstock.model.streams.stream import Stream
 
 from .case import Atoms, case
 
