@@ -20,8 +20,8 @@ requests as a file says, one JSON object in each line:
    "arguments": [5]}        (on one line, or all in one array)
   {"request_id": "r18", "drop": true}
 
-The command shows the replies, the entities and the number of atoms that differ from the journal and,
-with --sql, the rows of a query about entities. Epochs, times and ids stay the same. The application does not change, and may run
+The command shows the replies, entities, events, sent requests and later records that differ from the journal
+and, with --sql, the rows of a query about entities. Epochs, times and ids stay the same. The application does not change, and may run
 meanwhile. The outcome can be kept in a new data directory for sql, replay and trace.
 
 The exit code is 0, whether something differs or not.

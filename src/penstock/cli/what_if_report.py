@@ -20,12 +20,14 @@ from penstock.cli.value_text import (
     finding_differences,
     value_text,
 )
+from penstock.engine.replay import ValueDifference
 from penstock.engine.what_if import (
     SHOWN_MAX,
     DifferenceList,
     EntityDifference,
     ReplyDifference,
 )
+from penstock.history.cascade_differences import CascadeDifferences, CausedDifference
 from penstock.history.rerun import outside_calls_json
 from penstock.history.what_if import WhatIf
 from penstock.snapshots.text import json_text
@@ -62,13 +64,15 @@ class WhatIfReport:
 
 
 def summary_of(report: WhatIfReport) -> str:
-    """Return the first line: how many replies, entities and rows differ, and how many do not."""
-    replies = report.what_if.replies
+    """Return the first line: how many replies, entities, atoms and rows differ, and how many do not."""
+    replies, cascades = report.what_if.replies, report.what_if.cascades
     rows = sum(query.difference.count for query in report.queries)
     counts = [
         counted(replies.differing.count, "reply", "replies"),
         counted(report.what_if.entities.count, "entity", "entities"),
-        counted(sum(report.what_if.atoms.values()), "atom", "atoms"),
+        counted(sum(cascades.atoms.values()), "atom", "atoms"),
+        counted(cascades.sent.count, "sent request", "sent requests"),
+        counted(cascades.later.count, "later record", "later records"),
         counted(rows, "row of answers", "rows of answers"),
     ]
     differing = [count for count in counts if not count.startswith("0 ")]
@@ -113,9 +117,7 @@ def show(report: WhatIfReport, console: Console) -> None:
     _show_entities("entities that differ", entities.changed, console)
     _show_entities("entities that are new", entities.created, console)
     _show_entities("entities that are gone", entities.deleted, console)
-    for stream, count in sorted(what_if.atoms.items()):
-        differing = counted(count, "atom differs", "atoms differ")
-        console.print(f"stream {stream}: {differing}")
+    _show_cascades(what_if.cascades, console)
     for query in report.queries:
         _show_query(query, console)
     if report.keep is not None:
@@ -143,6 +145,27 @@ def _show_entities(
             for finding in entity.findings:
                 for row in difference_rows(finding_differences(finding)):
                     table.add_row(entity.key, *row)
+        _print(table, differences.count, console)
+
+
+def _show_cascades(cascades: CascadeDifferences, console: Console) -> None:
+    for stream, count in sorted(cascades.atoms.items()):
+        differing = counted(count, "atom differs", "atoms differ")
+        console.print(f"stream {stream}: {differing}")
+    _show_caused("events that differ", cascades.events, console)
+    _show_caused("sent requests that differ", cascades.sent, console)
+    _show_caused("later records that differ", cascades.later, console)
+
+
+def _show_caused(
+    title: str, differences: DifferenceList[CausedDifference], console: Console
+) -> None:
+    if differences.count:
+        columns = ("epoch", "request", "place", "element", "recorded", "what-if")
+        table = folding_table(*columns, title=title)
+        for epoch, request_id, finding in differences.shown:
+            for row in difference_rows(finding_differences(finding)):
+                table.add_row(str(epoch), request_id, finding.place, *row)
         _print(table, differences.count, console)
 
 
@@ -181,7 +204,8 @@ def _print(table: Table, count: int, console: Console) -> None:
 
 def json_of(report: WhatIfReport) -> dict[str, Any]:
     """Return the report as plain data. Keys are stable."""
-    what_if, replies, entities = report.what_if, report.what_if.replies, report.what_if.entities
+    what_if, cascades = report.what_if, report.what_if.cascades
+    replies, entities = what_if.replies, what_if.entities
     keep = None if report.keep is None else {"data": str(report.keep), "shift": report.shift}
     return {
         "first": what_if.first,
@@ -198,7 +222,10 @@ def json_of(report: WhatIfReport) -> dict[str, Any]:
             "created": _shown(entities.created, _plain_entity),
             "deleted": _shown(entities.deleted, _plain_entity),
         },
-        "atoms": dict(sorted(what_if.atoms.items())),
+        "atoms": dict(sorted(cascades.atoms.items())),
+        "events": _shown(cascades.events, _plain_caused),
+        "sent": _shown(cascades.sent, _plain_caused),
+        "later": _shown(cascades.later, _plain_caused),
         "sql": [_plain_query(query) for query in report.queries],
         "keep": keep,
         "replaced_deployments": list(report.replaced),
@@ -223,21 +250,26 @@ def _plain_reply(reply: ReplyDifference) -> dict[str, Any]:
     return plain
 
 
+def _plain_caused(caused: CausedDifference) -> dict[str, Any]:
+    plain = {"epoch": caused.epoch, "request_id": caused.request_id, "place": caused.finding.place}
+    return plain | {"part": caused.finding.attribute} | _plain_finding(caused.finding)
+
+
 def _plain_entity(entity: EntityDifference) -> dict[str, Any]:
-    findings = []
-    for finding in entity.findings:
-        _, attribute, recorded, replayed = finding
-        elements = finding_differences(finding)
-        findings.append(
-            {
-                "attribute": attribute,
-                "recorded": _value(recorded),
-                "what_if": _value(replayed),
-                "differences": list(map(_plain_element, elements.shown)),
-                "differences_left_out": elements.left_out,
-            }
-        )
+    findings = [
+        {"attribute": finding.attribute} | _plain_finding(finding) for finding in entity.findings
+    ]
     return {"entity": entity.key, "findings": findings}
+
+
+def _plain_finding(finding: ValueDifference) -> dict[str, Any]:
+    elements = finding_differences(finding)
+    return {
+        "recorded": _value(finding.recorded),
+        "what_if": _value(finding.replayed),
+        "differences": list(map(_plain_element, elements.shown)),
+        "differences_left_out": elements.left_out,
+    }
 
 
 def _plain_element(element: ElementDifference) -> dict[str, Any]:

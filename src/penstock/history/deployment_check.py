@@ -133,7 +133,9 @@ def findings_of(run: WhatIf) -> Iterator[CheckFinding]:
     counts = {
         "replies": run.replies.differing.count,
         "entities": run.entities.count,
-        "atoms": sum(run.atoms.values()),
+        "atoms": sum(run.cascades.atoms.values()),
+        "sent requests": run.cascades.sent.count,
+        "later records": run.cascades.later.count,
     }
     differing = [f"{count:,} {noun}" for noun, count in counts.items() if count]
     where = f"of {run.requests:,} requests of epochs {run.first} to {run.last}"

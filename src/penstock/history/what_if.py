@@ -6,7 +6,6 @@ Code that cannot read the stored entities is rejected before any request runs.
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RecordedEpoch
-from penstock.engine.streams.recorded_cascade import NOTHING, differing_atoms
+from penstock.engine.streams.recorded_cascade import NOTHING
 from penstock.engine.what_if import (
     UNCHANGED,
     EntityDifferences,
@@ -27,6 +26,7 @@ from penstock.engine.what_if import (
     replay_plan,
 )
 from penstock.errors import ClassChanged
+from penstock.history.cascade_differences import CascadeDifferences
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
 from penstock.history.rerun import Rerun, frozen_heap
@@ -68,7 +68,7 @@ class WhatIf:
         skipped: How many were not executed, because they had exceeded a limit.
         spent_s: The time for executing, reading, comparing and writing, without the state before.
         replies, entities: The differences.
-        atoms: How many atoms differ, by stream.
+        cascades: The differences of what the requests cause: atoms, sent requests, later records.
         refused: By request id, the first call to the outside.
     """
 
@@ -79,7 +79,7 @@ class WhatIf:
     spent_s: float
     replies: ReplyDifferences
     entities: EntityDifferences
-    atoms: Mapping[str, int]
+    cascades: CascadeDifferences
     refused: Mapping[RequestId, OutsideCall]
 
 
@@ -125,7 +125,7 @@ def what_if(
     spent_s = time.perf_counter() - began
     entities = entity_differences(run.state_diff, state, scenario.recorded_by, scenario.app)
     counts = rerun.requests, rerun.skipped, spent_s
-    return WhatIf(first, last, *counts, run.replies, entities, run.atoms, rerun.refused)
+    return WhatIf(first, last, *counts, run.replies, entities, run.cascades, rerun.refused)
 
 
 class _ScenarioRun:
@@ -138,19 +138,20 @@ class _ScenarioRun:
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
         self.state_diff = StateDiff()
-        self.atoms: Counter[str] = Counter()
+        self.cascades = CascadeDifferences()
 
     def epoch(self, recorded: RecordedEpoch) -> None:
         """Execute an epoch, compare it, and write it to the scratch journal."""
         replayer, scenario = self._rerun.replayer, self._scenario
-        changes = scenario.changes.get(recorded.epoch, UNCHANGED)
+        wanted = scenario.changes.get(recorded.epoch, UNCHANGED)
+        changes = RequestChanges({**self.cascades.calls, **wanted.calls}, wanted.inserted)
         plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
         if recorded.epoch == 0 and not recorded.rows:
             check_classes(scenario, self._schemas, recorded.changes, recorded.epoch)
         self._rerun.begin(recorded, other_code=scenario.other_code)
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
-        self._compare_atoms(recorded, plan)
+        self._compare_cascades(recorded, plan)
         recorded_changes = dict(present_rows(scenario.app.stored, recorded.changes.items()))
         self.state_diff.follow(replayer.state, replayer.written, recorded_changes)
         if self.scratch is not None:
@@ -158,14 +159,14 @@ class _ScenarioRun:
             self.scratch.commit(epoch, time_us, plan, outcomes, replayer.ran, replayer.written)
         replayer.finish()
 
-    def _compare_atoms(self, recorded: RecordedEpoch, plan: ReplayPlan) -> None:
-        """Count the atoms of an epoch that differ, record by record; all atoms of added and removed records differ."""
-        for was, cascade in zip(plan.recorded, self._rerun.replayer.ran, strict=True):
+    def _compare_cascades(self, recorded: RecordedEpoch, plan: ReplayPlan) -> None:
+        """Compare what the records of an epoch cause; an added or left out record causes nothing on one side."""
+        ran = self._rerun.replayer.ran
+        for row, was, cascade in zip(plan.rows, plan.recorded, ran, strict=True):
             before = NOTHING if was is None else recorded.cascade(was)
-            if cascade is not None or before is not NOTHING:
-                self.atoms.update(differing_atoms(before, cascade))
+            self.cascades.compare(recorded.epoch, row.request_id, before, cascade)
         for row in plan.left_out:
-            self.atoms.update(differing_atoms(recorded.cascade(row), None))
+            self.cascades.compare(recorded.epoch, row.request_id, recorded.cascade(row), None)
 
 
 def check_classes(
