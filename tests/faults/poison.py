@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from penstock import App, entity, key
+from penstock import App, entity, key, send
 from tests.hostile import side_effects
 
 
@@ -44,6 +44,17 @@ class Account:
         other.balance += 1_000_000
         {**KILLERS, **OTHERS}[how]()
         return self.balance
+
+    def delegate(self, how: str, other: "Account") -> int:
+        """Send something bad, and something good behind it."""
+        send(Account.poison, other, how, self)
+        send(Account.add, self, 0)
+        return self.balance
+
+    def delegate_all(self, others: list["Account"]) -> None:
+        """Send something bad to each of several accounts."""
+        for other in others:
+            send(Account.poison, other, "exit", self)
 
     def unspeakable(self) -> Any:
         self.balance += 1_000_000

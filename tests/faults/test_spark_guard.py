@@ -112,7 +112,7 @@ def test_a_death_for_want_of_memory_accuses_what_grew(
             if position == 7:
                 held.append(b"x" * (128 << 20))
             if quarantine.careful:
-                quarantine.measure(position)
+                quarantine.measure()
         quarantine.now[0] = 9  # where it dies
         kills.append(kills_a_death)
     with Quarantine(path, lambda: sum(kills)) as quarantine:

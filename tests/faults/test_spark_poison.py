@@ -1,15 +1,18 @@
 """Handlers that kill, hang or exhaust their worker are undone alone; their epoch goes on."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from penstock.base.ids import Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.errors import Aborted, LimitExceeded, Unencodable
+from penstock.journal.api import PartKind
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
+from tests.differential.committed import answers_of
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Row, State, Watch, calls_of, values_of
 from tests.faults.load import Call
@@ -119,6 +122,33 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         **dict.fromkeys(("leave", "fail"), Aborted.code),
         "unspeakable": Unencodable.code,
     }
+
+
+def test_sent_requests_that_kill_fail_alone(poisoned: Poisoned, tmp_path: Path) -> None:
+    """Their senders take effect, and so do the requests that were sent behind them; after three, no more die."""
+    account = poisoned.app.entities["Account"].of_text
+    names = [f"a{number}" for number in range(6)]
+    calls: list[Call] = [("Account", name, "create", [], {}) for name in names]
+    calls += [("Account", name, "delegate", ["exit", account("a5")], {}) for name in names[:2]]
+    calls.append(("Account", "a2", "delegate_all", [[account(name) for name in names]], {}))
+    poisoned.send(calls)
+    data = tmp_path / "data"
+    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S) as driver:
+        wait_for(lambda: processed(driver) == len(calls), "an answer to all")
+        driver.stop()
+    with closing(DataDirectory(data).open_journal_of("poison")) as journal:
+        assert [answer.error for answer in answers_of(journal)] == [None] * len(calls)
+        sent = [
+            (row["request_id"], row["error"])
+            for commit in journal.commits(BEFORE_FIRST)
+            for part in commit.parts_of(PartKind.SENT)
+            for row in journal.read(part).to_pylist()
+        ]
+    killed = LimitExceeded.code
+    each = [("1", killed), ("2", None)]
+    assert sent == [(f"request-{number}~~{part}", error) for number in (6, 7) for part, error in each] + [
+        (f"request-8~~{number}", killed) for number in range(1, 7)
+    ]  # fmt: skip
 
 
 def processed(driver: DriverProcess) -> int:

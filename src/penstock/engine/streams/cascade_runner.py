@@ -60,6 +60,7 @@ from penstock.model.request import (
     Failure,
     decode_failure,
     encode_continuation,
+    encode_failure,
     is_continuation,
 )
 from penstock.model.streams.failed_atom import FailedAtom
@@ -70,12 +71,18 @@ from penstock.model.streams.topology import Subscriber
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
 
+def _let_run(_number: int) -> None:
+    """Refuse no part of a cascade."""
+
+
 class CascadeRunner:
     """Runs cascades, one step after the other, over one state.
 
     Attributes:
         on_failure: Takes the failure of each step that fails.
-        refusal: The failure of all steps, none of which runs; None where they run.
+        before_request: Takes the number of each sent request in its cascade, from 1, before it runs. If it returns a
+            failure, the request does not run, and fails so.
+        before_step: Takes the number of each step in its cascade, likewise; 0 before abandoned handlers end.
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
         paused: The workflows that are paused.
     """
@@ -114,7 +121,8 @@ class CascadeRunner:
         services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
         self._steps = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
-        self.refusal: Failure | None = None
+        self.before_request: Callable[[int], Failure | None] = _let_run
+        self.before_step: Callable[[int], Failure | None] = _let_run
         self.decided: Mapping[RequestId, Outcome] = {}
         self.paused = PausedFlows(app.topology, read, apply)
         self._late = LateFlows(app.topology, read, apply)
@@ -150,7 +158,12 @@ class CascadeRunner:
             is_refused = continues and outcome.error is not None
             result = outcome if is_refused else self.decided.get(request_id)
             if result is None:
-                result = self._executor.run(request_id, sent, time_us)
+                failure = self.before_request(len(cascade.completed) + 1)
+                result = (
+                    self._executor.run(request_id, sent, time_us)
+                    if failure is None
+                    else Outcome(failure.code, encode_failure(failure), (), {})
+                )
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
             cascade.send(result)
@@ -168,16 +181,19 @@ class CascadeRunner:
         """
         is_set_aside = cascade.continues or cascade.catch_up is not None
         is_set_aside = is_set_aside or (failure is not None and failure.code == Internal.code)
-        self._steps.refusal = self.refusal or (failure if is_set_aside else None)
+        refusal = failure if is_set_aside else None
+        self._steps.refusal = refusal
         self._steps.decided = self.decided
         self._begin(cascade, failure, reply)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
                 break
             cascade.taken += 1
+            self._steps.refusal = refusal or self.before_step(cascade.taken)
             self._take(cascade, cascade.queue.popleft())
             if self._durable_waits:
                 self._store_waits(cascade)
+        self.before_step(0)
         self._store_waits(cascade)
         if cascade.queue:
             self._cut(cascade, steps_key, encode_steps(cascade.queue))
@@ -197,6 +213,7 @@ class CascadeRunner:
         if cascade.catch_up is not None:
             for late in self._late.take(cascade, cascade.catch_up):
                 cascade.taken += 1
+                self._steps.refusal = self._steps.refusal or self.before_step(cascade.taken)
                 self._deliver(cascade, late, late.subscriber)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):

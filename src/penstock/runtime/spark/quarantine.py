@@ -3,7 +3,8 @@
 A task notes the position that it runs, and its process id, in a small shared file that survives the
 process. If the task dies, Spark runs it again, and the new attempt finds the note: the position is
 suspect. A position that was suspect at two deaths of the same task does not run a third time; it is
-recorded as failed.
+recorded as failed. Each request that a handler has sent, and each workflow step, is a part of its record with a note
+of its own, so it fails alone.
 
 Linux's out-of-memory killer selects a process by its size, not by the transaction that it runs. So
 after a death the growth of the process is measured for each transaction, and a death by the
@@ -16,15 +17,23 @@ import re
 import resource
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 DEATHS: Final = 2
 """Deaths of its worker that accuse a transaction; one death can be an accident."""
 
-STEPS_OF: Final = 1 << 40
+PART_OF: Final = 1 << 32
+"""Added to the position of a record in notes, times the number of the sent request or the workflow step that runs."""
+
+STEPS_OF: Final = 1 << 61
 """Added to the position of a record in notes while its workflow steps run."""
+
+PARTS_MAX: Final = 3
+"""Parts of one record that may kill their workers; then the sent requests, or the steps, behind them do not run."""
+
+_NUMBER_MAX: Final = (1 << 28) - 1
 
 _IDLE: Final = -1
 _NOTE: Final = struct.Struct("=qqqq")  # the fields of `Note`
@@ -40,7 +49,7 @@ class Note(NamedTuple):
     """What a process runs, or ran when it died.
 
     Attributes:
-        position: The position of the transaction in its epoch; `STEPS_OF` is added for workflow steps.
+        position: The position of the transaction in its epoch; `PART_OF` and `STEPS_OF` are added for parts.
         pid: The process.
         grown: The position whose transaction made the process grow most; -1 for none.
         kills: Processes that the out-of-memory killer had killed when the task began.
@@ -104,6 +113,14 @@ def _poisoned(deaths: Path) -> frozenset[int]:
     )
 
 
+def _last_parts(poisoned: Iterable[int]) -> dict[int, int]:
+    """Return the last part that may run, for the sent requests or the steps of a record with too many poisoned ones."""
+    parts: dict[int, list[int]] = {}
+    for noted in sorted(poisoned):
+        parts.setdefault(noted % PART_OF + (noted & STEPS_OF), []).append(noted)
+    return {record: noted[-1] for record, noted in parts.items() if len(noted) >= PARTS_MAX}
+
+
 def deaths_noted(scratch: Path) -> int:
     """Return a number that grows with each death noted in a directory."""
     return sum(path.stat().st_size for path in scratch.glob("*.deaths"))
@@ -124,6 +141,7 @@ class Quarantine:
         self._deaths = path.with_suffix(".deaths")
         self._kills = kills
         self._bytes = self._growth = 0
+        self._last: dict[int, int] = {}
         self.poisoned: frozenset[int] = frozenset()
         self.careful = False
 
@@ -134,6 +152,7 @@ class Quarantine:
             suspects = [*_suspects(self._deaths), self._accused(left)]
             self._deaths.write_text(" ".join(map(str, suspects)))
         self.poisoned = _poisoned(self._deaths)
+        self._last = _last_parts(self.poisoned)
         self.careful = self._deaths.exists()
         self._bytes = _own_bytes()
         self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid(), _NO_POSITION, self._kills()))
@@ -149,8 +168,25 @@ class Quarantine:
         if error_type is None:
             self._path.unlink(missing_ok=True)
 
-    def measure(self, position: int) -> None:
-        """Note the growth of the process by a transaction that has ended."""
+    def refuses_request(self, number: int) -> bool:
+        """Note the sent request that runs next, by its number; return whether it must not run."""
+        return self._refuses(self.now[0] % PART_OF, number)
+
+    def refuses_step(self, number: int) -> bool:
+        """Note the workflow step that runs next, as `refuses_request` does; 0 is what runs before and after all steps."""
+        return self._refuses(self.now[0] % PART_OF + STEPS_OF, number)
+
+    def _refuses(self, record: int, number: int) -> bool:
+        if self.careful:
+            self.measure()
+        self.now[0] = noted = record + PART_OF * min(number, _NUMBER_MAX)
+        if not self.poisoned:
+            return False
+        return bool(self.poisoned & {noted, record}) or noted > self._last.get(record, noted)
+
+    def measure(self) -> None:
+        """Note the growth of the process by the transaction that has ended."""
+        position = self.now[0]
         before, self._bytes = self._bytes, _own_bytes()
         if (growth := self._bytes - before) > max(self._growth, _GROWN_BYTES):
             self._growth = growth

@@ -46,7 +46,7 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
-from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
+from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.worker_code import WorkerCode, WorkerCodes
 from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
@@ -56,9 +56,8 @@ _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
-_POISONED: Final = encode_failure(
-    exceeded("quarantined: its worker process died twice while it ran")
-)
+_QUARANTINED: Final = exceeded("quarantined: its worker process died twice while it ran")
+_POISONED: Final = encode_failure(_QUARANTINED)
 
 
 class Worker:
@@ -217,6 +216,7 @@ class Worker:
             than `output_bytes_max`; None if all ran.
         """
         now, middle = quarantine.now, positions[len(positions) // 2]
+        _note_parts(task, quarantine)
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
         left = command.output_bytes_max
         with Guard(task.executor, self._settings.limits, batched=True) as guard:
@@ -257,7 +257,7 @@ class Worker:
         request = (position, record.request_id, record.body, record.time_us)
         outcome = task.set_aside(*request, decided) if decided else task.run(*request)
         if quarantine.careful and decided is None:
-            quarantine.measure(position)
+            quarantine.measure()
         if outcome is None:
             return 0
         rows.add(position, partition, record, outcome, task.root)
@@ -300,6 +300,7 @@ class Worker:
                 Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
                 Guard(task.executor, self._settings.limits, batched=True) as guard,
             ):
+                _note_parts(task, quarantine)
                 for work in guard.each(processed_records(outputs)):
                     self._fault.reached("in-steps")
                     self._run_steps(task, rows, quarantine, work)
@@ -316,15 +317,22 @@ class Worker:
     ) -> None:
         """Run the workflow steps of one record; note its position before they run."""
         assert task.cascades is not None, "the application has streams"
-        position = work.position
-        noted = position + STEPS_OF
-        quarantine.now[0] = noted
-        task.cascades.refusal = decode_failure(_POISONED) if noted in quarantine.poisoned else None
+        quarantine.now[0] = position = work.position
+        quarantine.refuses_step(0)
         task.run_steps(work.cascade, work.failure, work.reply)
         if quarantine.careful:
-            quarantine.measure(noted)
+            quarantine.measure()
         rows.wrote(position, task.wrote)
         rows.add_cascade(position, work.partition, work.record, work.cascade)
+
+
+def _note_parts(task: Task, quarantine: Quarantine) -> None:
+    """Let a task note each sent request and each workflow step before it runs, and refuse those that kill."""
+    cascades = task.cascades
+    if cascades is not None:
+        refuses, refuses_step = quarantine.refuses_request, quarantine.refuses_step
+        cascades.before_request = lambda number: _QUARANTINED if refuses(number) else None
+        cascades.before_step = lambda number: _QUARANTINED if refuses_step(number) else None
 
 
 def _attempt() -> int:

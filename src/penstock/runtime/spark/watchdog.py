@@ -17,7 +17,7 @@ from typing import Final
 
 import psutil
 
-from penstock.runtime.spark.quarantine import STEPS_OF, Note, read_note
+from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF, Note, read_note
 
 _log = logging.getLogger(__name__)
 
@@ -104,4 +104,4 @@ def _facts(name: str, note: Note) -> dict[str, int | str]:
     if match[2] is not None:
         facts |= {"round": int(match[2]), "task": int(match[3])}
     runs = "requests" if note.position < STEPS_OF else "workflow steps"
-    return facts | {"position": note.position % STEPS_OF, "runs": runs, "worker": note.pid}
+    return facts | {"position": note.position % PART_OF, "runs": runs, "worker": note.pid}
