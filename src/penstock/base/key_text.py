@@ -1,14 +1,15 @@
 """Keys: the types that identify entities, and the text of each key.
 
 The text of a key is in paths, in references and in the journal; equal keys have equal texts. A `str` is its own
-text, an `Enum` has the text of its value, a tuple is a JSON array, and other keys are JSON without quotes.
+text, an `Enum` has the text of its value, a tuple is a JSON array, and other keys are JSON without quotes. A part of
+a tuple may be a tuple.
 """
 
 import enum
 import functools
 import typing
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -23,14 +24,19 @@ MEMBERS_NAMED: Final = 8
 _SCALARS: Final = frozenset({int, str, date, datetime, UUID})
 
 
-def is_key_type(annotation: Any) -> bool:
-    """Say whether values of a type can be keys."""
+def is_key_type(annotation: Any, around: tuple[Any, ...] = ()) -> bool:
+    """Say whether values of a type can be keys; `around` are the tuples of which it is a part."""
     parts = key_parts(annotation)
     if parts is not None:
-        return bool(parts) and all(is_key_type(part) and key_parts(part) is None for part in parts)
-    if is_enum(annotation):
-        kinds = {type(member.value) for member in annotation}
-        return kinds in ({int}, {str}) and not issubclass(annotation, enum.Flag)
+        within = (*around, annotation)
+        return (
+            bool(parts)
+            and annotation not in around
+            and all(is_key_type(part, within) for part in parts)
+        )
+    choices = key_choices(annotation)
+    if choices is not None:
+        return set(map(type, choices)) in ({int}, {str})
     return annotation in _SCALARS
 
 
@@ -41,16 +47,25 @@ def key_parts(annotation: Any) -> list[Any] | None:
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is tuple else None
 
 
+def key_choices(annotation: Any) -> list[Any] | None:
+    """Return the values of an `Enum` or a `Literal`; None for a type without a list of values, as a `Flag`."""
+    if is_enum(annotation):
+        is_flag = issubclass(annotation, enum.Flag)
+        return None if is_flag else [member.value for member in annotation]
+    return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else None
+
+
 _stored_parts: Final = functools.lru_cache(maxsize=4096)(key_parts)
 """`key_parts` for the types of declared keys, which are hashable: every use of a reference needs the text of its key."""
 
 
 def wire_key_type(annotation: Any) -> Any:
-    """Return the type of a key as it is in SQL: the value of an `Enum`, and a plain tuple of such parts."""
+    """Return the type of a key as it is in SQL: that of an `Enum`'s values, and a plain tuple of such parts."""
     parts = key_parts(annotation)
     if parts is not None:
         return tuple[tuple(map(wire_key_type, parts))]  # type: ignore[misc]
-    return type(next(iter(annotation)).value) if is_enum(annotation) else annotation
+    choices = key_choices(annotation)
+    return type(choices[0]) if choices else annotation
 
 
 def encode_key(value: object, annotation: Any) -> str:
@@ -60,21 +75,8 @@ def encode_key(value: object, annotation: Any) -> str:
         Unencodable: The value does not fit the annotation, or exceeds `KEY_BYTES_MAX`.
     """
     try:
-        parts = _stored_parts(annotation)
-        if annotation is tuple and isinstance(
-            value, tuple
-        ):  # a client that does not know the application
-            parts = [type(part) for part in value]
-        if parts is None:
-            plain = _plain(value, annotation)
-            text = (
-                plain if isinstance(plain, str) else msgspec.json.encode(plain).decode().strip('"')
-            )
-        else:
-            if not isinstance(value, tuple) or len(value) != len(parts):
-                raise TypeError
-            row = [_plain(item, part) for item, part in zip(value, parts, strict=True)]
-            text = msgspec.json.encode(row).decode()
+        plain = _plain(value, annotation)
+        text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode().strip('"')
         size = len(text.encode())
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
         limit = " of 64 bits" if annotation is int else ""
@@ -87,7 +89,14 @@ def encode_key(value: object, annotation: Any) -> str:
 
 
 def _plain(value: object, annotation: Any) -> Any:
-    """Return a checked key, or a part of a key, as a scalar: equal keys give equal scalars."""
+    """Return a checked key, or a part of a key, as a scalar, or a tuple as a list: equal keys give equal results."""
+    parts = _stored_parts(annotation)
+    if annotation is tuple and isinstance(value, tuple):  # a client without the application
+        parts = [type(part) for part in value]
+    if parts is not None:
+        if not isinstance(value, tuple) or len(value) != len(parts):
+            raise TypeError
+        return [_plain(item, part) for item, part in zip(value, parts, strict=True)]
     checked = msgspec.convert(value, annotation)
     if isinstance(checked, enum.Enum):
         return checked.value
@@ -128,9 +137,9 @@ def decode_key(text: str, annotation: Any) -> Any:
 
 def _described(annotation: Any) -> str:
     """Return the name of a key's type; of an enumeration also the texts of its members."""
-    name = name_of(annotation)
-    if not is_enum(annotation):
+    name, choices = name_of(annotation), key_choices(annotation)
+    if choices is None or typing.get_origin(annotation) is Literal:  # whose name has its values
         return name
-    texts = [repr(str(member.value)) for member in annotation]
+    texts = [repr(str(choice)) for choice in choices]
     more = ["…"] if len(texts) > MEMBERS_NAMED else []
     return f"{name}: {', '.join([*texts[:MEMBERS_NAMED], *more])}"

@@ -7,9 +7,10 @@ constraints, its validators and its defaults apply. pydantic is optional: this m
 import functools
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from penstock.base.misfit import Misfit
 from penstock.base.record import fields_of
 
 _ERRORS_SHOWN: Final = 3
@@ -66,11 +67,13 @@ def _text_of(error: ValueError) -> str:
     if details is None:
         return str(error)
     mistakes = details(include_url=False, include_context=False, include_input=False)
-    texts = []
-    for mistake in mistakes[:_ERRORS_SHOWN]:
-        place = "".join(
-            f".{part}" if isinstance(part, str) else f"[{part}]" for part in mistake["loc"]
-        )
-        texts.append(f"{mistake['msg']} in `${place}`" if place else mistake["msg"])
-    more = len(mistakes) - len(texts)
+    misfits = [Misfit(_path_of(each["loc"]), each["msg"]) for each in mistakes[:_ERRORS_SHOWN]]
+    if len(mistakes) == 1:
+        return misfits[0].inner_text()
+    more = len(mistakes) - len(misfits)
+    texts = [str(misfit).removeprefix(".") for misfit in misfits]
     return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)
+
+
+def _path_of(location: Sequence[str | int]) -> str:
+    return "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in location)

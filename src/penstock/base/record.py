@@ -109,7 +109,7 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
                 RecordMember(name, name, name in cls._field_defaults) for name in cls._fields
             )
         case RecordKind.TYPED_DICT:
-            needed = cls.__required_keys__
+            needed = _required_keys(cls)
             return tuple(
                 RecordMember(name, name, name not in needed, name not in needed)
                 for name in cls.__annotations__
@@ -126,6 +126,26 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
             )
         case _:
             raise TypeError(f"{cls!r} is not a record")
+
+
+def _required_keys(cls: Any) -> frozenset[str]:
+    """Return the keys that a `TypedDict` requires.
+
+    Python itself does not see `Required` and `NotRequired` in annotations that are text, as below
+    `from __future__ import annotations`.
+    """
+    marked: dict[str, list[Any]] = {}
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        marked[name] = marks = []
+        while typing.get_origin(hint) in _WRAPPERS:
+            marks.append(typing.get_origin(hint))
+            hint = typing.get_args(hint)[0]
+    return frozenset(
+        name
+        for name, marks in marked.items()
+        if typing.Required in marks
+        or (name in cls.__required_keys__ and typing.NotRequired not in marks)
+    )
 
 
 def default_of(annotation: Any, name: str) -> Any:
@@ -174,14 +194,15 @@ def tag_of_record(cls: Any) -> tuple[str, str | int] | None:
 def fields_of(annotation: Any) -> list[Field]:
     """Return the fields of a record with their types.
 
-    The types are `simplified`, and a generic class has its arguments in place of its variables.
+    The types are `simplified`, and a generic class has its arguments in place of its variables. A field without an
+    annotation, as in `collections.namedtuple`, is `Any`.
 
     Raises:
         NameError: A field has an unknown type.
     """
     hints = _hints_of(annotation)
     return [
-        Field(member, simplified(hints[member.name], annotation))
+        Field(member, simplified(hints.get(member.name, Any), annotation))
         for member in members_of(annotation)
     ]
 
@@ -247,6 +268,8 @@ def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for
             return annotation.__stands_for__
         case _ if origin in _WRAPPERS:
             return arguments[0]
+        case _ if origin is not None and not hasattr(annotation, "__args__"):  # typing.List
+            return origin
         case _ if type(origin or annotation).__name__ == "TypeAliasType":
             value = (origin or annotation).__value__
             return value[arguments] if arguments else value

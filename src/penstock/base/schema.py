@@ -6,7 +6,6 @@ type if it has the attribute `__reference__`.
 """
 
 import enum
-import re
 import types
 import typing
 from collections import deque
@@ -17,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.misfit import misfit_of
 from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of
 from penstock.base.unstorable import alternative_to
@@ -35,7 +35,19 @@ _UNIONS: Final = (typing.Union, types.UnionType)
 _FORMS_MAX: Final = 50
 """The most different arguments of one generic class in one annotation."""
 
-_PLACE: Final = re.compile(r"`\$\[(\d+)\](.*)`")
+_WAYS_OUT: Final = {
+    "typing.Self": "write the name of the class in place of Self",  # in a record, whose source msgspec reads
+    "dict-like": "use msgspec Structs that are declared with tag=True",
+    "more than one dataclass": "use msgspec Structs that are declared with tag=True",
+    "more than one Struct": "use msgspec Structs that are declared with tag=True",
+    "more than one str-like": "use one of them, or a record with an attribute for each of them",
+    "more than one array-like": "use one of them, or a record with an attribute for each of them",
+    "Enums must contain": "give all members text, or all members whole numbers",
+    "at least one item": "declare its members",
+    "InitVar": "make it a field",
+}
+"""Alternatives to the types that msgspec refuses, by words of its messages."""
+
 _AS_LIST: Final = (set, frozenset, deque)
 _EXACT: Final = frozenset({int, str, bool, bytes, type(None), UUID})
 UNENCODABLE: Final = (
@@ -89,14 +101,13 @@ def convert_inside(value: object, annotation: Any) -> Any:
     """Convert a decoded value for `decode_reference`.
 
     Raises:
-        ValueError: The value does not fit. Its message has the place, without the marks by which msgspec
-            finds the place in its own messages.
+        ValueError: The value does not fit. Its message has the place in a form that `misfit_of` joins with the place
+            of the whole value.
     """
     try:
         return msgspec.convert(value, annotation, dec_hook=decode_reference, str_keys=True)
     except msgspec.ValidationError as error:
-        mistake, _, path = str(error).partition(" - at ")
-        raise ValueError(f"{mistake} in {path}" if path else mistake) from error
+        raise ValueError(misfit_of(str(error)).inner_text()) from error
 
 
 def wire_type(annotation: Any) -> Any:
@@ -275,7 +286,7 @@ def _unhashable(annotation: Any, of: type) -> list[str]:
         refused = cls in (list, dict, set, deque) or (
             record_kind is not None and cls.__hash__ is None
         )
-        hint = "; a frozen dataclass can" if record_kind else ""
+        hint = "; a frozen dataclass can" if record_kind else "; use a tuple or a frozenset"
     what = "the key of a dictionary" if of is dict else "the member of a set"
     return [f"{name_of(annotation)} cannot be {what}{hint}"] if refused else []
 
@@ -326,15 +337,7 @@ def _msgspec_complaints(annotation: Any) -> list[str]:
 
 def _way_out(annotation: Any, reason: str) -> str:
     """Return the part of a complaint that names an alternative to a type that msgspec refuses."""
-    if "typing.Self" in reason:  # in a record, where msgspec reads the source of the type
-        return "; write the name of the class in place of Self"
-    if (
-        "dict-like" in reason
-        or "more than one dataclass" in reason
-        or "more than one Struct" in reason
-    ):
-        return "; use msgspec Structs that are declared with tag=True"
-    return ""
+    return next((f"; {hint}" for words, hint in _WAYS_OUT.items() if words in reason), "")
 
 
 def is_enum(annotation: Any) -> bool:
@@ -348,19 +351,9 @@ def name_of(annotation: Any) -> str:
     if isinstance(annotation, type) and origin is None:
         return "None" if annotation is type(None) else annotation.__qualname__
     if not isinstance(origin, type) and origin is not typing.Union:
-        return "..." if annotation is Ellipsis else str(annotation)
+        return "..." if annotation is Ellipsis else str(annotation).removeprefix("typing.")
     inner = [name_of(argument) for argument in arguments]
     return " | ".join(inner) if origin in _UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
-
-
-def place_of(complaint: str) -> tuple[int | None, str]:
-    """Return the index of the wrong value in a row, and the mistake, from a message of msgspec."""
-    mistake, _, path = complaint.partition(" - at ")
-    place = _PLACE.search(path)
-    if place is None:
-        return None, complaint
-    inside = place[2] + (" (a key)" if path.startswith("`key`") else "")
-    return int(place[1]), f"{inside}: {mistake}"
 
 
 ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.base.instants import instant_of, with_times
+from penstock.base.json_keys import with_text_keys
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +52,11 @@ def print_json(value: object) -> None:
 
 def json_line(value: Any) -> str:
     """Return a value as JSON: instants of structs also as times, and Python's `str` of unknown values."""
-    return _encode(with_times(value)).decode()
+    plain = with_times(value)
+    try:
+        return _encode(plain).decode()
+    except TypeError:  # a key is a tuple or null
+        return _encode(with_text_keys(plain)).decode()
 
 
 def counted(count: int, singular: str, plural: str) -> str:

@@ -1,5 +1,6 @@
 """Requests as text: what a request calls, why an application refuses it, and the line of its handler."""
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -37,8 +38,23 @@ def call_text(body: bytes) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = repr(_readable(value))
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def _readable(value: Any) -> Any:
+    """Return an argument with its times as text, as callers write them in JSON."""
+    match value:
+        case datetime():
+            return msgspec.json.encode(value).decode().strip('"')
+        case list():
+            return [_readable(item) for item in value]
+        case tuple():  # a key of a dictionary
+            return tuple(map(_readable, value))
+        case dict():
+            return {_readable(name): _readable(item) for name, item in value.items()}
+        case _:
+            return value
 
 
 def rejection_of(app: App, body: bytes) -> str:

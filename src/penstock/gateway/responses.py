@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, STATUS
 from penstock.base.ids import Epoch
+from penstock.base.json_keys import with_text_keys
 from penstock.gateway.errors import error_response
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
@@ -35,24 +36,7 @@ def json_of(value: Any) -> bytes:
     try:
         return _encode(value)
     except TypeError:  # a key is a tuple, a boolean or null; too rare to look for it first
-        return _encode(_with_text_keys(value))
-
-
-def _with_text_keys(value: Any) -> Any:
-    match value:
-        case msgspec.Struct():
-            fields = msgspec.structs.asdict(value).items()
-            return {name: _with_text_keys(x) for name, x in fields if x is not msgspec.UNSET}
-        case dict():
-            return {_key_text(key): _with_text_keys(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_with_text_keys(item) for item in value]
-        case _:
-            return value
-
-
-def _key_text(key: Any) -> str:
-    return key if isinstance(key, str) else _encode(key).decode().strip('"')
+        return _encode(with_text_keys(value))
 
 
 def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.base.http import ErrorBody
 from penstock.base.ids import Epoch, RequestId
+from penstock.base.json_keys import with_text_keys
 from penstock.engine.replay import ValueDifference, reply_of
 from penstock.engine.request_text import call_text
 from penstock.engine.streams.cascade import (
@@ -238,7 +239,8 @@ def _answer_text(answer: Answer) -> str:
 
 def _text(data: bytes) -> str:
     """Return an encoded value as JSON; a long text is cut."""
-    text = msgspec.json.encode(msgspec.msgpack.decode(data), enc_hook=str).decode()
+    value = with_text_keys(msgspec.msgpack.decode(data))
+    text = msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 

@@ -24,6 +24,7 @@ from penstock.base.ids import (
     split_entity_key,
 )
 from penstock.base.instants import instant_of
+from penstock.base.json_keys import with_text_keys
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, reply_of, runs_again
@@ -311,8 +312,11 @@ def _report_of(data: Path, epoch: Epoch) -> EpochReport | None:
 
 
 def document_json(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
-    """Return a document as a JSON object; values without JSON become text."""
-    plain: dict[str, Any] = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
+    """Return a document as a JSON object; values and keys without JSON become text."""
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
+    except TypeError:  # a key is a tuple or null
+        plain = msgspec.to_builtins(with_text_keys(document), enc_hook=str)
     return plain
 
 

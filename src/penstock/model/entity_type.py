@@ -15,6 +15,7 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, lower_of
+from penstock.base.misfit import place_of
 from penstock.base.schema import (
     ENCODER,
     PLAIN,
@@ -22,7 +23,6 @@ from penstock.base.schema import (
     decode_reference,
     is_exact,
     name_of,
-    place_of,
     reason_of,
     shown,
     wire_type,

@@ -128,7 +128,7 @@ class Resolver:
         if not is_key_type(resolved):
             self.complaints.append(
                 f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
-                "str, int, UUID, date, datetime, an Enum of str or int, or a tuple of these"
+                "str, int, UUID, date, datetime, an Enum of str or int, a Literal, or a tuple of these"
             )
             return str
         return resolved

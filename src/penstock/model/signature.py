@@ -12,7 +12,8 @@ import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of
-from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, place_of, reference_type
+from penstock.base.misfit import described_at, misfit_of, place_of
+from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reference_type
 from penstock.errors import RequestError, Unencodable
 
 _UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencodable)
@@ -208,7 +209,9 @@ class Signature:
         try:
             return decode(raw, type=parameter.annotation, dec_hook=decode_reference)
         except _UNREADABLE as error:
-            raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
+            raise RequestError(
+                f"{self.name}: {described_at(parameter.name, str(error))}"
+            ) from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
         annotation = parameter.annotation
@@ -220,7 +223,9 @@ class Signature:
             except (msgspec.ValidationError, Unencodable) as error:
                 # An object or a list is JSON, so the complaint about its parts says more.
                 reason = misfit if text.lstrip()[:1] in ("{", "[") else error
-                raise RequestError(f"{self.name}, {parameter.name}={text}: {reason}") from error
+                raise RequestError(
+                    f"{self.name}, {parameter.name}={text}: {misfit_of(str(reason))}"
+                ) from error
         return value
 
     def _at(self, index: int) -> inspect.Parameter:
@@ -250,8 +255,7 @@ class Signature:
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError as error:
-            what, _, path = str(error).partition(" - at `$")
-            raise RequestError(f"{self.name}: {name}{path.rstrip('`')}: {what}") from error
+            raise RequestError(f"{self.name}: {described_at(name, str(error))}") from error
 
     def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]

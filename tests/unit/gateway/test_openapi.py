@@ -21,7 +21,8 @@ from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
-from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
+from penstock.gateway.openapi.json_schema import SchemaRegistry
+from penstock.gateway.openapi.media import media_of
 from penstock.gateway.responses import json_of, route_response
 from penstock.process.loading import load_app
 from tests.checkout import TOP

@@ -1,6 +1,7 @@
 """Tracing and history: they show the recorded effects of a request, and only of that request."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,39 @@ def test_traces_of_an_epoch_together_are_its_changes(
                 assert (data_after is None) == (seen[key] is None)
                 if data_after is not None:
                     assert list(seen[key].values()) == msgspec.msgpack.decode(data_after)[1:]
+
+
+HALL = """
+from datetime import datetime
+from penstock import App, Entity, key
+
+
+class Hall(Entity):
+    name: str = key()
+    seats: dict[tuple[str, int], datetime | None] = {}
+
+    def book(self, row: str, until: datetime) -> dict[tuple[str, int], datetime | None]:
+        self.seats[row, 1] = until
+        return self.seats
+
+
+app = App("hall", Hall)
+"""
+
+
+def test_keys_that_are_tuples_and_times_are_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dictionary with tuples as keys is shown in each document, and a time as people write it."""
+    code = tmp_path / "hall.py"
+    code.write_text(HALL)
+    until = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    calls: list[Call] = [("Hall", "a", "create", {}), ("Hall", "a", "book", ("A", until))]
+    journal_of(str(code), tmp_path / "data", [calls])
+    for words in (("history", "Hall", "a"), ("trace", "r1")):
+        for rest in (["--json"], []):
+            asked = [*words, str(code), "--data", str(tmp_path / "data"), *rest]
+            assert execute(asked) == 0
+            shown = capsys.readouterr().out
+            assert "book('A', '2026-01-01T12:00:00Z')" in shown
+            assert '["A",1]' in shown.replace("\\", "")

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 from enum import Enum, Flag, IntEnum
-from typing import Any, NamedTuple, NewType
+from typing import Any, Literal, NamedTuple, NewType
 from uuid import UUID
 
 import pytest
@@ -65,7 +65,12 @@ class Visit(Entity):
     count: int = 0
 
 
-app = App("hall", Seat, Room, Visit)
+class Tour(Entity):
+    stop: tuple[Literal["north", "south"], tuple[int, Place]] = key()
+    before: "Tour | None" = None
+
+
+app = App("hall", Seat, Room, Visit, Tour)
 MOMENT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -76,6 +81,13 @@ MOMENT = datetime(2026, 1, 1, 12, tzinfo=UTC)
         (Floor, Floor.CELLAR, "-1"),
         (tuple[str, int], ('a"/', -3), '["a\\"/",-3]'),
         (tuple[str], ("",), '[""]'),
+        (Literal["big", "small"], "small", "small"),
+        (Literal[1, 2], 2, "2"),
+        (
+            tuple[str, tuple[Place, Literal["x"]]],
+            ("a", (Place(Hall.BIG, "b"), "x")),
+            '["a",[["big hall","b",1],"x"]]',
+        ),
         (Place, Place(Hall.SMALL, "é", 2), '["small","é",2]'),
         (tuple[Floor, UUID], (Floor.GROUND, UUID(int=1)), f'[0,"{UUID(int=1)}"]'),
         (
@@ -106,6 +118,8 @@ def test_key_has_one_text(annotation: Any, value: Any, text: str) -> None:
         (tuple[datetime], '["2026-01-01T12:00:00"]', "no time zone"),
         (Place, '["small","a"]', r"""write '\["small","a",1\]'"""),
         (Place, "[" * 2_000, "is not a key"),
+        (Literal["big", "small"], "BIG", r"is not a key of type Literal\['big', 'small'\]$"),
+        (tuple[str, tuple[int, int]], '["a",[1]]', "is not a key"),
     ],
 )
 def test_other_text_is_refused(annotation: Any, text: str, message: str) -> None:
@@ -128,6 +142,11 @@ def test_entities_are_found_by_such_keys() -> None:
     assert stored["by_seat"] == {Place(Hall.BIG, "A"): 1, Place(Hall.BIG, "B"): 2}
     kit.call.Visit.create((date(2026, 1, 1), Code("x")), count=3)
     assert list(kit.entities("Visit")) == [(date(2026, 1, 1), "x")]
+    stop = ("north", (1, Place(Hall.BIG, "A")))
+    kit.call.Tour.create(stop, before=Tour(("south", (2, Place(Hall.BIG, "A")))))
+    assert kit.call(Tour.exists, Tour(stop)) is True
+    with pytest.raises(RequestError, match="cannot be a key of type tuple"):
+        kit.call.Tour.create(("west", (1, Place(Hall.BIG, "A"))))
     with pytest.raises(RequestError, match="cannot be a key of type Place"):
         kit.call.Seat(("nowhere", "A", 1)).take()
     with pytest.raises(RequestError, match=r"cannot be a key of type tuple\[date, str\]"):
@@ -160,6 +179,16 @@ def test_keys_in_sql_and_openapi() -> None:
     ]
     assert column_of(Room, wide=False).build(["small"]).to_pylist() == ["small"]
     assert column_of(Floor, wide=True).sql == "HUGEINT"
+    nested = column_of(Tour, wide=False)
+    assert nested.sql.startswith(
+        'STRUCT("_1" VARCHAR, "_2" STRUCT("_1" BIGINT, "_2" STRUCT("hall" '
+    )
+    [shown] = nested.build(['["north",[1,["small","A",1]]]']).to_pylist()
+    assert shown == {
+        "_1": "north",
+        "_2": {"_1": 1, "_2": {"hall": "small", "row": "A", "number": 1}},
+    }
+    assert key_schema(app.entities["Tour"])["examples"] == ['["north",[1,["big hall","a",1]]]']
     assert key_schema(app.entities["Room"])["enum"] == ["big hall", "small"]
     assert key_schema(app.entities["Seat"])["examples"] == ['["big hall","a",1]']
     assert key_schema(app.entities["Visit"])["examples"] == ['["2026-01-01","a"]']
@@ -169,8 +198,13 @@ class Level(Flag):
     LOW = 1
 
 
+class Endless(NamedTuple):
+    inside: "Endless"
+
+
 @pytest.mark.parametrize(
-    "annotation", [float, tuple[str, ...], tuple[float], Level, tuple[()], bool, tuple]
+    "annotation",
+    [float, tuple[str, ...], tuple[float], Level, tuple[()], bool, tuple, Endless, Literal["a", 1]],
 )
 def test_refused_key_names_the_types_of_keys(annotation: Any) -> None:
     """A type that is no key is refused when the application is built."""
@@ -179,5 +213,7 @@ def test_refused_key_names_the_types_of_keys(annotation: Any) -> None:
         (),
         {"__annotations__": {"name": annotation}, "name": key(), "__module__": __name__},
     )
-    with pytest.raises(DefinitionError, match="an Enum of str or int, or a tuple of these"):
+    with pytest.raises(
+        DefinitionError, match="an Enum of str or int, a Literal, or a tuple of these"
+    ):
         App("wrong", entity(wrong))

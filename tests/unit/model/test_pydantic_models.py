@@ -116,11 +116,14 @@ def test_types_are_strict_and_validators_run(kit: Kit) -> None:
     [home], _ = read(b'[{"street": "Long Lane", "data": "/w==", "counts": {"1": "1.5"}}]')
     assert home == address(street="Long Lane", data=b"\xff", counts={1: Decimal("1.5")})
     for text, message in [
-        (b'[{"street": 5}]', r"home: Expected `str`, got `int` in `\$\.street`"),
-        (b'[{"street": "x"}]', r"at least 2 characters in `\$\.street`"),
+        (b'[{"street": 5}]', r"home\.street: Expected `str`, got `int`$"),
+        (b'[{"street": "x"}]', r"home\.street: String should have at least 2 characters$"),
         (b'[{"street": "xx", "number": "2"}]', "Expected `int`, got `str`"),
-        (b'[{"street": "xx", "number": 13}]', r"nobody lives at 13 in `\$\.number`"),
-        (b'[{"street": "xx", "before": {"street": "x"}}]', "at least 2 characters"),
+        (b'[{"street": "xx", "number": 13}]', r"home\.number: .*nobody lives at 13$"),
+        (
+            b'[{"street": "xx", "before": {"street": "x"}}]',
+            r"home\.before\.street: .* 2 characters$",
+        ),
         (b"[{}]", "missing required field `street`"),
         (b'["street"]', "Expected `object`, got `str`"),
     ]:

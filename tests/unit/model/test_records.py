@@ -24,6 +24,7 @@ from penstock.errors import RequestError
 from penstock.gateway.openapi.json_schema import SchemaRegistry
 from penstock.snapshots.annotation import column_of
 from penstock.testing import Kit
+from tests.unit.model.postponed_records import Note, Right
 
 T = TypeVar("T")
 ShelfId = NewType("ShelfId", str)
@@ -231,7 +232,7 @@ def test_arguments_are_checked_before_a_request_is_made(kit: Kit) -> None:
 def test_words_of_a_command_line_name_the_wrong_part_of_an_argument() -> None:
     """The message is about the JSON in the word, and not about the word as bare text."""
     signature = app.signature("Shelf", "add")
-    with pytest.raises(RequestError, match=r"Expected `float`, got `str` - at `\$\[1\]`"):
+    with pytest.raises(RequestError, match=r": \[1\]: Expected `float`, got `str`$"):
         signature.parse(['[1,"x"]'])
     with pytest.raises(RequestError, match="Expected `array`, got `str`"):
         signature.parse(["x"])
@@ -347,3 +348,37 @@ def test_field_without_a_default_is_a_needed_attribute() -> None:
 
     with pytest.raises(DefinitionError, match=r"field\(init=False\) has no meaning"):
         App("tins", Tin)
+
+
+def test_keys_of_a_typed_dict_are_required_as_it_is_written() -> None:
+    """Marks are seen in annotations that are text, in inherited keys, and with `total=False`, by every reader."""
+    members = {field.member.name: field.member for field in fields_of(Note)}
+    assert [name for name, member in members.items() if member.is_optional] == ["stars", "reply"]
+    schemas = SchemaRegistry(app, {})
+    schemas.read(Note)
+    assert schemas.components["Note"]["required"] == ["name", "day", "text"]
+
+
+def test_members_of_a_flag_can_be_added() -> None:
+    """A sum of members is stored and read, and OpenAPI describes it; a number without meaning is refused."""
+
+    class Door(Entity):
+        name: str = key()
+        right: Right = Right.READ
+
+        def grant(self, right: Right) -> Right:
+            self.right |= right
+            return self.right
+
+    doors = App("doors", Door)
+    kit = Kit(doors)
+    kit.call.Door.create("a")
+    assert kit.call(Door.grant, Door("a"), Right.WRITE) == Right.READ | Right.WRITE
+    assert kit.entity("Door", "a") == {"name": "a", "right": Right.READ | Right.WRITE}
+    with pytest.raises(RequestError, match="right: Invalid enum value 4"):
+        doors.signature("Door", "grant").of_json(b"[4]")
+    schemas = SchemaRegistry(doors, {})
+    schemas.read(Right)
+    described = schemas.components["Right"]
+    assert (described["type"], described["minimum"]) == ("integer", 0)
+    assert described["title"] == "The sum of READ = 1, WRITE = 2"

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import Parameter
@@ -193,8 +193,7 @@ class SchemaRegistry:
     def _enum(self, annotation: type[enum.Enum]) -> Schema:
         name = self._name_of(annotation)
         if name not in self.components:
-            described: Schema = {"enum": [member.value for member in annotation]}
-            self.components[name] = described | _described(annotation)
+            self.components[name] = _choices(annotation) | _described(annotation)
         return reference_to(name)
 
     def _record(self, annotation: Any, *, written: bool) -> Schema:
@@ -294,36 +293,12 @@ _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 _NAMED: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def media_of(annotation: Any) -> frozenset[str]:
-    """Return the possible forms of a result at an application's own path.
-
-    The forms are `text`, `bytes` and `json`; a value that is a string in JSON is returned as text.
-    """
-    known = _MEDIA_OF.get(annotation)
-    if known is not None:
-        return known
-    inside = typing.get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return _media_of_values([member.value for member in annotation])
-    if typing.get_origin(annotation) is typing.Literal:
-        return _media_of_values(inside)
-    if typing.get_origin(annotation) in _UNIONS:
-        return frozenset().union(*map(media_of, inside))
-    return _AS_TEXT if reference_type(annotation) is not None else _AS_JSON
-
-
-_AS_TEXT: Final = frozenset({"text"})
-_AS_JSON: Final = frozenset({"json"})
-_MEDIA_OF: Final[Mapping[Any, frozenset[str]]] = {
-    Any: frozenset({"text", "bytes", "json"}),
-    bytes: frozenset({"bytes"}),
-    datetime: frozenset({"text", "json"}),  # a time with a zone is JSON, one without is a string
-    **dict.fromkeys((str, UUID, Decimal, date, time, timedelta), _AS_TEXT),
-}
-
-
-def _media_of_values(values: Iterable[object]) -> frozenset[str]:
-    return frozenset("text" if isinstance(value, str) else "json" for value in values)
+def _choices(annotation: type[enum.Enum]) -> Schema:
+    """Return the schema of the values of an enumeration; members of a `Flag` can be added."""
+    if not issubclass(annotation, enum.Flag):
+        return {"enum": [member.value for member in annotation]}
+    members = ", ".join(f"{member.name} = {member.value}" for member in annotation)
+    return {"type": "integer", "minimum": 0, "title": f"The sum of {members}"}
 
 
 def _described(cls: type) -> Schema:

@@ -1,12 +1,11 @@
 """Schemas of keys: a reference, a path and a dictionary's key have the text of a key."""
 
-import enum
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from penstock.base.key_text import KEY_BYTES_MAX, encode_key, key_parts
+from penstock.base.key_text import KEY_BYTES_MAX, encode_key, key_choices, key_parts, wire_key_type
 from penstock.model.entity_type import EntityType
 
 INTEGER_TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"}
@@ -31,8 +30,9 @@ def key_schema(entity: EntityType) -> dict[str, Any]:
     annotation = entity.key_annotation
     if entity.key_is_text:
         return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
-    if isinstance(annotation, enum.EnumMeta):
-        return {"type": "string", "enum": [str(member.value) for member in _members(annotation)]}
+    choices = key_choices(annotation)
+    if choices is not None:
+        return {"type": "string", "enum": list(map(str, choices))}
     if key_parts(annotation) is not None:
         return {
             "type": "string",
@@ -40,19 +40,14 @@ def key_schema(entity: EntityType) -> dict[str, Any]:
             "description": "A JSON array of the parts of the key, without spaces.",
             "pattern": r"^\[.*\]$",
             "maxLength": KEY_BYTES_MAX,
-            "examples": [_example(annotation)],
+            "examples": [encode_key(_example(annotation), wire_key_type(annotation))],
         }
     return dict(_SCALARS[annotation])
 
 
-def _members(annotation: enum.EnumMeta) -> list[Any]:
-    return list(annotation)
-
-
-def _example(annotation: Any) -> str:
-    """Return the text of a key that is a tuple."""
-    parts = [
-        _members(part)[0] if isinstance(part, enum.EnumMeta) else _EXAMPLES[part]
-        for part in key_parts(annotation) or ()
-    ]
-    return encode_key(tuple(parts), annotation)
+def _example(annotation: Any) -> Any:
+    """Return a key of a type, as it is in SQL."""
+    parts, choices = key_parts(annotation), key_choices(annotation)
+    if parts is not None:
+        return tuple(map(_example, parts))
+    return _EXAMPLES[annotation] if choices is None else choices[0]

@@ -29,9 +29,9 @@ from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
     docstring_of,
-    media_of,
 )
 from penstock.gateway.openapi.key_schema import key_schema
+from penstock.gateway.openapi.media import media_of
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
