@@ -52,12 +52,22 @@ class Item(Entity):
         self.delete()
 
 {functions}
+{extra}
 app = App("shop", Item{marked})
+"""
+EXTRA = """
+class Extra(Entity):
+    name: str = key()
+    count: int = 0
+
+    def grow(self) -> int:
+        self.count += 1
+        return self.count
 """
 
 
-def source_of(twin: Twin) -> str:
-    """Return the module of the present version."""
+def source_of(twin: Twin, *, has_extra: bool = True) -> str:
+    """Return the module of the present version; another class may be missing."""
     lines = []
     for name, annotation in twin.declared.items():
         former = twin.former.get(name)
@@ -72,7 +82,8 @@ def source_of(twin: Twin) -> str:
         names=sorted(twin.declared),
         attributes="\n".join(lines),
         functions="\n".join(functions),
-        marked="".join(f", m{since}" for since in twin.functions),
+        extra=EXTRA if has_extra else "",
+        marked=", Extra" * has_extra + "".join(f", m{since}" for since in twin.functions),
     )
 
 
@@ -113,6 +124,16 @@ class Rig:
         body, touches = app.request("Item", name, method, arguments)
         self.append(body, touches)
 
+    def extra(self, method: str) -> None:
+        """Append a request to the class that some versions lack."""
+        app = self.apps[self.first.archive]
+        self.append(*app.request("Extra", "x", method))
+
+    def deploy(self, code: DeployedCode, *, drops: bool = True) -> None:
+        """Append a deployment, which may drop the class that some versions lack."""
+        dropped = ("Extra",) if drops else ()
+        self.append(encode_control(Deploy(code, dropped)), is_control=True)
+
     def restart(self) -> None:
         """Do what a driver does that starts again: it continues with the code in force."""
         self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.runtime.spec
@@ -144,6 +165,7 @@ def _comparable(answer: Answer) -> tuple[str, str | None, bytes]:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=5),
     st.integers(1, 4),
     st.integers(1, 9),
+    st.lists(st.tuples(st.booleans(), st.booleans()), min_size=5, max_size=5),
 )
 def test_deployments_between_requests_equal_one_thread(
     first: list[tuple[str, str, str]],
@@ -151,27 +173,33 @@ def test_deployments_between_requests_equal_one_thread(
     events: list[tuple[int, int, bool]],
     partitions: int,
     width: int,
+    removals: list[tuple[bool, bool]],
 ) -> None:
-    """At any place in the order, with rollbacks, restarts and any bounds of epochs, the outcome is the oracle's."""
+    """At any place in the order, with rollbacks, restarts and any bounds of epochs, the outcome is the oracle's.
+
+    Some versions lack a class: a deployment may drop it, or is refused, and its entities are there again later.
+    """
     twin = Twin()
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(Path(folder), partitions, width)
         try:
             codes = [rig.first]
-            for step in steps:  # before a worker runs, which exchanges modules of this process
+            for place, step in enumerate(steps):  # before a worker runs, which exchanges modules
                 twin.deploy(step)
-                codes.append(rig.code(source_of(twin)))
+                codes.append(rig.code(source_of(twin, has_extra=removals[place][0])))
+            rig.extra("create")
             for request in [*(("create", name, name) for name in KEYS), *first]:
                 rig.request(*request)
             for place, step in enumerate(steps):
-                rig.append(encode_control(Deploy(codes[place + 1])), is_control=True)
+                rig.deploy(codes[place + 1], drops=removals[place][1])
+                rig.extra("grow")
                 for request in step.requests:
                     rig.request(*request)
                 for at, former, restarts in events:
                     if at != place:
                         continue
                     back = codes[former % (place + 2)]
-                    rig.append(encode_control(Deploy(back)), is_control=True)
+                    rig.deploy(back)
                     rig.runtime.advance(rig.count - restarts)
                     if restarts:
                         rig.restart()

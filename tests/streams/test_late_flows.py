@@ -16,7 +16,7 @@ EARLIER = [[1, 2], [3], [-4], [5]]
 
 def upgraded(app: App, runtime: LocalRuntime) -> LocalRuntime:
     """Deploy another version of an application, and leave the first piece for later."""
-    runtime._deploy(app)
+    runtime._deploy(app, ())
     runtime._subscribe_late()
     return runtime
 

@@ -92,6 +92,8 @@ class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         number: The number of the deployment; None: the one before.
+        drop: The stored classes that its code lacks.
     """
 
     number: int | None = None
+    drop: list[str] = []

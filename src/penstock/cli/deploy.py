@@ -1,6 +1,7 @@
 """`penstock deploy`: the present code into a running application, or only the changes that this would make."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,8 +10,16 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.cli.deployment import show_deployment
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import NOWHERE, UNNAMED, AppOptions, DeployTimeoutOption, JsonOption
+from penstock.cli.options import (
+    NOWHERE,
+    UNNAMED,
+    AppOptions,
+    DeployTimeoutOption,
+    DropOption,
+    JsonOption,
+)
 from penstock.cli.output import print_result
 from penstock.cli.progress import epoch_progress
 from penstock.cli.remote import RemoteOptions
@@ -28,7 +37,9 @@ The code takes effect between two epochs: requests before that place run with th
 with the new code, in all processes. No request is lost, and no connection ends. Until a gateway has loaded the new
 code, it may answer a read of a changed class with 503, and the read can be sent again. The command stores the
 source in the data directory, imports it there in a process of its own, and compares its classes with the stored
-entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. The command ends when
+entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. A class with stored entities
+that has disappeared from the source is refused, unless --drop names it: its entities stay stored, SQL and
+history show them, and no request reaches them. The command ends when
 all gateways serve the new code, or after --timeout and then names those that do not. If no driver runs, the
 deployment waits in the log for the next start.
 
@@ -67,31 +78,35 @@ def command(
         int,
         typer.Option("--epochs", metavar="N", min=0, help="The most epochs that run again."),
     ] = _EPOCHS,
+    drop: DropOption = None,
     timeout_s: DeployTimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Deploy the present code, or check its deployment; see `HELP`."""
     options.find()
     if not check:
-        _deploy(options, remote, timeout_s, as_json=as_json)
+        answer = _deployed(options, remote, timeout_s, drop or ())
+        print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
         return
     report = (
-        _checked_here(options, epochs)
+        _checked_here(options, epochs, drop or ())
         if remote.url is None
-        else _checked_there(options, remote, epochs)
+        else _checked_there(options, remote, epochs, drop or ())
     )
     print_result(report, lambda console: _show(report, console), as_json=as_json)
     if report["verdict"] != "safe":
         raise typer.Exit(OTHER_ERROR)
 
 
-def _checked_there(options: AppOptions, remote: RemoteOptions, epochs: int) -> dict[str, Any]:
+def _checked_there(
+    options: AppOptions, remote: RemoteOptions, epochs: int, drop: Sequence[str]
+) -> dict[str, Any]:
     """Return the report of a gateway as a JSON object."""
     from msgspec import to_builtins
 
     from penstock.cli.remote_deployment import check_at
 
-    report: dict[str, Any] = to_builtins(check_at(remote, _named(options), epochs))
+    report: dict[str, Any] = to_builtins(check_at(remote, _named(options), epochs, drop))
     return report
 
 
@@ -102,14 +117,14 @@ def _named(options: AppOptions) -> str:
     return spec
 
 
-def _checked_here(options: AppOptions, epochs: int) -> dict[str, Any]:
+def _checked_here(options: AppOptions, epochs: int, drop: Sequence[str]) -> dict[str, Any]:
     """Return the report about a data directory as a JSON object."""
     application, settings = options.load_unchecked(app=_whole_set(options))
     from penstock.process.data_directory import DataDirectory
 
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(f"there is no journal in {settings.data}; name the directory with --data")
-    return _report(application, settings, epochs)
+    return _report(application, settings, epochs, drop)
 
 
 def _whole_set(options: AppOptions) -> str | None:
@@ -123,25 +138,24 @@ def _whole_set(options: AppOptions) -> str | None:
     return with_applications(settings.data, deployed_code(settings.data), settings.app)
 
 
-def _deploy(options: AppOptions, remote: RemoteOptions, timeout_s: float, *, as_json: bool) -> None:
-    """Deploy the present code, and print when it is in force."""
-    from penstock.cli.deployment import show_deployment
-
+def _deployed(
+    options: AppOptions, remote: RemoteOptions, timeout_s: float, drop: Sequence[str]
+) -> "DeploymentResult":
+    """Deploy the present code, and return when it is in force."""
     if remote.url is None:
-        answer = _deploy_here(options, timeout_s)
-    else:
-        from penstock.cli.remote_deployment import deploy_at
+        return _deploy_here(options, timeout_s, drop)
+    from penstock.cli.remote_deployment import deploy_at
 
-        answer = deploy_at(remote, _named(options), timeout_s)
-    print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+    return deploy_at(remote, _named(options), timeout_s, drop)
 
 
-def _deploy_here(options: AppOptions, timeout_s: float) -> "DeploymentResult":
+def _deploy_here(options: AppOptions, timeout_s: float, drop: Sequence[str]) -> "DeploymentResult":
     """Deploy the present code into a data directory, and wait until it is in force."""
     settings = replace(options.settings(), app=_named(options))
     if settings.data == NOWHERE:  # else this process need not import the code
         settings = replace(settings, data=options.folder())
     from penstock.process.data_directory import DataDirectory
+    from penstock.process.dropped_classes import dropped
     from penstock.process.live_deployment import deployed_code, put_in_force, store_code
 
     if DataDirectory(settings.data).app_name is None:
@@ -151,16 +165,19 @@ def _deploy_here(options: AppOptions, timeout_s: float) -> "DeploymentResult":
         )
     replaced = deployed_code(settings.data)
     code = store_code(settings.data, settings.app)
-    return put_in_force(settings, code, timeout_s, replaced)
+    return put_in_force(settings, code, timeout_s, replaced, dropped(drop))
 
 
-def _report(application: "App", settings: "Config", epochs: int) -> dict[str, Any]:
+def _report(
+    application: "App", settings: "Config", epochs: int, drop: Sequence[str]
+) -> dict[str, Any]:
     """Return the report as a JSON object.
 
     Args:
         application: The application with the present code.
         settings: Its settings.
         epochs: How many of the newest epochs run again.
+        drop: The stored classes to remove.
 
     Raises:
         ConfigError: The deployed code cannot be imported any more.
@@ -180,11 +197,15 @@ def _report(application: "App", settings: "Config", epochs: int) -> dict[str, An
     from penstock.process.data_directory import DataDirectory
 
     try:
-        journal = DataDirectory(settings.data).open_journal(application)
+        journal = DataDirectory(settings.data).open_journal(application, dropped=drop)
     except ClassChanged as error:
         return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
     findings = [
-        CheckFinding(Level.SAFE, "schema", f"{change.name}: {line}")
+        CheckFinding(
+            Level.WORD if change.version.removed else Level.SAFE,
+            "schema",
+            f"{change.name}: {line}",
+        )
         for change in journal.schema_changes()
         for line in change.changes
     ]

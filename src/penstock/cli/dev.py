@@ -5,6 +5,7 @@ from typing import Final
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
+    DropOption,
     GenerateOption,
     JsonLogOption,
     PortOption,
@@ -35,11 +36,12 @@ def command(
     port: PortOption = None,
     cores: CoresOption = None,
     generate: GenerateOption = False,
+    drop: DropOption = None,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application for its developer; see `HELP`."""
     flags = {"gateway.port": port, "cores": cores, **log_flags(as_json=as_json)}
-    foreground = foreground_of(options, flags, development=True, generates=generate)
+    foreground = foreground_of(options, flags, development=True, generates=generate, drop=drop)
     from penstock.cli.source_deployer import SourceDeployer
     from penstock.cli.source_files import SourceFiles
 

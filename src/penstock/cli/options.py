@@ -115,6 +115,14 @@ DeployedOption = Annotated[
     bool,
     typer.Option("--deployed", hidden=True, help="Run the code that is in force, not the source."),
 ]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop",
+        metavar="CLASS",
+        help="Remove a class whose entities are stored, and stay stored; may be repeated.",
+    ),
+]
 FromOption = Annotated[
     int | None, typer.Option("--from", metavar="EPOCH", help="The first epoch; default 0.")
 ]

@@ -1,5 +1,6 @@
 """Deployments through a gateway: the command packs the source, and the gateway stores, checks and deploys it."""
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
@@ -14,44 +15,53 @@ _WORK_S: Final = 180.0
 """The gateway reads and checks the code before it waits for the driver."""
 
 
-def deploy_at(remote: RemoteOptions, spec: str, timeout_s: float) -> DeploymentResult:
+def deploy_at(
+    remote: RemoteOptions, spec: str, timeout_s: float, drop: Sequence[str]
+) -> DeploymentResult:
     """Deploy the present source of an application through a gateway; raises as `RemoteOptions.post`.
 
     Args:
         remote: The gateway.
         spec: The application.
         timeout_s: How long the gateway waits until the code is in force.
+        drop: The stored classes to remove.
     """
     archive, app = _packed(spec)
-    query = urlencode({"app": app, "timeout": timeout_s})
+    query = urlencode({"app": app, "timeout": timeout_s, "drop": ",".join(drop)})
     waits_s = 2 * timeout_s + _WORK_S
     return remote.post(f"{_PATH}?{query}", archive, _ZIP, DeploymentResult, waits_s)
 
 
-def check_at(remote: RemoteOptions, spec: str, epochs: int) -> DeploymentReport:
+def check_at(
+    remote: RemoteOptions, spec: str, epochs: int, drop: Sequence[str]
+) -> DeploymentReport:
     """Return the report about the present source of an application from a gateway.
 
     Args:
         remote: The gateway.
         spec: The application.
         epochs: How many of the newest epochs run again.
+        drop: The stored classes to remove.
     """
     archive, app = _packed(spec)
-    query = urlencode({"app": app, "check": "true", "epochs": epochs})
+    query = urlencode({"app": app, "check": "true", "epochs": epochs, "drop": ",".join(drop)})
     return remote.post(f"{_PATH}?{query}", archive, _ZIP, DeploymentReport, _WORK_S)
 
 
-def roll_back_at(remote: RemoteOptions, number: int | None, timeout_s: float) -> DeploymentResult:
+def roll_back_at(
+    remote: RemoteOptions, number: int | None, timeout_s: float, drop: Sequence[str]
+) -> DeploymentResult:
     """Deploy the code of a former deployment again through a gateway.
 
     Args:
         remote: The gateway.
         number: The number of the deployment; None: the one before.
         timeout_s: How long the gateway waits until the code is in force.
+        drop: The stored classes to remove.
     """
     import msgspec
 
-    body, waits_s = msgspec.json.encode(Rollback(number)), 2 * timeout_s + _WORK_S
+    body, waits_s = msgspec.json.encode(Rollback(number, list(drop))), 2 * timeout_s + _WORK_S
     return remote.post(f"{_PATH}?timeout={timeout_s}", body, JSON, DeploymentResult, waits_s)
 
 

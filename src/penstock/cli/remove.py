@@ -11,9 +11,12 @@ from penstock.cli.output import print_result
 HELP: Final = """Remove an application from a set of applications, while the others run.
 
 The removal takes effect between two epochs, as a deployment does. It is refused if another application uses an
-entity, a stream or a portal of the removed one; the message names them. It is also refused if entities of the removed
-application have been stored, because their rows need their class. The events of its streams stay stored. The only
-application of a data directory cannot be removed.
+entity, a stream or a portal of the removed one; the message names them. The only application of a data directory
+cannot be removed.
+
+Nothing of the removed application is deleted. Its entities stay stored: SQL, snapshots and history show them, and no
+request reaches them. A request to the removed application fails, also one that waits or is scheduled. If the
+application is deployed again later, its entities are there again.
 
 \b
 Examples:
@@ -35,9 +38,10 @@ def command(
     """Remove an application; see `HELP`."""
     settings = replace(options.settings(), data=options.folder())
     from penstock.cli.deployment import show_deployment
+    from penstock.process.dropped_classes import classes_in_force
     from penstock.process.live_deployment import deployed_code, put_in_force, store_without
 
     replaced = deployed_code(settings.data)
     code = store_without(settings.data, application)
-    answer = put_in_force(settings, code, timeout_s, replaced)
+    answer = put_in_force(settings, code, timeout_s, replaced, classes_in_force(settings.data))
     print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)

@@ -1,11 +1,12 @@
 """`penstock rollback`: deploy the code of a former deployment again."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.options import AppOptions, DeployTimeoutOption, JsonOption
+from penstock.cli.options import AppOptions, DeployTimeoutOption, DropOption, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
@@ -20,6 +21,7 @@ directory, so the source files need not exist any more. The rollback is a deploy
 number, and takes effect between two epochs. No request is refused or lost.
 
 Code whose classes cannot read the entities that are stored now is refused, with the reason, and nothing changes.
+If the former code lacks a class that has entities now, name the class with --drop: its entities stay stored.
 
 \b
 Examples:
@@ -36,6 +38,7 @@ def command(
         int | None,
         typer.Option("--to", metavar="NUMBER", help="The deployment; default: the one before."),
     ] = None,
+    drop: DropOption = None,
     timeout_s: DeployTimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,17 +48,20 @@ def command(
     if remote.url is not None:
         from penstock.cli.remote_deployment import roll_back_at
 
-        answer = roll_back_at(remote, number, timeout_s)
+        answer = roll_back_at(remote, number, timeout_s, drop or ())
     else:
-        answer = _roll_back(options, number, timeout_s)
+        answer = _roll_back(options, number, timeout_s, drop or ())
     print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
 
 
-def _roll_back(options: AppOptions, number: int | None, timeout_s: float) -> "DeploymentResult":
+def _roll_back(
+    options: AppOptions, number: int | None, timeout_s: float, drop: Sequence[str]
+) -> "DeploymentResult":
     """Deploy former code of the data directory again, and wait until it is in force."""
     settings = replace(options.settings(), data=options.folder())
     from penstock.files.layout import JOURNAL
     from penstock.journal.deployments import Deployments
+    from penstock.process.dropped_classes import dropped
     from penstock.process.live_deployment import former_code, put_in_force
 
     if not (settings.data / JOURNAL).is_dir():
@@ -63,4 +69,4 @@ def _roll_back(options: AppOptions, number: int | None, timeout_s: float) -> "De
             f"there is no journal in {settings.data}; name the application's directory with --data"
         )
     code = former_code(Deployments(settings.data / JOURNAL).every(), number)
-    return put_in_force(settings, code, timeout_s)
+    return put_in_force(settings, code, timeout_s, drop=dropped(drop))

@@ -1,5 +1,6 @@
 """`penstock run`: keep all processes of an application running, until a signal."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -7,6 +8,7 @@ from rich.console import Console
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
+    DropOption,
     GatewaysOption,
     GenerateOption,
     HostOption,
@@ -37,7 +39,8 @@ requests are processed again within a second or two, and not after a complete st
 memory of another driver.
 
 If classes have changed since the last run, the command shows how, and stored entities are read as the new
-classes declare them. A change that stored entities do not fit is refused, and nothing is written.
+classes declare them. A change that stored entities do not fit is refused, and nothing is written. A class
+that has disappeared is refused, too, unless --drop names it: its entities stay stored.
 
 Before it says that it runs, the command warns of lines of the application that would make replay
 differ, such as calls to other services, as penstock explain does.
@@ -65,6 +68,7 @@ def command(
     cores: CoresOption = None,
     generate: GenerateOption = False,
     standby: StandbyOption = False,
+    drop: DropOption = None,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
@@ -76,7 +80,7 @@ def command(
         "cores": cores,
         **log_flags(as_json=as_json),
     }
-    foreground_of(options, flags, generates=generate, standby=standby).run()
+    foreground_of(options, flags, generates=generate, standby=standby, drop=drop).run()
 
 
 def foreground_of(
@@ -86,6 +90,7 @@ def foreground_of(
     development: bool = False,
     generates: bool = False,
     standby: bool = False,
+    drop: Sequence[str] | None = None,
 ) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
@@ -95,14 +100,20 @@ def foreground_of(
         development: Whether gateways offer a developer's pages and actions.
         generates: Whether the generators of the application run.
         standby: Whether a second driver waits, ready to take over.
+        drop: The stored classes to remove.
 
     Raises:
-        ConfigError: Settings or limits are invalid, or there is no generator to run; the message says which.
+        ConfigError: Settings or limits are invalid, there is no generator to run, or a class to remove is not stored or
+            still there; the message says which.
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load_unchecked(**flags)
     if generates and not application.topology.generators:
         raise ConfigError(f"application {application.name} has no generator; omit --generate")
+    if drop:
+        from penstock.process.dropped_classes import drop_at_start, dropped
+
+        drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions

@@ -284,7 +284,7 @@ def _differing_entities(replayer: Replayer, recorded: RecordedEpoch) -> list[Ent
         return []
     keys = sorted(written.keys() | changes.keys())
     rows = [(written.get(key, state.get(key)), changes.get(key, state.get(key))) for key in keys]
-    classes = replayer.app.stored
+    classes = replayer.app.readable
     return [key for key, pair in zip(keys, rows, strict=True) if not are_equal(classes, key, *pair)]
 
 
@@ -343,7 +343,7 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     name, text = split_entity_key(key)
     if is_system(name):
         return {"row": msgspec.msgpack.decode(data)}
-    entity = app.stored.get(name)
+    entity = app.readable.get(name)
     if entity is None:
         raise Diverged(f"the application has no class of the stored entity {key}")
     return plain_attributes(entity, text, data)

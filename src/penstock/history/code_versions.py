@@ -25,6 +25,7 @@ from penstock.journal.deployments import (
     version_changes,
 )
 from penstock.model.application import App
+from penstock.model.removed_class import learn_removed
 from penstock.process.archives import Archives
 from penstock.process.deploying import code_of
 from penstock.process.loading import Location, load, locate
@@ -166,13 +167,17 @@ class CodeVersions:
 
     def _learn(self, app: App, deployment: Deployment) -> None:
         """Let the classes of an earlier version read the rows that were stored by then."""
-        if app.is_personal and self._present.app.keys is not None:
-            app.use_keys(self._present.app.keys)
         later = (each.since for each in self._deployments if each.since > deployment.since)
         end = next(later, None)
-        for name, versions in self._history.schemas().items():
-            declared = app.stored.get(name)
-            begun = [version for version in versions if end is None or version.since < end]
+        schemas = {
+            name: tuple(version for version in versions if end is None or version.since < end)
+            for name, versions in self._history.schemas().items()
+        }
+        learn_removed(app, {name: begun for name, begun in schemas.items() if begun})
+        if app.is_personal and self._present.app.keys is not None:
+            app.use_keys(self._present.app.keys)
+        for name, versions in schemas.items():
+            declared, begun = app.stored.get(name), list(versions)
             while declared is not None and begun and begun[-1].shape.tag != declared.shape.tag:
                 begun.pop()
             if declared is not None and begun:

@@ -161,7 +161,7 @@ class ScratchJournal:
     def _present(self, key: EntityKey, row: bytes | None) -> bytes | None:
         """Return a row as the application declares its class: the scratch journal has a single version of it."""
         name, text = split_entity_key(key)
-        entity_type = self._app.stored.get(name)
+        entity_type = self._app.readable.get(name)
         return row if row is None or entity_type is None else present_row(entity_type, text, row)
 
     def _write(

@@ -34,6 +34,7 @@ from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
 from penstock.model.former_class import present_rows
+from penstock.model.removed_class import learn_removed
 from penstock.model.schema_change import compare_classes
 from penstock.model.schema_version import Versions
 
@@ -109,7 +110,7 @@ def what_if(
     first, last = span
     state = history.state_before(first)
     check_classes(scenario, history.schemas(), state, first)
-    rows = present_rows(scenario.app.stored, state.items())
+    rows = present_rows(scenario.app.readable, state.items())
     state = {key: row for key, row in rows if row is not None}
     rerun = Rerun(scenario.app, state, limits, history.secret)
     run = _ScenarioRun(rerun, scenario, history.schemas())
@@ -152,7 +153,7 @@ class _ScenarioRun:
         outcomes = self._rerun.run_all(plan.rows)
         self.replies.compare(recorded.epoch, plan, outcomes)
         self._compare_cascades(recorded, plan)
-        recorded_changes = dict(present_rows(scenario.app.stored, recorded.changes.items()))
+        recorded_changes = dict(present_rows(scenario.app.readable, recorded.changes.items()))
         self.state_diff.follow(replayer.state, replayer.written, recorded_changes)
         if self.scratch is not None:
             epoch, time_us = recorded.epoch, recorded.time_us
@@ -187,7 +188,8 @@ def check_classes(
         return
     names = sorted({split_entity_key(key)[0] for key in state} & schemas.keys())
     stored = {name: schemas[name] for name in names}
-    refusals = compare_classes(stored, scenario.app.stored, epoch).refusals
+    refusals = compare_classes(stored, scenario.app.stored, epoch, scenario.app.removed).refusals
+    learn_removed(scenario.app, schemas)
     if refusals:
         lines = "".join(f"\n  {line}" for line in refusals)
         raise ClassChanged(

@@ -13,7 +13,7 @@ and `action` (the Delta log), `parquet` (part files), `segments` and `compaction
 import secrets
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,7 @@ class DeltaJournal:
         app: str,
         classes: Mapping[str, EntityType] | None = None,
         secret: bytes | None = None,
+        dropped: Collection[str] = (),
     ) -> None:
         """Open or create.
 
@@ -85,10 +86,11 @@ class DeltaJournal:
             classes: Its classes whose rows are stored.
             secret: The secret of a new journal that continues the history of another journal; None
                 draws a random secret.
+            dropped: The classes whose rows are stored and which the application may lack.
         """
         self._root = Path(path)
         self._app = app
-        self._shapes = Shapes(self._root, classes or {})
+        self._shapes = Shapes(self._root, classes or {}, dropped)
         self._knows_classes = classes is not None
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)

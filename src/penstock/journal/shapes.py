@@ -7,7 +7,7 @@ write. Code whose classes cannot read the stored rows is refused, and the error 
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,8 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 from penstock.journal.deployments import Deployments, deployment_at
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import SchemaChange, compare_classes
-from penstock.model.schema_version import SchemaVersion, Versions, first_version
+from penstock.model.schema_change import SchemaChange, compare_classes, first_version_of
+from penstock.model.schema_version import Versions, first_version
 from penstock.model.shape import Shape, attribute_names
 
 logger = logging.getLogger(__name__)
@@ -32,11 +32,20 @@ _FIELD: Final = "shapes"
 class Shapes:
     """The schema versions of one journal, and the classes that a process declares."""
 
-    def __init__(self, root: Path, declared: Mapping[str, EntityType]) -> None:
-        """Name the journal's directory; nothing is read yet."""
+    def __init__(
+        self, root: Path, declared: Mapping[str, EntityType], dropped: Collection[str] = ()
+    ) -> None:
+        """Name the journal's directory; nothing is read yet.
+
+        Args:
+            root: The directory.
+            declared: The classes that the process declares.
+            dropped: The stored classes that it may lack.
+        """
         self._root = root
         self._path = root / NAME
         self._declared = declared
+        self._dropped = dropped
         self._recorded: frozenset[str] = frozenset()  # classes whose declared shape is stored
 
     def create(self) -> None:
@@ -61,9 +70,9 @@ class Shapes:
             Corrupt: The file is missing or damaged.
         """
         stored = self.versions()
-        return self._compare(stored, since, self._begun(stored, since))[0]
+        return self._compare(stored, since, self.begun(stored, since))[0]
 
-    def _begun(self, stored: Mapping[str, Versions], since: int) -> int:
+    def begun(self, stored: Mapping[str, Versions], since: int) -> int:
         """Return the epoch before which a version is in force.
 
         A version that a record of the log has deployed is in force before it has rows.
@@ -85,12 +94,10 @@ class Shapes:
             begun: The epoch before which the stored versions that stay begin.
         """
         followed = {
-            name: _with_rows(versions, self._declared[name], begun)
-            if name in self._declared
-            else versions
+            name: _with_rows(versions, self._declared.get(name), begun)
             for name, versions in stored.items()
         }
-        changes, after, refusals = compare_classes(followed, self._declared, since)
+        changes, after, refusals = compare_classes(followed, self._declared, since, self._dropped)
         if refusals:
             raise self._refused(refusals)
         self._recorded = frozenset(stored) - {change.name for change in changes}
@@ -112,7 +119,7 @@ class Shapes:
         """
         with locked_directory(self._root):
             stored = self.versions()
-            changes, after = self._compare(stored, since, self._begun(stored, since))
+            changes, after = self._compare(stored, since, self.begun(stored, since))
             if after != stored:
                 durable.replace(self._path, seal(_FIELD, after))
                 self._recorded = frozenset(after)
@@ -167,7 +174,8 @@ class Shapes:
             stored = self.versions()
             declared = {name: self._declared[name] for name in fresh if name not in stored}
             added = {
-                name: (_first_of(entity_type, since),) for name, entity_type in declared.items()
+                name: (first_version_of(entity_type, since),)
+                for name, entity_type in declared.items()
             }
             if added:
                 durable.replace(self._path, seal(_FIELD, {**stored, **added}))
@@ -196,18 +204,21 @@ class Shapes:
         )
 
 
-def _first_of(declared: EntityType, since: int) -> SchemaVersion:
-    """Return the first version of a class."""
-    return first_version(declared.shape, declared.attributes, since, declared.migrations)
-
-
-def _with_rows(versions: Versions, declared: EntityType, since: int) -> Versions:
-    """Return the versions that a declared class follows: without a newest one that has no rows and is not the class.
+def _with_rows(versions: Versions, declared: EntityType | None, since: int) -> Versions:
+    """Return the versions that a class follows: without a newest one that is not in force and is not the class.
 
     A driver that ended before its first epoch has left such a version.
+
+    Args:
+        versions: The versions.
+        declared: The class; None if there is no such class.
+        since: The epoch before which a version is in force.
     """
     begun = tuple(version for version in versions if version.since < since)
-    is_newest = versions[-1].shape.tag == declared.shape.tag
+    newest = versions[-1]
+    is_newest = newest.removed == (declared is None) and (
+        declared is None or newest.shape.tag == declared.shape.tag
+    )
     return versions if is_newest or not begun else begun
 
 
@@ -229,12 +240,16 @@ def versions_in(data: bytes) -> dict[str, Versions]:
 def forget_later_versions(root: Path, upto: int) -> None:
     """Remove the schema versions that begin after an epoch from a copy of a journal, which ends with this epoch.
 
+    The versions of a deployment that this epoch has put in force stay.
+
     Raises:
         Corrupt: The file is missing or damaged.
     """
-    stored = Shapes(root, {}).versions()
+    shapes = Shapes(root, {})
+    stored = shapes.versions()
+    begun_before = shapes.begun(stored, upto + 1)
     begun = {
-        name: tuple(version for version in versions if version.since <= upto)
+        name: tuple(version for version in versions if version.since < begun_before)
         for name, versions in stored.items()
     }
     kept = {name: versions for name, versions in begun.items() if versions}

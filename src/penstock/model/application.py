@@ -50,12 +50,13 @@ class App:
         limits: The limits of its members, from `@limit` and `stream(…, limits=…)`.
         stored: The classes whose rows the state has, by name: the entity classes, and those of the tasks' rows.
         shapes: The stored shape of each of them.
+        removed: The classes that the application does not declare any more, and whose rows are stored; see `removed_class`.
         topology: The streams, workflows and portals.
         members: The members, as they were given.
         interfaces: The interfaces of other applications, from `registry`.
         parts: The applications that this one combines; empty if it is a single application.
         keys: The keys of personal data; None until `use_keys`.
-        is_personal: Whether the application has personal classes.
+        is_personal: Whether there are rows of personal classes.
     """
 
     def __init__(self, name: str, *members: type | Callable[..., Any] | StreamMember) -> None:
@@ -97,7 +98,7 @@ class App:
             name: entity_type.shape for name, entity_type in self.stored.items()
         }
         self.keys: SubjectKeys | None = None
-        self.is_personal = any(entity_type.personal for entity_type in self.entities.values())
+        self.learn_removed({})
         self.context = copy_context()
         chosen = decimal.getcontext().copy()
         chosen.clear_flags()
@@ -151,10 +152,22 @@ class App:
         ]
         return entity_type
 
+    @property
+    def readable(self) -> dict[str, EntityType]:
+        """The classes whose rows can be read, by name: the stored ones, then the removed ones."""
+        return {**self.stored, **self.removed} if self.removed else self.stored
+
+    def learn_removed(self, removed: dict[str, EntityType]) -> None:
+        """Let rows of classes be read that the application does not declare any more."""
+        self.removed = removed
+        self.is_personal = any(entity_type.personal for entity_type in self.readable.values())
+        if self.keys is not None:
+            self.use_keys(self.keys)
+
     def use_keys(self, keys: SubjectKeys) -> None:
         """Let personal classes encrypt and decrypt their rows with these keys."""
         self.keys = keys
-        for entity_type in self.stored.values():
+        for entity_type in self.readable.values():
             entity_type.keys = keys
 
     def request(

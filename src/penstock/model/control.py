@@ -35,9 +35,15 @@ class DeployedCode(msgspec.Struct, frozen=True):
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
-    """Let all later records run with this code."""
+    """Let all later records run with this code.
+
+    Attributes:
+        code: The code.
+        dropped: The stored classes that the code may lack.
+    """
 
     code: DeployedCode
+    dropped: tuple[str, ...] = ()
 
 
 class Move(msgspec.Struct, frozen=True, tag="move", tag_field="control"):

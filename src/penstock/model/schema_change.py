@@ -4,17 +4,26 @@ A change is recorded as a new schema version, or refused with a reason and a rem
 accident: a refused change leaves the stored version in force.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_version import Origin, SchemaVersion, Versions
+from penstock.model.schema_version import (
+    Origin,
+    SchemaVersion,
+    Versions,
+    first_version,
+    unchanged_version,
+)
 from penstock.model.stored_class import stored_type
 from penstock.model.stored_default import stored_default
 from penstock.model.widening import narrowing
+
+_RETURNED: Final = "the class was removed, and is there again, with the entities that it had"
 
 
 class SchemaChange(NamedTuple):
@@ -48,7 +57,10 @@ class ClassComparison(NamedTuple):
 
 
 def compare_classes(
-    stored: Mapping[str, Versions], classes: Mapping[str, EntityType], since: int
+    stored: Mapping[str, Versions],
+    classes: Mapping[str, EntityType],
+    since: int,
+    dropped: Collection[str] = (),
 ) -> ClassComparison:
     """Compare stored classes with the classes of an application, and let these read rows of all versions.
 
@@ -56,15 +68,14 @@ def compare_classes(
         stored: The versions of each stored class, the oldest first.
         classes: The classes of the application.
         since: The first epoch that may have rows of new versions.
+        dropped: The stored classes that the application may lack; any other class that it lacks is refused, because a
+            class that disappears by accident would hide its entities.
     """
     comparison = ClassComparison([], {}, [])
     for name, versions in stored.items():
         declared = classes.get(name)
         if declared is None:
-            comparison.refusals.append(
-                f"{name}: entities of it are stored, and there is no such class any more; keep the class, "
-                "its key is enough"
-            )
+            _compare_absent(comparison, name, versions, since, may_drop=name in dropped)
             continue
         comparison.refusals.extend(_lost_migrations(versions, declared))
         change = change_of(versions, declared, since)
@@ -75,6 +86,57 @@ def compare_classes(
             comparison.changes.append(change)
             comparison.refusals.extend(f"{name}: {refusal}" for refusal in change.refusals)
     return comparison
+
+
+def with_first_versions(
+    versions: Mapping[str, Versions],
+    entities: Iterable[EntityKey],
+    classes: Mapping[str, EntityType],
+) -> dict[str, Versions]:
+    """Return versions with a first one for each class that has entities and no version yet.
+
+    Args:
+        versions: The versions of some classes.
+        entities: The entities.
+        classes: The classes of the application.
+    """
+    names = sorted(
+        {split_entity_key(key)[0] for key in entities} & classes.keys() - versions.keys()
+    )
+    first = {name: (first_version_of(classes[name], 0),) for name in names}
+    return {**versions, **first}
+
+
+def first_version_of(declared: EntityType, since: int) -> SchemaVersion:
+    """Return the first version of a class."""
+    return first_version(declared.shape, declared.attributes, since, declared.migrations)
+
+
+def _compare_absent(
+    comparison: ClassComparison, name: str, versions: Versions, since: int, *, may_drop: bool
+) -> None:
+    """Add a stored class that the application does not declare to a comparison.
+
+    Args:
+        comparison: The comparison.
+        name: The class.
+        versions: Its versions.
+        since: The first epoch without the class.
+        may_drop: Whether the class may be removed.
+    """
+    comparison.after[name] = versions
+    if versions[-1].removed:
+        return
+    if not may_drop:
+        comparison.refusals.append(
+            f"{name}: entities of it are stored, and there is no such class any more; put the class back, or name it "
+            f"with --drop {name} (deploy, run, rollback): its entities stay stored, and no request reaches them"
+        )
+        return
+    removal = unchanged_version(versions[-1], since, removed=True)
+    comparison.after[name] = (*versions, removal)
+    change = "the class is removed; its entities stay stored, and no request reaches them"
+    comparison.changes.append(SchemaChange(name, removal, [change], []))
 
 
 def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:
@@ -102,9 +164,14 @@ def change_of(
     is_same = newest.shape.tag == declared.shape.tag
     late = [since_version for since_version in declared.migrations if since_version >= number]
     if is_same and not late:
-        return None
+        if not newest.removed:
+            return None
+        again = unchanged_version(newest, since, removed=False)
+        return SchemaChange(declared.name, again, [_RETURNED], [])
     former = stored_type(declared.name, newest.shape)
     comparison = _Comparison(former, declared, number)
+    if newest.removed:
+        comparison.changes.append(_RETURNED)
     comparison.compare_keys()
     is_migrated = number in declared.migrations
     for name in declared.attributes:

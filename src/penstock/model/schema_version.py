@@ -34,6 +34,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
         attributes: The names of the attributes, in the order of a row, without the key.
         origins: The origin of each attribute; empty in version 1.
         migrated: Whether the function that `@migrate(…, since=number)` marks makes its rows. `origins` is empty then.
+        removed: Whether the application has no such class from then on. Its rows stay stored, and no epoch writes others.
     """
 
     number: int
@@ -42,6 +43,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     attributes: tuple[str, ...]
     origins: dict[str, Origin] = {}
     migrated: bool = False
+    removed: bool = False
 
 
 Versions = tuple[SchemaVersion, ...]
@@ -61,3 +63,17 @@ def first_version(
             versions; this one begins after them.
     """
     return SchemaVersion(max(migrations, default=1), since, shape, tuple(attributes))
+
+
+def unchanged_version(former: SchemaVersion, since: int, *, removed: bool) -> SchemaVersion:
+    """Return a version with the stored form of the one before: the class is removed, or is there again.
+
+    Args:
+        former: The version before; the new one has its number.
+        since: The first epoch of the new version.
+        removed: Whether the application has no such class from then on.
+    """
+    origins = {name: Origin(name) for name in former.attributes}
+    return SchemaVersion(
+        former.number, since, former.shape, former.attributes, origins, removed=removed
+    )

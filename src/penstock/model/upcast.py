@@ -83,7 +83,9 @@ class Upcast:
     def _migrated(self, version: SchemaVersion, values: dict[str, Any]) -> dict[str, Any]:
         """Run the user's function for a version, outside of the running transaction."""
         name = f"{self._declared.name}: @migrate(…, since={version.number})"
-        function = self._declared.migrations[version.number]
+        function = self._declared.migrations.get(version.number)
+        if function is None:  # the class is removed, and the function went with it
+            raise MigrationFailed(f"{name} is not in the code any more")
         try:
             made = Context().run(function, dict(values))
             lowered = {

@@ -29,29 +29,34 @@ IMPORT_S: Final = 60.0
 
 
 class CodeQuestion(msgspec.Struct, frozen=True):
-    """The code, and the data directory that it is deployed into."""
+    """The code, the data directory that it is deployed into, and the stored classes that it may lack."""
 
     data: Path
     code: DeployedCode
+    dropped: tuple[str, ...] = ()
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
-    """The changes of stored classes, a sentence for each; or code, class and message of the error."""
+    """The changes of stored classes, a sentence for each, and those removed; or code, class and message of the error."""
 
     changes: list[str] = []
+    removed: list[str] = []
     failure: tuple[str, str, str] | None = None
 
 
-def check_code(data: Path, code: DeployedCode, import_s: float = IMPORT_S) -> list[str]:
+def check_code(
+    data: Path, code: DeployedCode, dropped: tuple[str, ...] = (), import_s: float = IMPORT_S
+) -> CodeAnswer:
     """Check that code can be imported from its archive, and that its classes can read the stored entities.
 
     Args:
         data: The data directory.
         code: The code, whose archive is stored.
+        dropped: The stored classes that the code may lack.
         import_s: The time that the check may take.
 
     Returns:
-        The compatible changes of stored classes, a sentence for each.
+        The compatible changes of stored classes, and the classes that are removed.
 
     Raises:
         ConfigError: The import fails, ends its process, or takes too long; or it is another application.
@@ -63,7 +68,9 @@ def check_code(data: Path, code: DeployedCode, import_s: float = IMPORT_S) -> li
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
-            told, _ = child.communicate(encode_question(CodeQuestion(data, code)), import_s)
+            told, _ = child.communicate(
+                encode_question(CodeQuestion(data, code, dropped)), import_s
+            )
         except subprocess.TimeoutExpired as error:
             raise ConfigError(
                 f"the import of {code.module} has taken more than {import_s:g} s; nothing is deployed"
@@ -79,25 +86,27 @@ def check_code(data: Path, code: DeployedCode, import_s: float = IMPORT_S) -> li
         ) from error
     if answer.failure is not None:
         raise raised_by(*answer.failure)
-    return answer.changes
+    return answer
 
 
 def main() -> None:
     """Answer the question on standard input."""
     question, answer_file = receive_question(CodeQuestion)
     try:
-        answer = CodeAnswer(_changes(question))
+        answer = _answer(question)
     except PenstockError as error:
         answer = CodeAnswer(failure=(error.code, type(error).__name__, str(error)))
     with answer_file:
         answer_file.write(msgspec.msgpack.encode(answer))
 
 
-def _changes(question: CodeQuestion) -> list[str]:
+def _answer(question: CodeQuestion) -> CodeAnswer:
     app = load(unpacked(question.data, question.code))
-    with closing(DataDirectory(question.data).open_journal(app)) as journal:
+    directory = DataDirectory(question.data)
+    with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()
-    return [f"{change.name}: {line}" for change in changes for line in change.changes]
+    lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
+    return CodeAnswer(lines, [change.name for change in changes if change.version.removed])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 No process opens the journal of an application with code whose classes cannot read the stored entities.
 """
 
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.model.removed_class import learn_removed
 from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import is_personal
 from penstock.process.process_start import boot_id
@@ -113,12 +115,15 @@ class DataDirectory:
         with closing(self.open_journal(app)) as journal:
             return journal.schema_changes()
 
-    def open_journal(self, app: App, secret: bytes | None = None) -> DeltaJournal:
+    def open_journal(
+        self, app: App, secret: bytes | None = None, dropped: Collection[str] = ()
+    ) -> DeltaJournal:
         """Open the journal of an application; create it if it does not exist.
 
         Args:
             app: The application.
             secret: The secret of a new journal; None draws one.
+            dropped: The stored classes that the application may lack; those that a deployment has dropped need no mention.
 
         Returns:
             The journal, which the caller closes.
@@ -130,7 +135,8 @@ class DataDirectory:
             Corrupt: The journal is damaged.
             JournalUnavailable: The journal cannot be created or read.
         """
-        journal = DeltaJournal(self.journal_path, app.name, app.stored, secret)
+        journal = DeltaJournal(self.journal_path, app.name, app.stored, secret, dropped)
+        learn_removed(app, journal.schemas())
         if app.is_personal:
             if secret is None:  # a journal that continues another one has the keys of that one
                 app.use_keys(self._keys(journal))

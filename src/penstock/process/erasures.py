@@ -128,14 +128,14 @@ def subject_named(app: App, text: str) -> EntityKey:
         RequestError: It names no entity of a personal class.
     """
     name, key = split_entity_key(EntityKey(text))
-    personal = [each for each, entity_type in app.entities.items() if entity_type.personal]
+    personal = [each for each, entity_type in app.readable.items() if entity_type.personal]
     if name not in personal:
-        if name in app.entities:
+        if name in app.readable:
             raise RequestError(
                 f"{name} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
             )
         raise RequestError(unknown("personal class", name, personal))
-    entity_type = app.entities[name]
+    entity_type = app.readable[name]
     try:
         return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))
     except Unencodable as error:

@@ -31,6 +31,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force
 from penstock.process.deployed_set import with_applications, without_application
 from penstock.process.deploying import code_of
+from penstock.process.dropped_classes import NOTHING_DROPPED, Drop
 from penstock.process.loading import locate
 
 _LOOK_S: Final = 0.02
@@ -104,6 +105,7 @@ def append_deployment(
     code: DeployedCode,
     request_id: str | None = None,
     replaces: DeployedCode | None = None,
+    drop: Drop = NOTHING_DROPPED,
 ) -> AppendedDeployment | None:
     """Check code whose archive is stored, and append its deployment durably.
 
@@ -112,13 +114,14 @@ def append_deployment(
         code: The code.
         request_id: The request id of the record; None for a new one.
         replaces: The newest code when this code was made of it; None to replace any code.
+        drop: The stored classes that the code may lack.
 
     Returns:
         The deployment; None if the newest deployment, which may still wait in the log, has the same code.
 
     Raises:
-        ConfigError: There is no journal, the code cannot be imported, or another deployment has come before it;
-            nothing is appended.
+        ConfigError: There is no journal, the code cannot be imported, another deployment has come before it, or a class
+            to drop is not stored or still in the code; nothing is appended.
         ClassChanged: A class cannot read its stored entities; nothing is appended.
         Corrupt: The archive is missing or was changed; nothing is appended.
         LogUnavailable: The disk is full or fails.
@@ -128,7 +131,8 @@ def append_deployment(
         raise ConfigError(f"there is no journal in {config.data}; start the application first")
     if deployed_code(config.data) == code:
         return None
-    changes = check_code(config.data, code)
+    checked = check_code(config.data, code, drop.names)
+    drop.require(checked.removed)
     with (
         closing(directory.open_journal_of(name)) as journal,
         closing(directory.open_log(config)) as log,
@@ -141,9 +145,9 @@ def append_deployment(
             raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
         chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
-        body, now_us = encode_control(Deploy(code)), time.time_ns() // 1_000
+        body, now_us = encode_control(Deploy(code, drop.names)), time.time_ns() // 1_000
         (lsn,) = log.append([Entry(chosen, body, b"", now_us, is_control=True)])
-    return AppendedDeployment(chosen, lsn, code, changes)
+    return AppendedDeployment(chosen, lsn, code, checked.changes)
 
 
 def wait_for_deployment(
@@ -170,7 +174,11 @@ def wait_for_deployment(
 
 
 def put_in_force(
-    settings: Config, code: DeployedCode, timeout_s: float, replaces: DeployedCode | None = None
+    settings: Config,
+    code: DeployedCode,
+    timeout_s: float,
+    replaces: DeployedCode | None = None,
+    drop: Drop = NOTHING_DROPPED,
 ) -> DeploymentResult:
     """Deploy code whose archive is stored, and wait until it is in force.
 
@@ -179,6 +187,7 @@ def put_in_force(
         code: The code.
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
+        drop: The stored classes that the code may lack.
 
     Returns:
         The result; it has no number if no driver runs yet.
@@ -187,7 +196,7 @@ def put_in_force(
         TimedOut: No driver has executed the record in time; it stays in the log.
         PenstockError: The code or its classes do not fit; nothing has changed.
     """
-    appended = append_deployment(settings, code, replaces=replaces)
+    appended = append_deployment(settings, code, replaces=replaces, drop=drop)
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)
     result = DeploymentResult(

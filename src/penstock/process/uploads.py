@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -54,13 +54,16 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
         yield _spec_in(folder, app)
 
 
-def check_upload(data: Path, spec: str, epochs: int, check_s: float = CHECK_S) -> DeploymentReport:
+def check_upload(
+    data: Path, spec: str, epochs: int, drop: Collection[str] = (), check_s: float = CHECK_S
+) -> DeploymentReport:
     """Return the report of `penstock deploy --check`, which runs in a process of its own.
 
     Args:
         data: The data directory.
         spec: The application.
         epochs: How many of the newest epochs run again.
+        drop: The stored classes to remove.
         check_s: The seconds that the check may take.
 
     Raises:
@@ -69,6 +72,7 @@ def check_upload(data: Path, spec: str, epochs: int, check_s: float = CHECK_S) -
     """
     words = [sys.executable, "-P", "-m", "penstock", "deploy", spec, "--check", "--json"]
     words += ["--data", str(data.absolute()), "--epochs", str(epochs)]
+    words += [f"--drop={name}" for name in drop]
     with subprocess.Popen(  # noqa: S603 -- a command of ours
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     ) as child:

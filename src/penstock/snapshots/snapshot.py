@@ -274,7 +274,7 @@ class SnapshotColumns:
 
     def is_of(self, app: App, name: str, epoch: Epoch) -> bool:
         """Say whether a class had these columns after an epoch, too; the engine's rows always have."""
-        declared = app.stored.get(name)
+        declared = app.readable.get(name)
         if self.table is None or declared is None:
             return True
         return type_at(declared, epoch) is self.table.entity_type

@@ -137,7 +137,7 @@ def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -
     rows = changes + (0 if base is None else base.rows)
     slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
     wide = [] if base is None else [name for name, files in base.classes.items() if files.wide]
-    kept = [name for name in wide if name in app.stored]
+    kept = [name for name in wide if name in app.readable]
     return [Slice(epoch, after, number, slices, kept) for number in range(slices)]
 
 

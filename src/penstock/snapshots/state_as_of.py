@@ -177,7 +177,7 @@ class _ClassView(NamedTuple):
 
     def is_as_of(self, epoch: Epoch) -> bool:
         """Say whether the class had the same version after another epoch."""
-        declared = self.app.stored[self.entity]
+        declared = self.app.readable[self.entity]
         return type_at(declared, epoch) is type_at(declared, self.epoch)
 
 

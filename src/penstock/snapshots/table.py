@@ -303,9 +303,10 @@ def tables_of(
         epoch: The epoch whose columns the tables have; None: those of the classes as they are declared.
 
     Returns:
-        The tables of the entity classes, then those of the rows of tasks.
+        The tables of the entity classes, then those of the rows of tasks, then those of removed classes.
     """
     chosen = frozenset(wide)
+    classes = app.readable
     undeclared = {
         task.rows.name
         for task in app.topology.tasks.values()
@@ -316,10 +317,10 @@ def tables_of(
             entity_type if epoch is None else type_at(entity_type, epoch),
             name,
             wide=entity_type.name in chosen,
-            schema=TASKS if entity_type.name in app.topology.rows else MAIN,
+            schema=TASKS if "." in entity_type.name else MAIN,
             read_keys=_undeclared_keys if entity_type.name in undeclared else None,
         )
-        for entity_type, name in zip(app.stored.values(), distinct(list(app.stored)), strict=True)
+        for entity_type, name in zip(classes.values(), distinct(list(classes)), strict=True)
     }
 
 

@@ -118,7 +118,7 @@ class AsOfCache:
 
     def _key(self, entity: str, epoch: Epoch, seen_at: Epoch) -> _CacheKey:
         """Return a key that is the same for all epochs with the same columns."""
-        declared = self._app.stored[entity]
+        declared = self._app.readable[entity]
         is_same = type_at(declared, seen_at) is type_at(declared, epoch)
         return _CacheKey(entity, epoch, epoch if is_same else seen_at)
 

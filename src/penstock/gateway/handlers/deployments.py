@@ -5,7 +5,7 @@ Uploaded code never runs in the gateway's own process: child processes import it
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from penstock.gateway.responses import json_of
 from penstock.journal.deployments import Deployments
 from penstock.process.config import Config
 from penstock.process.deployment_list import list_deployments
+from penstock.process.dropped_classes import dropped
 from penstock.process.live_deployment import deployed_code, former_code, put_in_force, store_code
 from penstock.process.uploads import UPLOAD_BYTES_MAX, check_upload, unpacked_upload
 
@@ -83,26 +84,32 @@ class DeploymentHandler:
         app = fields.get("app", "")
         if not app:
             raise RequestError("?app= names the application in the archive: module:name")
+        drop = [name for name in fields.get("drop", "").split(",") if name]
         archive = await request.body(UPLOAD_BYTES_MAX)
         if fields.get("check", "false") == "true":
             epochs = _epochs(fields)
-            return lambda: self._check(archive, app, epochs), {"app": app, "check": True}
-        return lambda: self._deploy(archive, app, timeout_s), {"app": app}
+            return lambda: self._check(archive, app, epochs, drop), {"app": app, "check": True}
+        return lambda: self._deploy(archive, app, timeout_s, drop), {"app": app, "drop": drop}
 
-    def _deploy(self, archive: bytes, app: str, timeout_s: float) -> DeploymentResult:
+    def _deploy(
+        self, archive: bytes, app: str, timeout_s: float, drop: Sequence[str]
+    ) -> DeploymentResult:
         data = self._config.data
         replaced = deployed_code(data)
         with unpacked_upload(archive, app) as spec:
             code = store_code(data, spec)
-        return put_in_force(self._config, code, timeout_s, replaced)
+        return put_in_force(self._config, code, timeout_s, replaced, dropped(drop))
 
-    def _check(self, archive: bytes, app: str, epochs: int) -> DeploymentReport:
+    def _check(
+        self, archive: bytes, app: str, epochs: int, drop: Sequence[str]
+    ) -> DeploymentReport:
         with unpacked_upload(archive, app) as spec:
-            return check_upload(self._config.data, spec, epochs)
+            return check_upload(self._config.data, spec, epochs, drop)
 
     def _roll_back(self, rollback: Rollback, timeout_s: float) -> DeploymentResult:
         every = Deployments(self._config.data / JOURNAL).every()
-        return put_in_force(self._config, former_code(every, rollback.number), timeout_s)
+        code = former_code(every, rollback.number)
+        return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop))
 
 
 def _require_key(principal: Principal) -> None:

@@ -11,6 +11,10 @@ _ARCHIVE: Final = {"type": "string", "format": "binary"}
 _QUERY: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "app": ("With an archive: the application in it.", {"type": "string"}),
     "check": ("With an archive: only return the report.", {"type": "boolean", "default": False}),
+    "drop": (
+        "With an archive: the stored classes that the code lacks, separated by commas. Their entities stay stored.",
+        {"type": "string"},
+    ),
     "epochs": (
         "With `check`: the most epochs that run again.",
         {"type": "integer", "minimum": 0, "maximum": 10_000, "default": 100},

@@ -10,7 +10,7 @@ shows the line of the handler that raised it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import SubjectKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
@@ -49,8 +49,8 @@ from penstock.model.request import (
     encode_failure,
     is_continuation,
 )
-from penstock.model.schema_change import compare_classes
-from penstock.model.schema_version import Versions, first_version
+from penstock.model.schema_change import compare_classes, with_first_versions
+from penstock.model.schema_version import Versions
 from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
@@ -141,7 +141,7 @@ class LocalRuntime:
         self._generators = GeneratorRunner(app, self)
         self._generators.on_failure = self._note_generator
 
-    def deploy(self, app: App, *others: App) -> list[str]:
+    def deploy(self, app: App, *others: App, drop: Collection[str] = ()) -> list[str]:
         """Let all later requests run with other code over the present state, as a deployment does.
 
         So a test finds out whether stored entities fit changed classes, and what a function with `@migrate` makes of them.
@@ -149,6 +149,7 @@ class LocalRuntime:
         Args:
             app: The application with the other code.
             others: Further applications, as for a new runtime.
+            drop: The classes that have entities and that the other code lacks; their entities stay in the state.
 
         Returns:
             The changes of the classes that have entities, a sentence for each.
@@ -157,20 +158,17 @@ class LocalRuntime:
             ClassChanged: A class cannot read its stored entities; the present code stays.
             ConfigError: It is another application.
         """
-        changes = self._deploy(combined((app, *others)))
+        changes = self._deploy(combined((app, *others)), drop)
         self._subscribe_late()
         self.settle()
         return changes
 
-    def _deploy(self, app: App) -> list[str]:
+    def _deploy(self, app: App, drop: Collection[str]) -> list[str]:
         """Let all later records run with an application; see `deploy`."""
         if app.name != self.app.name:
             raise ConfigError(f"application {self.app.name} runs here; {app.name} is another")
-        for name in sorted({split_entity_key(key)[0] for key in self.state}):
-            if (stored := self.app.stored.get(name)) is not None and name not in self._versions:
-                first = first_version(stored.shape, stored.attributes, 0, stored.migrations)
-                self._versions[name] = (first,)
-        comparison = compare_classes(self._versions, app.stored, 0)
+        versions = with_first_versions(self._versions, self.state, self.app.stored)
+        comparison = compare_classes(versions, app.stored, 0, drop)
         if comparison.refusals:
             raise ClassChanged("\n".join(comparison.refusals))
         self._versions = comparison.after
@@ -289,7 +287,7 @@ class LocalRuntime:
         control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
         try:
             if isinstance(control, Deploy):
-                self._deploy(codes[control.code.archive])
+                self._deploy(codes[control.code.archive], control.dropped)
             elif isinstance(control, Erase):
                 self.state.pop(EntityKey(control.subject), None)
             elif isinstance(control, Subscribe):

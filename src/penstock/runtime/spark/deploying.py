@@ -54,7 +54,7 @@ class DeployExecutor:
         """
         try:
             spec = unpacked(self._data, control.code).spec
-            (result,) = self._jobs.run([LoadCode(spec, epoch)])
+            (result,) = self._jobs.run([LoadCode(spec, epoch, control.dropped)])
             loaded = messages.decode_loaded(result.loaded)
             self._record(control, Epoch(epoch + 1), loaded)
         except (UserError, Corrupt) as error:

@@ -102,6 +102,7 @@ class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     spec: str
     epoch: Epoch
+    dropped: tuple[str, ...] = ()  # the stored classes that it may lack
 
 
 class LoadedCode(msgspec.Struct, frozen=True, array_like=True):

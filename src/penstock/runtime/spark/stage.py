@@ -112,7 +112,7 @@ class Worker:
                 raise ConfigError("the code ends the process that imports it; it did so twice")
             quarantine.now[0] = 0
             try:
-                code = self._codes.prepare(command.spec)
+                code = self._codes.prepare(command.spec, command.dropped)
             except PenstockError:
                 raise
             except BaseException as error:
@@ -120,7 +120,7 @@ class Worker:
         since = Epoch(command.epoch + 1)
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
-        loaded = LoadedCode(self._codes.schemas(code, since), tags, late)
+        loaded = LoadedCode(self._codes.schemas(code, since, command.dropped), tags, late)
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:

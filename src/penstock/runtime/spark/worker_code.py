@@ -5,6 +5,7 @@ process: the code of a deployment is loaded while the present code is in use, an
 dropped: after a rollback it is loaded again, because it must read the rows of the versions that came between.
 """
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,12 @@ class WorkerCodes:
         self._spec, self.present = spec, code
         self._enter()
 
-    def prepare(self, spec: str) -> WorkerCode:
+    def prepare(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
         """Load a version, and keep the present one in use.
+
+        Args:
+            spec: The version.
+            dropped: The stored classes that it may lack; those that a deployment has dropped need no mention.
 
         Raises:
             PenstockError: The code cannot be loaded, or does not fit the journal.
@@ -81,24 +86,27 @@ class WorkerCodes:
         if spec not in self._loaded:
             self._leave()
             try:
-                self._loaded[spec] = self._load(spec)
+                self._loaded[spec] = self._load(spec, dropped)
             finally:
                 self._enter()
         return self._loaded[spec]
 
-    def schemas(self, code: WorkerCode, since: Epoch) -> dict[str, Versions]:
+    def schemas(
+        self, code: WorkerCode, since: Epoch, dropped: Collection[str]
+    ) -> dict[str, Versions]:
         """Return the schema versions of each stored class if some code were deployed; nothing is written.
 
         Args:
             code: The code.
             since: The first epoch that may have rows of new versions.
+            dropped: The stored classes that it may lack.
 
         Raises:
             ClassChanged: A class cannot read its stored rows.
             Corrupt: The file of shapes is missing or damaged.
         """
         with storage("read how classes are stored"):
-            return Shapes(self._directory.journal_path, code.app.stored).planned(since)
+            return Shapes(self._directory.journal_path, code.app.stored, dropped).planned(since)
 
     def close(self) -> None:
         """Close the journals, and put the modules of the process back."""
@@ -106,7 +114,7 @@ class WorkerCodes:
         for code in self._loaded.values():
             code.journal.close()
 
-    def _load(self, spec: str) -> WorkerCode:
+    def _load(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
         location = locate(spec)
         modules = None
         if is_unpacked(self._directory.path, location):
@@ -114,7 +122,8 @@ class WorkerCodes:
             modules = SideModules(folder, top_level(folder))
         with nullcontext() if modules is None else modules.active():
             app = load(location)
-        return WorkerCode(app, members_of(app), self._directory.open_journal(app), modules)
+        journal = self._directory.open_journal(app, dropped=dropped)
+        return WorkerCode(app, members_of(app), journal, modules)
 
     def _enter(self) -> None:
         if self.present.modules is not None:
