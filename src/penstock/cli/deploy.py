@@ -211,7 +211,7 @@ def _report(
     ]
     with (
         closing(journal),
-        HistoryReader(settings.data, application, "deploy --check") as past,
+        HistoryReader(settings.data, application, "deploy --check", drop) as past,
         CodeVersions(past, application, settings.app) as versions,
         redirect_stdout(sys.stderr),
     ):

@@ -51,13 +51,20 @@ class HistoryReader:
         last: The newest epoch when the reader was opened; later epochs are not read.
     """
 
-    def __init__(self, data: Path, app: App, holder: str = "a reader of history") -> None:
+    def __init__(
+        self,
+        data: Path,
+        app: App,
+        holder: str = "a reader of history",
+        dropped: Collection[str] = (),
+    ) -> None:
         """Open the journal of an application.
 
         Args:
             data: The data directory.
             app: The application.
             holder: The name of the retention lease; maintenance shows it.
+            dropped: The stored classes that the application may lack.
 
         Raises:
             ConfigError: The directory has no journal, or is of another application.
@@ -69,7 +76,7 @@ class HistoryReader:
                 f"there is no journal in {data}: it has processed no request of {app.name}; name the "
                 "application's directory with --data"
             )
-        self._journal = directory.open_journal(app)
+        self._journal = directory.open_journal(app, dropped=dropped)
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self.data = data
         self._lease = lease(data, holder, Epoch(0))

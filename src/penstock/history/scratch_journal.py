@@ -20,8 +20,10 @@ from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.engine.what_if import ReplayPlan
 from penstock.journal.api import CHANGES, SCHEMAS, TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.atoms import encode_atom
+from penstock.journal.shapes import Shapes
 from penstock.model.application import App
 from penstock.model.former_class import present_row
+from penstock.model.removed_class import removed_versions
 from penstock.process.data_directory import DataDirectory
 
 _NAME: Final = "what-if"
@@ -63,7 +65,11 @@ class ScratchJournal:
         """
         self.shift = epoch_shift(first)
         self._app = app
-        self._journal = DataDirectory(data).open_journal(app, secret)
+        directory = DataDirectory(data)
+        self._journal = directory.open_journal(app, secret)
+        if app.removed:
+            removed = {name: removed_versions(each) for name, each in app.removed.items()}
+            Shapes(directory.journal_path, {}).replace(removed)
         self._position = Lsn(0)
         self._atoms: dict[str, int] = {}
         if first > 0:

@@ -77,7 +77,8 @@ class Shapes:
 
         A version that a record of the log has deployed is in force before it has rows.
         """
-        if all(versions[-1].since != since for versions in stored.values()):
+        beginnings = {version.since for versions in stored.values() for version in versions}
+        if since not in beginnings:
             return since
         deployment = deployment_at(Deployments(self._root).every(), Epoch(since))
         is_live = deployment is not None and deployment.live and deployment.since == since

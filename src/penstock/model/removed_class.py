@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_version import Versions
+from penstock.model.schema_change import first_version_of
+from penstock.model.schema_version import Versions, unchanged_version
 from penstock.model.stored_class import stored_type
 
 
@@ -26,6 +27,12 @@ def learn_removed(app: App, schemas: Mapping[str, Versions]) -> None:
             if name not in app.stored
         }
     )
+
+
+def removed_versions(removed: EntityType) -> Versions:
+    """Return the versions of a removed class in another journal, which has rows of its newest version alone."""
+    first = first_version_of(removed, 0)
+    return first, unchanged_version(first, 0, removed=True)
 
 
 def _removed_type(name: str, versions: Versions) -> EntityType:

@@ -136,7 +136,10 @@ class DataDirectory:
             JournalUnavailable: The journal cannot be created or read.
         """
         journal = DeltaJournal(self.journal_path, app.name, app.stored, secret, dropped)
-        learn_removed(app, journal.schemas())
+        if (
+            secret is None
+        ):  # a journal that continues another one has the removed classes of that one
+            learn_removed(app, journal.schemas())
         if app.is_personal:
             if secret is None:  # a journal that continues another one has the keys of that one
                 app.use_keys(self._keys(journal))

@@ -140,6 +140,25 @@ def test_orders_that_do_not_fit_are_refused(
     assert controls(gateway.config.data) == []
 
 
+def test_an_order_drops_a_class_with_its_name(
+    source: Path, gateway: RunningGateway, operator: httpx.Client
+) -> None:
+    """Without the name it is refused; the report says that it needs a word; a name of no such class is refused."""
+    text = APP.format(type="int").replace("Item", "Other").encode()
+    archive, path = pack({source.name: text}), f"/deployments?app={source.stem}:app"
+    refused = operator.post(path, content=archive, headers=ZIP)
+    assert (refused.status_code, "--drop Item" in refused.text) == (409, True)
+    report = operator.post(f"{path}&check=true&drop=Item", content=archive, headers=ZIP).json()
+    assert report.get("verdict") == "needs-a-word", report
+    assert any("Item: the class is removed" in each["what"] for each in report["findings"])
+    mistaken = operator.post(f"{path}&drop=Item,Other", content=archive, headers=ZIP)
+    assert (mistaken.status_code, "--drop Other" in mistaken.text) == (409, True)
+    answer = operator.post(f"{path}&drop=Item", content=archive, headers=ZIP)
+    assert answer.status_code == 202
+    assert answer.json()["changes"][0].startswith("Item: the class is removed")
+    assert controls(gateway.config.data) == [answer.json()["archive"]]
+
+
 def test_a_gateway_without_keys_deploys_nothing(source: Path) -> None:
     """An anonymous caller may see the deployments, and cannot bring code to a gateway."""
     with RunningGateway(str(source), source.parent / "data", drives=False) as running:

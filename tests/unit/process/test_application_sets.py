@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.source_files import SourceFiles
-from penstock.errors import ConfigError, DefinitionError
+from penstock.errors import ClassChanged, ConfigError, DefinitionError
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives
@@ -17,6 +17,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deployed_set import with_applications, without_application
 from penstock.process.deploying import code_of, deploy
+from penstock.process.dropped_classes import classes_in_force
 from penstock.process.live_deployment import (
     append_deployment,
     deployed_code,
@@ -24,7 +25,9 @@ from penstock.process.live_deployment import (
     store_without,
 )
 from penstock.process.loading import Location, load, load_app, locate
+from penstock.process.side_modules import load_beside
 from tests.market import MARKET, PLACES, own_modules
+from tests.unit.sql.gallery_app import Written
 
 
 @pytest.fixture
@@ -219,3 +222,28 @@ def test_a_removal_that_others_forbid_is_refused_before_the_log(deployed: Path) 
     appended = append_deployment(Config(deployed), store_without(deployed, "orders"))
     assert appended is not None
     assert appended.code.module == "payment:app,stock:app"
+
+
+def test_stored_entities_do_not_prevent_a_removal(deployed: Path) -> None:
+    """The record names the classes that may go: those of the code in force. A deployment alone cannot drop them."""
+    app = load_beside(unpacked(deployed, deployment_of(deployed)))
+    order = app.entities["Order"]
+    row = order.encode(
+        {
+            "order_id": "o",
+            "user_id": app.entities["User"].of_text("u"),
+            "items": [],
+            "total_cost": 0,
+            "paid": False,
+        }
+    )
+    with closing(DataDirectory(deployed).open_journal(app)) as journal:
+        Written(journal).changes(("Order", "o", row))
+    with pytest.raises(ClassChanged, match="Order: entities of it are stored"):
+        append_deployment(Config(deployed), store_without(deployed, "orders"))
+    drop = classes_in_force(deployed)
+    assert set(drop.names) == {"Item", "Order", "User"}
+    appended = append_deployment(Config(deployed), store_without(deployed, "orders"), drop=drop)
+    assert appended is not None
+    (change,) = appended.changes
+    assert change.startswith("Order: the class is removed")
