@@ -37,6 +37,6 @@ def removed_versions(removed: EntityType) -> Versions:
 
 def _removed_type(name: str, versions: Versions) -> EntityType:
     """Return a class as its newest version has it; it reads the rows of all versions."""
-    removed = stored_type(name, versions[-1].shape)
+    removed = stored_type(name, versions[-1].shape, versions[-1].fields)
     removed.learn(versions)
     return removed

@@ -12,6 +12,7 @@ from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
+from penstock.model.field_defaults import field_defaults
 from penstock.model.schema_version import (
     Origin,
     SchemaVersion,
@@ -188,7 +189,8 @@ def change_of(
         )
     origins = {} if is_migrated else comparison.origins
     names = tuple(declared.attributes)
-    version = SchemaVersion(number, since, declared.shape, names, origins, is_migrated)
+    fields = field_defaults(declared, [version.shape for version in versions])
+    version = SchemaVersion(number, since, declared.shape, names, origins, is_migrated, fields)
     refusals = comparison.refusals or [
         *_mistaken(versions, version),
         *_unfit(versions, version, declared),

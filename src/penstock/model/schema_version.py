@@ -34,6 +34,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
         attributes: The names of the attributes, in the order of a row, without the key.
         origins: The origin of each attribute; empty in version 1.
         migrated: Whether the function that `@migrate(…, since=number)` marks makes its rows. `origins` is empty then.
+        fields: The defaults of the fields of records that rows of earlier versions may lack; see `field_defaults`.
         removed: Whether the application has no such class from then on. Its rows stay stored, and no epoch writes others.
     """
 
@@ -43,6 +44,7 @@ class SchemaVersion(msgspec.Struct, frozen=True):
     attributes: tuple[str, ...]
     origins: dict[str, Origin] = {}
     migrated: bool = False
+    fields: dict[str, bytes] = {}
     removed: bool = False
 
 
@@ -74,6 +76,6 @@ def unchanged_version(former: SchemaVersion, since: int, *, removed: bool) -> Sc
         removed: Whether the application has no such class from then on.
     """
     origins = {name: Origin(name) for name in former.attributes}
-    return SchemaVersion(
-        former.number, since, former.shape, former.attributes, origins, removed=removed
+    return msgspec.structs.replace(
+        former, since=since, origins=origins, migrated=False, removed=removed
     )

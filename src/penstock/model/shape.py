@@ -69,6 +69,31 @@ def shape_of(
     return Shape(digest & _TAG_BITS | _TAG_LOWEST, tuple(lines))
 
 
+def records_of(key: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records that the shape of a class describes, by their labels in its lines.
+
+    Args:
+        key: The type of the key.
+        attributes: The attributes with their types, in order.
+    """
+    describing = _Describing()
+    for annotation in (key, *attributes.values()):
+        describing.text(annotation)
+    describing.rest()
+    return describing.records()
+
+
+def field_place(label: str, wire: str, index: int | None) -> str:
+    """Return the place of a field in the lines of a shape: `Depot.size`, or `Box[1].height`.
+
+    Args:
+        label: The label of the record.
+        wire: The stored name of the field.
+        index: Its place in a record that is stored by position; None in others.
+    """
+    return f"{label}.{wire}" if index is None else f"{label}[{index}].{wire}"
+
+
 def described(annotation: Any) -> tuple[str, ...]:
     """Return the description of a type: equal for types whose values have equal bytes."""
     describing = _Describing()
@@ -124,6 +149,10 @@ class _Describing:
         name = "list" if origin is deque else origin.__name__  # they have the same bytes
         return f"{name}[{', '.join(inner)}]"
 
+    def records(self) -> dict[str, Any]:
+        """Return the records that were described, by their labels."""
+        return {label: cls for cls, label in self._labels.items() if not is_enum(cls)}
+
     def rest(self) -> list[str]:
         """Return a line for each field and member of the collected types, at any depth."""
         lines: list[str] = []
@@ -142,9 +171,9 @@ class _Describing:
         lines = [] if tag is None else [f"{label}.{tag[0]} = {tag[1]!r}, the tag"]
         in_a_row = kind_of(annotation) is RecordKind.NAMED_TUPLE
         for index, (member, hint) in enumerate(fields_of(annotation)):
-            place = f"{label}[{index}]" if in_a_row else label
+            place = field_place(label, member.wire, index if in_a_row else None)
             optional = ", optional" if member.is_optional else ""
-            lines.append(f"{place}.{member.wire}: {self.text(hint)}{optional}")
+            lines.append(f"{place}: {self.text(hint)}{optional}")
         return lines
 
     def _label(self, cls: Any) -> str:

@@ -14,15 +14,18 @@ import keyword
 import re
 import types
 import typing
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from penstock.base.schema import SCALARS, name_of
+from penstock.base.schema import SCALARS, decode_reference, name_of
 from penstock.model.entity_type import EntityType
 from penstock.model.personal import PersonalType
-from penstock.model.shape import KEY_MARK, PERSONAL_MARK, Shape, is_personal
+from penstock.model.shape import KEY_MARK, PERSONAL_MARK, Shape, field_place, is_personal
 
+NO_DEFAULTS: Final[Mapping[str, bytes]] = types.MappingProxyType({})
 _TAG: Final = ", the tag"
 _OPTIONAL: Final = ", optional"
 _STORED: Final = "the stored schemas"
@@ -39,15 +42,21 @@ _TOKEN: Final = re.compile(
 )
 
 
-def stored_type(name: str, shape: Shape) -> EntityType:
+def stored_type(name: str, shape: Shape, fields: Mapping[str, bytes] = NO_DEFAULTS) -> EntityType:
     """Return a class with the given name and shape.
 
-    Its attributes have the types of the shape. If the lines of the shape do not determine the types, as with
+    Args:
+        name: The name.
+        shape: The shape.
+        fields: The encoded defaults of fields of records, by their places in the lines of the shape.
+
+    Returns:
+        The class. Its attributes have the types of the shape. If the lines of the shape do not determine the types, as with
     two classes that have the name of a scalar, all attributes have the type `Any`.
     """
     made = PersonalType if is_personal(shape) else EntityType
     entity_type = made(type(name, (), {}), shape.lines[0].partition(": ")[0], _STORED)
-    reading = _Reading(shape)
+    reading = _Reading(shape, fields)
     try:
         entity_type.bind(reading.key, reading.attributes())
         entity_type.settle()
@@ -109,7 +118,8 @@ class _Reading:
         key: The type of the key.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, fields: Mapping[str, bytes]) -> None:
+        self._fields = fields
         self._own: list[tuple[str, str]] = []  # name and type of the key and of each attribute
         self._lines: dict[str, list[str]] = {}  # the lines of each record and enumeration
         for line in shape.lines:
@@ -182,12 +192,20 @@ class _Reading:
             python_names = dict(zip(texts, texts, strict=True))
         else:
             python_names = {wire: _python_name(wire, i) for i, wire in enumerate(texts)}
-            cls = _struct(name, python_names, tag)
+            places = {
+                python: field_place(label, wire, None) for wire, python in python_names.items()
+            }
+            defaults = {python: self._fields.get(place) for python, place in places.items()}
+            cls = _struct(name, python_names, tag, defaults)
         self._made[label] = cls
         cls.__annotations__ = {
             python_names[wire]: self.type_of(text.removesuffix(_OPTIONAL))
             for wire, text in texts.items()
         }
+        if in_a_row:
+            _add_defaults(
+                cls, [field_place(label, wire, i) for i, wire in enumerate(texts)], self._fields
+            )
 
 
 def _field_of(rest: str) -> tuple[str, str]:
@@ -201,16 +219,60 @@ def _python_name(wire: str, index: int) -> str:
     return wire if usable else f"_field_{index}"
 
 
-def _struct(name: str, python_names: dict[str, str], tag: str) -> type:
+def _struct(
+    name: str, python_names: dict[str, str], tag: str, defaults: Mapping[str, bytes | None]
+) -> type:
+    """Make a record whose values are stored by name.
+
+    Args:
+        name: The name of the record.
+        python_names: The name of each field in Python, by its stored name.
+        tag: The field and the value that mark the record, as in its shape; empty without a mark.
+        defaults: The encoded default of each field, by its name in Python; None without a default.
+    """
+    made: list[type] = []
+
+    def field_of(python_name: str) -> tuple[str, Any, Any]:
+        encoded = defaults[python_name]
+        if encoded is None:
+            return python_name, Any, msgspec.NODEFAULT
+        make = partial(_default, made, python_name, encoded)
+        return python_name, Any, msgspec.field(default_factory=make)
+
     tag_field, _, tag_value = tag.partition(" = ")
-    return msgspec.defstruct(
+    struct = msgspec.defstruct(
         name,
-        [(python_name, Any) for python_name in python_names.values()],
+        [field_of(python_name) for python_name in python_names.values()],
         rename={python_name: wire for wire, python_name in python_names.items()},
         tag_field=tag_field or None,
         tag=ast.literal_eval(tag_value) if tag else None,
         frozen=True,
+        kw_only=True,
     )
+    made.append(struct)
+    return struct
+
+
+def _default(made: list[type], name: str, encoded: bytes) -> Any:
+    """Return the default of a field of a record that has its types now."""
+    return _decoded(made[0].__annotations__[name], encoded)
+
+
+def _decoded(annotation: Any, encoded: bytes) -> Any:
+    return msgspec.msgpack.decode(encoded, type=annotation, dec_hook=decode_reference)
+
+
+def _add_defaults(cls: Any, places: list[str], fields: Mapping[str, bytes]) -> None:
+    """Give a record that is stored by position the defaults of its last fields."""
+    types_of = list(cls.__annotations__.items())
+    defaults: dict[str, Any] = {}
+    for place, (name, annotation) in zip(reversed(places), reversed(types_of), strict=True):
+        if place not in fields:
+            break
+        defaults[name] = _decoded(annotation, fields[place])
+    ordered = dict(reversed(defaults.items()))
+    cls._field_defaults = ordered
+    cls.__new__.__defaults__ = tuple(ordered.values())
 
 
 def _enumeration(name: str, lines: list[str]) -> type:

@@ -3,8 +3,9 @@
 import enum
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -199,6 +200,59 @@ def test_attribute_that_came_back_has_its_new_default(tmp_path: Path) -> None:
     with closing(shop.journal(third)) as journal:
         found = state_as_of(third, journal, "Item", Epoch(2), shop.snapshots(journal))
         assert found.rows.equals(state_as_of(third, journal, "Item", Epoch(2)).rows)
+
+
+@dataclass(frozen=True)
+class Depot:
+    city: str
+
+
+class Box(NamedTuple):
+    width: int
+
+
+def later_records() -> tuple[type, type]:
+    """Return the two records with a field more."""
+
+    @dataclass(frozen=True)
+    class Depot:
+        city: str
+        size: Size = Size.SMALL
+        codes: tuple[int, ...] = (1, 2)
+
+    class Box(NamedTuple):
+        width: int
+        height: float = 0.5
+
+    return Depot, Box
+
+
+def test_record_that_got_a_field_is_shown_in_each_epoch(tmp_path: Path) -> None:
+    """An epoch between two versions shows the default that the field had then; so does a snapshot of that epoch."""
+    shop = Shop(tmp_path)
+    shop.write(
+        app_of({"at": list[Depot], "box": Box}),
+        tea={"at": [Depot("Delft")], "box": Box(2)},
+    )
+    wide_depot, wide_box = later_records()
+    second = app_of({"at": list[wide_depot], "box": wide_box, "note": str}, note="-")  # type: ignore[valid-type]
+    shop.write(second, jam={"at": [wide_depot("Gouda")], "box": wide_box(3), "note": "new"})
+    third = app_of({"note": str})
+    shop.write(third, oil={"note": "newer"})
+    old = {"at": [{"city": "Delft"}], "box": {"width": 2}, "item_id": "tea"}
+    depot = {"city": "Delft", "size": "s", "codes": [1, 2]}
+    between = {"at": [depot], "box": {"width": 2, "height": 0.5}, "note": "-", "item_id": "tea"}
+    for has_snapshot in (False, True):
+        if has_snapshot:
+            shop.snapshot(third, 1)
+        with (
+            closing(shop.journal(third)) as journal,
+            closing(View(tmp_path, third, journal, SETTINGS)) as view,
+        ):
+            view.start()
+            for epoch, expected in enumerate([old, between, {"item_id": "tea", "note": "-"}]):
+                asked = f"FROM Item WHERE item_id = 'tea' AS OF EPOCH {epoch}"
+                assert rows_of(view.ask(Query(asked))) == [expected]
 
 
 def in_cents(old: dict[str, Any]) -> dict[str, Any]:
