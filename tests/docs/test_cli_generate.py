@@ -1,17 +1,24 @@
 """`penstock generate`: generators append through a gateway, each atom once, and say why they have failed."""
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
-from penstock.base.ids import Lsn
+from penstock.base.ids import Lsn, RequestId
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
 from penstock.model.request import append_events, decode_request
 from penstock.process import presence
+from penstock.process.data_directory import DataDirectory
+from tests.differential.inline import Inline
 from tests.docs.conftest import Run
 from tests.gateway_thread import RunningGateway
-from tests.unit.cli.sources_app import numbers
+from tests.unit.cli.sources_app import app, numbers
 
 SPEC = "tests.unit.cli.sources_app:app"
 
@@ -88,6 +95,33 @@ def test_one_generator_can_be_chosen(penstock: Run, gateway: RunningGateway) -> 
     assert code == 0, err
     assert [state["generator"] for state in json.loads(out)] == ["counting"]
     assert len(appended(gateway)) == 5
+
+
+def test_generator_goes_on_after_its_ids_are_forgotten(
+    penstock: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has forgotten the ids of the first atoms; the state knows how many there are, so none is repeated."""
+    data = tmp_path / "data"
+    data.mkdir()
+    runtime = Inline(data, 1, SPEC, "sources")
+    for number, atom in enumerate([[0, 1], [2, 3], [4, 5]]):
+        entry = Entry(RequestId(f"sources/counting/{number}"), app.append("numbers", atom), b"", 1)
+        runtime.log.append([entry])
+    runtime.advance(3)
+    runtime.close()
+    weeks_later_s = int(time.time()) + 21 * 86_400
+    monkeypatch.setattr(SqliteLog, "_now_s", lambda _: weeks_later_s)
+    with RunningGateway(SPEC, data, drives=False) as gateway:
+        words = ("generate", SPEC, "--url", gateway.url, "--only", "counting", "--json")
+        code, out, err = penstock(*words)
+        assert code == 0, err
+        assert json.loads(out)[0]["atoms"] == 5
+        response = httpx.get(f"{gateway.url}/requests/sources%2Fcounting%2F0")
+        assert (response.status_code, response.json()["error"]["code"]) == (410, "gone")
+        assert httpx.get(f"{gateway.url}/requests/sources%2Fcounting%2F7").status_code == 404
+    with closing(DataDirectory(data).open_log()) as log:
+        ids = [record.request_id for record in log.read(log.start(), log.end())]
+    assert ids == [f"sources/counting/{number}" for number in range(5)]
 
 
 def test_mistakes_of_the_command_line(penstock: Run, tmp_path: Path) -> None:

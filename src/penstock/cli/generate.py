@@ -20,22 +20,20 @@ from rich.console import Console
 from penstock.cli.options import AppOptions, JsonOption, SupervisedOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
-from penstock.errors import ConfigError, OperationalError, RequestError
+from penstock.errors import ConfigError, Gone, OperationalError, PenstockError, RequestError
 
 if TYPE_CHECKING:
     from penstock.client.synchronous import Client
     from penstock.model.application import App
     from penstock.process.config import Config
     from penstock.runtime.generators.run import GeneratorState
-    from penstock.runtime.generators.runner import GeneratorRunner
+    from penstock.runtime.generators.runner import Appended, GeneratorRunner
 
 HELP: Final = """Run the generators of an application, which append events to its streams.
 
 The application runs elsewhere: penstock run must be running with the same data directory, or --url names a
 gateway. penstock run --generate does both. penstock status shows how far the generators are. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
-each generator goes on behind its atoms that are on the stream; no atom is appended twice. For that, the application
-must hold the ids of the generator's appends: set no limit history.keep_…, or let a generator end before it is
-reached.
+each generator goes on behind its atoms that are on the stream; no atom is appended twice.
 
 Exit code 1: a generator has failed; its reason names the atom, and for a file the line and the field.
 
@@ -75,13 +73,23 @@ class GatewayPort:
             return _WAIT_US
         return 0
 
-    def has_appended(self, request_id: str) -> bool:
-        """Say whether the gateway knows an append with this id."""
+    def appended(self, request_id: str) -> "Appended":
+        """Say whether an append with this id is durable; the gateway forgets its reply after a time."""
+        from penstock.runtime.generators.runner import Appended
+
+        pending = self._client.pending(request_id)
         try:
-            self._client.pending(request_id).done()
+            is_done = pending.done()
         except RequestError:
-            return False
-        return True
+            return Appended.NEVER
+        try:
+            if is_done:
+                pending.result()
+        except Gone:
+            return Appended.FORGOTTEN
+        except PenstockError:  # how the append has ended
+            return Appended.KNOWN
+        return Appended.KNOWN
 
 
 def command(

@@ -36,6 +36,7 @@ from penstock.engine.streams.derived_ids import (
     part_id,
     step_id,
 )
+from penstock.engine.streams.generator_positions import GeneratorPositions
 from penstock.engine.streams.late_flows import LateFlows
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
@@ -126,6 +127,7 @@ class CascadeRunner:
         self.decided: Mapping[RequestId, Outcome] = {}
         self.paused = PausedFlows(app.topology, read, apply)
         self._late = LateFlows(app.topology, read, apply)
+        self._generators = GeneratorPositions(app, read, apply)
 
     def run_requests(
         self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
@@ -208,6 +210,7 @@ class CascadeRunner:
         if cascade.continues and (row := self._read(steps_key(root))) is not None:
             cascade.queue.extend(decode_steps(row, self._topology))
             self._apply({steps_key(root): None})
+        self._generators.note(cascade)
         for atom in cascade.published:
             self._queue(cascade, atom.stream, atom.events)
         if cascade.catch_up is not None:

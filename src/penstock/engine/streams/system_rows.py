@@ -36,6 +36,9 @@ BEHIND: Final = "$behind"
 LATE: Final = "$late"
 """The progress of a workflow that began with earlier atoms; the key is its name."""
 
+GENERATOR: Final = "$generator"
+"""The number of the next atom of a generator; the key is the id of its atoms without their numbers."""
+
 _TEXT_BYTES: Final = 400
 
 

@@ -16,7 +16,7 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import root_of
-from penstock.errors import TimedOut, TooLate
+from penstock.errors import Gone, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import flow_caller, require_right, target_of
 from penstock.gateway.errors import HttpError, response_of
@@ -120,7 +120,7 @@ class CallHandler:
                 return self._status_response(status)
             place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
-            raise _unknown(request.request_id)
+            raise await self._forgotten(request, request_id)
         await self._check_may_ask(request, request_id, place)
         reply = await self._reply_within(place, wait_s, limit_s)
         if reply is None:
@@ -242,6 +242,12 @@ class CallHandler:
             request.principal.require_admin()
         else:
             require_right(request.principal, decode_request(body))
+
+    async def _forgotten(self, request: HttpRequest, request_id: RequestId) -> Exception:
+        """Return the error for an id that the log does not know; it may have forgotten the id."""
+        if await self._reads.is_generated(request_id):
+            return Gone(f"{request.request_id} was appended, and its reply is no longer kept")
+        return _unknown(request.request_id)
 
     async def _without_reply(self, request_id: str, place: LogPosition) -> RequestStatus:
         """Return the status of a request in the log that has no reply yet: cancelled or pending."""

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, ErrorBody
 from penstock.base.ids import EntityKey, Epoch
+from penstock.engine.streams.generator_positions import generated_id, position_key, position_of
 from penstock.errors import RequestError
 from penstock.gateway.call_encoder import CallEncoder
 from penstock.gateway.call_target import flow_caller
@@ -100,6 +101,14 @@ class ReadHandler:
         if request.is_recorded or (self._pool is None and not _is_existence(target)):
             return False
         return self._app.signature(target.entity, target.method).readonly
+
+    async def is_generated(self, request_id: str) -> bool:
+        """Say whether an id is that of an atom that a generator has appended, at any time."""
+        generated = generated_id(self._app.name, request_id)
+        if generated is None:
+            return False
+        _, (row,) = await self._entities.read([position_key(generated.series)])
+        return generated.number < position_of(row)
 
     async def read(
         self, request: HttpRequest, target: CallTarget, source: ArgumentSource, timeout_s: float

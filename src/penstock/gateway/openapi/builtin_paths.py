@@ -115,7 +115,7 @@ def _requests() -> dict[str, Any]:
                 "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in CALLED},
                 "content": {**json_content("PenstockRequest"), MSGPACK: {"schema": _ANYTHING}},
             },
-            **error_references((*ALWAYS, *AWAITED)),
+            **error_references((*ALWAYS, 410, *AWAITED)),
         },
     }
 

@@ -66,18 +66,16 @@ class GeneratorRun:
     """
 
     def __init__(self, generator: Generator[Any], atoms: int, now_us: int) -> None:
-        """Begin behind the atoms that are on the stream.
-
-        The last of these atoms is given once more. So the log says whether the source still gives the same events.
+        """Begin behind some atoms.
 
         Args:
             generator: The generator; its application was built.
-            atoms: The number of its atoms on the stream.
+            atoms: The number of atoms to pass over.
             now_us: The time of the first atom.
         """
         self.generator = generator
         self.status = GeneratorStatus.RUNNING
-        self.atoms = max(0, atoms - 1)
+        self.atoms = atoms
         self.due_us = now_us
         self.cause: BaseException | None = None
         self._events = 0

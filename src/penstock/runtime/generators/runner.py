@@ -1,10 +1,12 @@
 """Runs the generators of an application against a port, which appends their atoms.
 
 Each atom is appended under the id `{application}/{generator}/{number}`. A generator begins behind the last atom with
-such an id, so each atom is on its stream once. The atom that is due first is appended first.
+such an id, so each atom is on its stream once. It gives this last atom once more, if the log still knows it: so the log
+says whether the source still gives the same events. The atom that is due first is appended first.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum, unique
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError, RequestError
@@ -25,8 +27,17 @@ class AppendPort(Protocol):
             PenstockError: The atom is refused: an event does not fit, or the id is known with other events.
         """
 
-    def has_appended(self, request_id: str) -> bool:
-        """Say whether an append with this id is known."""
+    def appended(self, request_id: str) -> "Appended":
+        """Say whether an append with this id has been made, at any time."""
+
+
+@unique
+class Appended(Enum):
+    """What is known of an append: nothing, its events, or only that it was made a long time ago."""
+
+    NEVER = "never"
+    KNOWN = "known"
+    FORGOTTEN = "forgotten"
 
 
 class GeneratorRunner:
@@ -109,14 +120,18 @@ class GeneratorRunner:
         for wanted in names:
             if wanted not in self._runs:
                 atoms = self._appended(wanted)
-                self._runs[wanted] = GeneratorRun(generators[wanted], atoms, now_us)
+                last = self._port.appended(self._id_of(wanted, max(0, atoms - 1)))
+                repeats = last is Appended.KNOWN
+                self._runs[wanted] = GeneratorRun(
+                    generators[wanted], atoms - 1 if repeats else atoms, now_us
+                )
         return [self._runs[wanted] for wanted in names]
 
     def _appended(self, name: str) -> int:
         """Return the number of atoms of a generator that are appended: with atom n, all before it are."""
 
         def has(number: int) -> bool:
-            return self._port.has_appended(self._id_of(name, number))
+            return self._port.appended(self._id_of(name, number)) is not Appended.NEVER
 
         if not has(0):
             return 0

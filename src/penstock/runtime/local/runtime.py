@@ -54,7 +54,7 @@ from penstock.model.schema_version import Versions
 from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
-from penstock.runtime.generators.runner import GeneratorRunner
+from penstock.runtime.generators.runner import Appended, GeneratorRunner
 
 T = TypeVar("T")
 
@@ -204,9 +204,9 @@ class LocalRuntime:
         self.append(stream, events, request_id=request_id)
         return 0
 
-    def has_appended(self, request_id: str) -> bool:
+    def appended(self, request_id: str) -> Appended:
         """Say whether a request or an append with this id is known."""
-        return request_id in self._known
+        return Appended.KNOWN if request_id in self._known else Appended.NEVER
 
     def generate(self, generator: str | None = None, *, early: bool = False) -> bool:
         """Append the next atom of a generator, and run its cascade.

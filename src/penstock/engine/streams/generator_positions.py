@@ -1,0 +1,83 @@
+"""The positions of generators: how many atoms of each generator are on its stream.
+
+A generator appends its atoms under the ids `{application}/{generator}/{number}`; behind a gateway with keys, the id
+begins with the principal. The log forgets ids after a time. So the number of the next atom is a system row, which stays.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.base.ids import EntityKey
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.step_runner import Writes
+from penstock.engine.streams.system_rows import GENERATOR, system_key
+from penstock.model.application import App
+from penstock.model.context import Read
+
+_PRINCIPAL: Final = "~"
+
+
+class GeneratedId(NamedTuple):
+    """The id of an atom of a generator: `key1~shop/ticks/7`.
+
+    Attributes:
+        series: The id without the number, which is the same for all atoms.
+        generator: The name of the generator.
+        number: The number of the atom, from 0.
+    """
+
+    series: str
+    generator: str
+    number: int
+
+
+def generated_id(app_name: str, request_id: str) -> GeneratedId | None:
+    """Return the parts of a generator's id; None for any other id."""
+    series, _, number = request_id.rpartition("/")
+    if not (series and number.isascii() and number.isdecimal()):
+        return None
+    name, slash, generator = series.rpartition(_PRINCIPAL)[2].partition("/")
+    is_generated = bool(slash) and name == app_name
+    return GeneratedId(series, generator, int(number)) if is_generated else None
+
+
+def position_key(series: str) -> EntityKey:
+    """Return the key of the row with the number of the next atom."""
+    return system_key(GENERATOR, series)
+
+
+def position_of(row: bytes | None) -> int:
+    """Return the number of the next atom; 0 without a row."""
+    return 0 if row is None else msgspec.msgpack.decode(row, type=int)
+
+
+class GeneratorPositions:
+    """Keeps the positions of an application's generators in its state."""
+
+    def __init__(self, app: App, read: Read, apply: Callable[[Writes], None]) -> None:
+        """Begin with the positions in the state.
+
+        Args:
+            app: The application.
+            read: Reads system rows.
+            apply: Takes the writes.
+        """
+        self._app_name = app.name
+        self._generators = app.topology.generators
+        self._read = read
+        self._apply = apply
+
+    def note(self, cascade: Cascade) -> None:
+        """Note the position of a generator if a record is one of its atoms."""
+        if not self._generators or not cascade.published:
+            return
+        generated = generated_id(self._app_name, cascade.root)
+        generator = generated and self._generators.get(generated.generator)
+        if not (generated and generator):
+            return
+        if generator.stream.name == cascade.published[0].stream:
+            key = position_key(generated.series)
+            if generated.number >= position_of(self._read(key)):
+                self._apply({key: msgspec.msgpack.encode(generated.number + 1)})
