@@ -15,16 +15,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.errors import StateUnavailable
-from penstock.journal.api import Commit, Journal
 from penstock.log.api import Entry, Log
 from penstock.model.control import Move, encode_control
 from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
-from penstock.state.stores import Stores
+
+if TYPE_CHECKING:
+    from penstock.journal.api import Commit, Journal
+    from penstock.state.stores import Stores
 
 Told = Callable[[int, int], None]
 """Takes the number of stores that are built, and of all."""
@@ -36,7 +37,7 @@ _PASSES: Final = 2
 """The last catch-up is short, because it takes only the epochs of the catch-up before."""
 
 
-def partitions_in_force(last: Commit | None, configured: int) -> int:
+def partitions_in_force(last: "Commit | None", configured: int) -> int:
     """Return the number of partitions after the newest commit.
 
     Args:
@@ -74,9 +75,12 @@ def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None
         OperationalError: Log or journal cannot be used.
         IntegrityError: They are damaged.
     """
+    if not any(each.partition("=")[0].strip() == "partitions" for each in assignments):
+        return None
+    from penstock.process.data_directory import DataDirectory  # noqa: PLC0415 -- slows a start without the option
+
     directory, partitions = DataDirectory(config.data), config.partitions
-    is_asked = any(each.partition("=")[0].strip() == "partitions" for each in assignments)
-    if not is_asked or (name := directory.app_name) is None:
+    if (name := directory.app_name) is None:
         return None
     with closing(directory.open_journal_of(name)) as journal:
         present = partitions_in_force(journal.last(), partitions)
@@ -87,7 +91,7 @@ def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None
     return present
 
 
-def copy_stores(journal: Journal, former: int, target: Stores, told: Told) -> None:
+def copy_stores(journal: "Journal", former: int, target: "Stores", told: Told) -> None:
     """Build the stores of another number from the present ones, and bring them near the newest epoch.
 
     A process that is killed leaves whole stores, which the next copy continues with.
@@ -111,7 +115,7 @@ def copy_stores(journal: Journal, former: int, target: Stores, told: Told) -> No
             _at_newest(journal, lambda at: target.catch_up_one(partition, at))  # noqa: B023
 
 
-def _at_newest(journal: Journal, work: Callable[[Epoch], None]) -> None:
+def _at_newest(journal: "Journal", work: Callable[[Epoch], None]) -> None:
     """Do a part of the copy at the newest epoch, again if the stores are at a later epoch already."""
     failure: StateUnavailable | None = None
     for _ in range(_ATTEMPTS):
