@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
@@ -50,7 +50,7 @@ def command(
         typer.Argument(
             metavar="WORDS…",
             help="The stream and the events; see above.",
-            autocompletion=completion.append_words,
+            autocompletion=word_completion.append_words,
         ),
     ],
     options: DataOptions,

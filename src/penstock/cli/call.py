@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.base.lowering import lower_reply
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_json
@@ -52,7 +52,7 @@ def command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORDS…", help="The call; see above.", autocompletion=completion.call_words
+            metavar="WORDS…", help="The call; see above.", autocompletion=word_completion.call_words
         ),
     ],
     options: DataOptions,

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from penstock.base.ids import RequestId
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
@@ -45,7 +45,7 @@ def command(
         typer.Argument(
             metavar="REQUEST_ID",
             help="The request: its id, or the beginning of its id.",
-            autocompletion=completion.scheduled_ids,
+            autocompletion=word_completion.scheduled_ids,
         ),
     ],
     options: AppOptions,

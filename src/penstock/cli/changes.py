@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption, check_class_word
 from penstock.cli.output_format import OutputFormat
 from penstock.cli.remote import RemoteOptions
@@ -31,7 +31,7 @@ def command(
         typer.Argument(
             metavar="CLASS",
             help="The class of the entities.",
-            autocompletion=completion.stored_classes,
+            autocompletion=word_completion.stored_classes,
         ),
     ],
     options: AppOptions,

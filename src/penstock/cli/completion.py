@@ -1,45 +1,47 @@
-"""Completion of words on the command line, for a shell: applications, classes, methods, request ids.
+"""Completion of words on the command line, for a shell, and of the names of applications.
 
-`penstock --install-completion` installs it. A failure completes nothing and prints nothing. Completing
-the words of `penstock call` imports the application, as the command itself does.
+`penstock --install-completion` installs it. A failure completes nothing and prints nothing. `word_completion` completes
+the words of an application and of a data directory.
 """
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import typer
 
-from penstock.files.layout import JOURNAL, LOG
-
-DIRECTORY: Final = Path(".penstock")
 FILES_MAX: Final = 500
 """The most files that are searched for applications."""
 
-IDS_MAX: Final = 50
-"""The number of newest request ids that are offered."""
-
 _PLACES: Final = ("*.py", "*/__init__.py", "*/*.py", "*/*/__init__.py")
 _SIZE_MAX: Final = 1 << 20
-_BUILT_IN: Final = ("create", "delete", "exists", "upsert")
+
+_WORDS: Final = "COMP_WORDS"
+_INDEX: Final = "COMP_CWORD"
+_BREAKS: Final = frozenset(":=")
+"""bash makes words of their own of these characters."""
+
+_GIVEN: Final = "_PENSTOCK_GIVEN"
+"""The part of the incomplete word before its last `:`, which bash keeps."""
 
 Complete = Callable[[typer.Context, list[str], str], list[str]]
 
 
-def _silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
+def silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
     """Return a completion of the words that a function finds; it raises and prints nothing."""
 
     @wraps(find)
     def complete(ctx: typer.Context, args: list[str], incomplete: str) -> list[str]:
         try:
             with _no_output():
-                return [word for word in find(ctx) if word.startswith(incomplete)]
+                given = os.environ.get(_GIVEN, "")
+                words = [word for word in find(ctx) if word.startswith(given + incomplete)]
+                return [word.removeprefix(given) for word in words]
         except (Exception, SystemExit):  # noqa: BLE001 -- a shell must not show an error here
             return []
 
@@ -49,106 +51,48 @@ def _silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
     return complete
 
 
-@_silent
+@silent
 def applications(ctx: typer.Context) -> Iterator[str]:
     """Complete APP: the modules and packages here, and one folder below, that make an `App`."""
-    yield from _applications()
+    yield from application_names()
 
 
-@_silent
-def call_words(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of a call: the application, a class or function, and the method after a key."""
-    from penstock.process.loading import load_app  # only this completion needs it
-
-    words = list(ctx.params.get("words") or ())
-    named = ctx.params.get("named") or (words.pop(0) if words else None)
-    if named is None:
-        yield from _applications()
-        return
-    app = load_app(named)
-    if not words:
-        yield from app.entities
-        yield from app.functions
-    elif len(words) == 2 and words[0] in app.entities:
-        yield from app.entities[words[0]].methods
-        yield from _BUILT_IN
-
-
-@_silent
-def append_words(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of an append: the application, and the streams that take appends."""
-    from penstock.process.loading import load_app  # only this completion needs it
-
-    words = list(ctx.params.get("words") or ())
-    named = ctx.params.get("named") or (words.pop(0) if words else None)
-    if named is None:
-        yield from _applications()
-    elif not words:
-        streams = load_app(named).topology.streams.values()
-        yield from (stream.name for stream in streams if stream.is_open)
-
-
-def _applications() -> Iterator[str]:
+def application_names() -> Iterator[str]:
+    """Yield the modules and packages here, and one folder below, that make an `App`."""
     paths = (path for place in _PLACES for path in sorted(Path().glob(place)))
     for path in islice(paths, FILES_MAX):
         if path.stat().st_size <= _SIZE_MAX and b"App(" in path.read_bytes():
             yield str(path.parent if path.name == "__init__.py" else path)
 
 
-@_silent
-def stored_classes(ctx: typer.Context) -> Iterator[str]:
-    """Complete CLASS or ENTITY: the classes whose entities are stored in data directories."""
-    for data in _data_directories(ctx):
-        yield from msgspec.json.decode((data / JOURNAL / "_shapes.json").read_bytes())["shapes"]
+def join_words(environment: MutableMapping[str, str]) -> None:
+    """Join the words that bash divides at `:` and `=`, as `kiosk.py:app` and `--app=kiosk.py`.
 
-
-@_silent
-def stored_streams(ctx: typer.Context) -> Iterator[str]:
-    """Complete STREAM: the streams that have atoms in data directories."""
-    from penstock.process.data_directory import DataDirectory  # only this completion needs it
-
-    for data in _data_directories(ctx):
-        directory = DataDirectory(data)
-        journal = directory.open_journal_of(directory.app_name or "")
-        try:
-            last = journal.last()
-            yield from sorted(last.atoms) if last is not None else []
-        finally:
-            journal.close()
-
-
-@_silent
-def request_ids(ctx: typer.Context) -> Iterator[str]:
-    """Complete REQUEST_ID: the newest requests in the logs of data directories, the newest first."""
-    from penstock.base.ids import Lsn  # only this completion needs them
-    from penstock.log.sqlite import SqliteLog
-
-    for data in _data_directories(ctx):
-        log = SqliteLog(data / LOG)
-        try:
-            first = max(log.start(), log.end() - IDS_MAX)
-            yield from (entry.request_id for entry in reversed(log.read(Lsn(first), log.end())))
-        finally:
-            log.close()
-
-
-@_silent
-def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
-    """Complete the REQUEST_ID of a scheduled request: those that are due next, the first one first."""
-    from penstock.log.sqlite import SqliteLog
-
-    for data in _data_directories(ctx):
-        log = SqliteLog(data / LOG)
-        try:
-            yield from (entry.request_id for _, entry in log.upcoming(IDS_MAX))
-        finally:
-            log.close()
-
-
-def _data_directories(ctx: typer.Context) -> list[Path]:
-    chosen = ctx.params.get("data")
-    directories = [Path(chosen)] if chosen else sorted(DIRECTORY.iterdir())
-    return [data for data in directories if (data / LOG).exists()]
+    Args:
+        environment: The environment in which bash asks for a completion; other environments stay as they are.
+    """
+    if not {_WORDS, _INDEX} <= environment.keys():
+        return
+    index = int(environment[_INDEX])
+    joined: list[list[str]] = []
+    is_open = False
+    for word in environment[_WORDS].split("\n")[: index + 1]:
+        is_break = bool(word) and set(word) <= _BREAKS
+        if is_break and word == "=" and joined and joined[-1][0].startswith("-"):
+            joined.append([""])  # the value of an option
+            is_open = True
+        elif joined and (is_break or is_open):
+            joined[-1].append(word)
+            is_open = is_break
+        else:
+            joined.append([word])
+    *before, last = joined
+    given, incomplete = ("", "".join(last)) if len(last) == 1 else ("".join(last[:-1]), last[-1])
+    if incomplete and set(incomplete) <= _BREAKS:
+        given, incomplete = given + incomplete, ""
+    environment[_WORDS] = "\n".join(["".join(parts) for parts in before] + [incomplete])
+    environment[_INDEX] = str(len(before))
+    environment[_GIVEN] = given
 
 
 @contextmanager

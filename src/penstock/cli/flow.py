@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError, OperationalError
@@ -91,6 +92,7 @@ WordsArgument = Annotated[
         help="The application, if no option or setting names it; then a class, Class.method, a "
         "function or streams/NAME; resume takes a workflow, too. Default: everything.",
         show_default=False,
+        autocompletion=word_completion.flow_targets,
     ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]

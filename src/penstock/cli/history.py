@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.base.ids import entity_key
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.options import (
     AppOptions,
     FromOption,
@@ -43,7 +43,7 @@ def command(
     entity: Annotated[
         str,
         typer.Argument(
-            metavar="ENTITY", help="Its class.", autocompletion=completion.stored_classes
+            metavar="ENTITY", help="Its class.", autocompletion=word_completion.stored_classes
         ),
     ],
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.")],

@@ -1,5 +1,6 @@
 """The command `penstock`: it runs a subcommand and turns every error into an exit code."""
 
+import os
 import sys
 from typing import Annotated, Final
 
@@ -7,6 +8,7 @@ import typer
 
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
+from penstock.cli.completion import join_words
 from penstock.cli.error_output import ErrorDescription
 from penstock.cli.help_page import is_help_page
 from penstock.cli.missing_extra import MISSING
@@ -31,6 +33,8 @@ Examples:
 
 DEBUG: Final = "--debug"
 JSON: Final = "--json"
+COMPLETE: Final = "_PENSTOCK_COMPLETE"
+"""The environment variable by which a shell asks for a completion."""
 
 application: Final = typer.Typer(
     name="penstock",
@@ -71,6 +75,8 @@ def options(
 def main() -> None:
     """Run the command that the process was started with, and exit."""
     refuse_other_threads()
+    if COMPLETE in os.environ:
+        join_words(os.environ)
     sys.exit(execute(sys.argv[1:]))
 
 

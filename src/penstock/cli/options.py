@@ -62,7 +62,12 @@ AppArgument = Annotated[
 ]
 AppOption = Annotated[
     str | None,
-    typer.Option("--app", metavar="APP", help="The application, in place of the argument APP."),
+    typer.Option(
+        "--app",
+        metavar="APP",
+        help="The application, in place of the argument APP.",
+        autocompletion=completion.applications,
+    ),
 ]
 DataOption = Annotated[
     Path | None,

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from penstock.base.ids import epochs_text
+from penstock.cli import word_completion
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
 from penstock.cli.output import folding_table, json_line, print_result
@@ -49,7 +50,13 @@ def command(
     first: FromOption = None,
     last: ToOption = None,
     stop_in: Annotated[
-        str | None, typer.Option("--break", metavar="REQUEST_ID", help="Stop in its handler.")
+        str | None,
+        typer.Option(
+            "--break",
+            metavar="REQUEST_ID",
+            help="Stop in its handler.",
+            autocompletion=word_completion.request_ids,
+        ),
     ] = None,
     present_code: PresentCodeOption = False,
     as_json: JsonOption = False,

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
@@ -34,7 +34,7 @@ def command(
     stream: Annotated[
         str,
         typer.Argument(
-            metavar="STREAM", help="Its name.", autocompletion=completion.stored_streams
+            metavar="STREAM", help="Its name.", autocompletion=word_completion.stored_streams
         ),
     ],
     options: AppOptions,

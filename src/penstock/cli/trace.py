@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.cascade_tree import show_cascade
 from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
@@ -49,7 +49,7 @@ def command(
         typer.Argument(
             metavar="REQUEST_ID",
             help="The request: its id, or the beginning of its id.",
-            autocompletion=completion.request_ids,
+            autocompletion=word_completion.request_ids,
         ),
     ],
     options: AppOptions,

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli import completion, word_completion
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result
 from penstock.errors import ConfigError
@@ -39,11 +40,22 @@ def command(
     first: FromOption = None,
     last: ToOption = None,
     new_app: Annotated[
-        str | None, typer.Option("--code", metavar="NEW_APP", help="Other code; named as APP is.")
+        str | None,
+        typer.Option(
+            "--code",
+            metavar="NEW_APP",
+            help="Other code; named as APP is.",
+            autocompletion=completion.applications,
+        ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="REQUEST_ID", help="Leave it out; may be repeated."),
+        typer.Option(
+            "--without",
+            metavar="REQUEST_ID",
+            help="Leave it out; may be repeated.",
+            autocompletion=word_completion.request_ids,
+        ),
     ] = None,
     edit: Annotated[
         str | None, typer.Option("--edit", metavar="FILE", help="Edits; - is standard input.")

@@ -1,5 +1,8 @@
 """Completion in a shell: it offers the words that fit, and is silent when it fails."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from penstock.base.ids import RequestId
-from penstock.cli import completion
+from penstock.cli import completion, word_completion
 from penstock.files.layout import LOG
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
@@ -35,23 +38,89 @@ def test_applications_are_the_files_and_packages_that_make_one(
 
 def test_words_of_a_call_are_classes_and_then_methods() -> None:
     """The first word is a class or a function; no word is offered for a key."""
-    first = completion.call_words(context(words=[SHOP]), [], "")
+    first = word_completion.call_words(context(words=[SHOP]), [], "")
     assert {"Item", "Order", "User", "init_items"} <= set(first)
-    assert completion.call_words(context(words=[SHOP, "Item"]), [], "") == []
-    methods = completion.call_words(context(named=SHOP, words=["Item", "i1"]), [], "")
+    assert word_completion.call_words(context(words=[SHOP, "Item"]), [], "") == []
+    methods = word_completion.call_words(context(named=SHOP, words=["Item", "i1"]), [], "")
     assert {"add", "subtract", "create", "delete"} <= set(methods)
-    assert completion.call_words(context(named=SHOP, words=["Item", "i1"]), [], "su") == [
+    assert word_completion.call_words(context(named=SHOP, words=["Item", "i1"]), [], "su") == [
         "subtract"
     ]
+
+
+def test_words_of_a_call_follow_the_setting_app(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an application in penstock.toml, the first word is a class; a word with a colon names another one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "penstock.toml").write_text(f'app = "{SHOP}"')
+    assert word_completion.call_words(context(), [], "It") == ["Item"]
+    assert word_completion.call_words(context(words=["Item", "i1"]), [], "su") == ["subtract"]
+    spec = "tests.unit.gateway.newsstand_app:app"
+    assert word_completion.append_words(context(words=[spec]), [], "sa") == ["sales"]
+
+
+def test_targets_of_a_pause_are_classes_methods_functions_and_streams() -> None:
+    """Everything that a pause can name is offered."""
+    assert word_completion.flow_targets(context(words=[SHOP]), [], "Item.s") == ["Item.subtract"]
+    assert word_completion.flow_targets(context(words=[SHOP]), [], "init_i") == ["init_items"]
+    spec = "tests.unit.gateway.newsstand_app:app"
+    assert word_completion.flow_targets(context(words=[spec]), [], "streams/sa") == [
+        "streams/sales"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "joined", "given"),
+    [
+        (["penstock", "ca"], ["penstock", "ca"], ""),
+        (["p", "call", "kiosk.py", ":", "app", "It"], ["p", "call", "kiosk.py:app", "It"], ""),
+        (["p", "trace", "order", ":", "1"], ["p", "trace", "1"], "order:"),
+        (["p", "trace", "order", ":"], ["p", "trace", ""], "order:"),
+        (["p", "run", "--app", "=", "kio"], ["p", "run", "--app", "kio"], ""),
+        (["p", "run", "--app", "="], ["p", "run", "--app", ""], ""),
+        (["p", "call", "Item", "a", "add", "n", "=", "3", ""], ["p", "call", "Item", "a", "add", "n=3", ""], ""),
+        (["p", "status", "--url", "http", ":", "//h", ":", "80", "a"], ["p", "status", "--url", "http://h:80", "a"], ""),
+    ],
+)  # fmt: skip
+def test_words_that_bash_divides_are_joined(
+    words: list[str], joined: list[str], given: str
+) -> None:
+    """bash divides words at colons and equals signs; an option and its value stay two words."""
+    environment = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    completion.join_words(environment)
+    assert environment["COMP_WORDS"].split("\n") == joined
+    assert (environment["COMP_CWORD"], environment["_PENSTOCK_GIVEN"]) == (
+        str(len(joined) - 1),
+        given,
+    )
+
+
+def test_bash_gets_words_without_the_part_before_a_colon(tmp_path: Path) -> None:
+    """bash replaces only what follows the last colon of an incomplete word."""
+    (tmp_path / "data").mkdir()
+    log = SqliteLog(tmp_path / "data" / LOG)
+    log.append([Entry(RequestId("order:17"), b"", b"", 0)])
+    log.close()
+    words = ["penstock", "trace", "--data", str(tmp_path / "data"), "order", ":", "1"]
+    asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words)}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock"],
+        env=os.environ | asked | {"COMP_CWORD": str(len(words) - 1)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("17", "")
 
 
 def test_words_of_an_append_are_open_streams() -> None:
     """Only streams that take appends are offered, and no word for an event."""
     spec = "tests.unit.gateway.newsstand_app:app"
-    found = completion.append_words(context(words=[spec]), [], "")
+    found = word_completion.append_words(context(words=[spec]), [], "")
     assert found == ["headlines", "sales", "readers", "fussy", "scarce"]
-    assert completion.append_words(context(named=spec, words=[]), [], "sa") == ["sales"]
-    assert completion.append_words(context(words=[spec, "sales"]), [], "") == []
+    assert word_completion.append_words(context(named=spec, words=[]), [], "sa") == ["sales"]
+    assert word_completion.append_words(context(words=[spec, "sales"]), [], "") == []
 
 
 def test_request_ids_are_the_newest_of_the_log(tmp_path: Path) -> None:
@@ -59,15 +128,15 @@ def test_request_ids_are_the_newest_of_the_log(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / LOG)
     log.append([Entry(RequestId(f"r{number}"), b"", b"", 0) for number in range(99)])
     log.close()
-    found = completion.request_ids(context(data=tmp_path), [], "")
+    found = word_completion.request_ids(context(data=tmp_path), [], "")
     assert found[:2] == ["r98", "r97"]
-    assert len(found) == completion.IDS_MAX
-    assert completion.request_ids(context(data=tmp_path), [], "r5") == [
+    assert len(found) == word_completion.IDS_MAX
+    assert word_completion.request_ids(context(data=tmp_path), [], "r5") == [
         f"r5{number}" for number in reversed(range(10))
     ]
 
 
-@pytest.mark.parametrize("complete", [completion.request_ids, completion.stored_classes])
+@pytest.mark.parametrize("complete", [word_completion.request_ids, word_completion.stored_classes])
 def test_a_directory_without_data_completes_nothing(
     complete: completion.Complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,5 +153,5 @@ def test_a_broken_application_completes_nothing(
     """Code that prints and ends the process while it is imported disturbs no shell."""
     broken = tmp_path / "broken_for_completion.py"
     broken.write_text("import sys\nprint('noise')\nsys.exit(3)\n")
-    assert completion.call_words(context(words=[str(broken)]), [], "") == []
+    assert word_completion.call_words(context(words=[str(broken)]), [], "") == []
     assert capfd.readouterr() == ("", "")

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from penstock.base.ids import Epoch
-from penstock.cli import completion
+from penstock.cli import word_completion
 from penstock.cli.main import execute
 from penstock.cli.options import AppOptions
 from penstock.cli.remote import RemoteOptions
@@ -141,4 +141,4 @@ def test_stream_names_are_completed(
     assert (data / LOG).exists()
     context = typer.Context(TyperCommand("command"))
     context.params["data"] = str(data)
-    assert completion.stored_streams(context, [], "li") == ["lines"]
+    assert word_completion.stored_streams(context, [], "li") == ["lines"]

@@ -1,0 +1,141 @@
+"""Completion of the words of an application and of a data directory: classes, methods, streams, request ids.
+
+Completing the words of `penstock call` imports the application, as the command itself does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import typer
+
+from penstock.cli.completion import application_names, silent
+from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions
+from penstock.files.layout import JOURNAL, LOG
+from penstock.process.loading import load_app
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
+
+IDS_MAX: Final = 50
+"""The number of newest request ids that are offered."""
+
+_BUILT_IN: Final = ("create", "delete", "exists", "upsert")
+
+
+@silent
+def call_words(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of a call: the application, a class or function, and the method after a key."""
+    app, words = _app_and_words(ctx)
+    if app is None:
+        yield from application_names()
+    elif not words:
+        yield from app.entities
+        yield from app.functions
+    elif len(words) == 2 and words[0] in app.entities:
+        yield from app.entities[words[0]].methods
+        yield from _BUILT_IN
+
+
+@silent
+def append_words(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an append: the application, and the streams that take appends."""
+    app, words = _app_and_words(ctx)
+    if app is None:
+        yield from application_names()
+    elif not words:
+        yield from _open_streams(app)
+
+
+@silent
+def flow_targets(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of a pause: the application, and what can be paused."""
+    app, words = _app_and_words(ctx)
+    if app is None:
+        yield from application_names()
+    elif not words:
+        for name, entity in app.entities.items():
+            yield name
+            yield from (f"{name}.{method}" for method in (*entity.methods, *_BUILT_IN))
+        yield from app.functions
+        yield from (f"streams/{name}" for name in _open_streams(app))
+
+
+def _app_and_words(ctx: typer.Context) -> tuple["App | None", list[str]]:
+    """Return the application that a command line or a setting names, and the words behind it."""
+    from penstock.cli.call_words import split_app  # it imports the application's model
+
+    words, options = list(ctx.params.get("words") or ()), _options(ctx)
+    if words:
+        options, words = split_app(options, [*words, "next"], "", remote=False)
+        words = words[:-1]
+    spec = options.settings().app
+    return load_app(spec) if spec else None, words
+
+
+def _options(ctx: typer.Context) -> DataOptions:
+    """Return the options of the command that choose the application and the settings."""
+    names = ("named", "data", "config", "assignments")
+    return DataOptions(**{name: ctx.params.get(name) or None for name in names})
+
+
+def _open_streams(app: "App") -> Iterator[str]:
+    streams = app.topology.streams.values()
+    return (stream.name for stream in streams if stream.is_open)
+
+
+@silent
+def stored_classes(ctx: typer.Context) -> Iterator[str]:
+    """Complete CLASS or ENTITY: the classes whose entities are stored in data directories."""
+    for data in _data_directories(ctx):
+        yield from msgspec.json.decode((data / JOURNAL / "_shapes.json").read_bytes())["shapes"]
+
+
+@silent
+def stored_streams(ctx: typer.Context) -> Iterator[str]:
+    """Complete STREAM: the streams that have atoms in data directories."""
+    from penstock.process.data_directory import DataDirectory  # only this completion needs it
+
+    for data in _data_directories(ctx):
+        directory = DataDirectory(data)
+        journal = directory.open_journal_of(directory.app_name or "")
+        try:
+            last = journal.last()
+            yield from sorted(last.atoms) if last is not None else []
+        finally:
+            journal.close()
+
+
+@silent
+def request_ids(ctx: typer.Context) -> Iterator[str]:
+    """Complete REQUEST_ID: the newest requests in the logs of data directories, the newest first."""
+    from penstock.base.ids import Lsn  # only this completion needs them
+    from penstock.log.sqlite import SqliteLog
+
+    for data in _data_directories(ctx):
+        log = SqliteLog(data / LOG)
+        try:
+            first = max(log.start(), log.end() - IDS_MAX)
+            yield from (entry.request_id for entry in reversed(log.read(Lsn(first), log.end())))
+        finally:
+            log.close()
+
+
+@silent
+def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
+    """Complete the REQUEST_ID of a scheduled request: those that are due next, the first one first."""
+    from penstock.log.sqlite import SqliteLog
+
+    for data in _data_directories(ctx):
+        log = SqliteLog(data / LOG)
+        try:
+            yield from (entry.request_id for _, entry in log.upcoming(IDS_MAX))
+        finally:
+            log.close()
+
+
+def _data_directories(ctx: typer.Context) -> list[Path]:
+    chosen = _options(ctx).settings().data
+    directories = sorted(DIRECTORY.iterdir()) if chosen == NOWHERE else [chosen]
+    return [data for data in directories if (data / LOG).exists()]
