@@ -88,6 +88,7 @@ class PipelineLink:
         self._unsent: deque[LinkedRequest] = deque()
         self._sent = 0
         self._socket: WebSocket | None = None
+        self._dialing: asyncio.Timeout | None = None
         self._failures = 0  # attempts since the last answer
         self._wake = asyncio.Event()
         self._closed = asyncio.Event()
@@ -113,6 +114,8 @@ class PipelineLink:
     def _end(self) -> None:
         self._closed.set()
         self._wake.set()
+        if self._dialing is not None:
+            self._dialing.reschedule(0)  # a gateway that does not answer must not delay the end
 
     async def run(self) -> None:
         """Serve the requests until `close`."""
@@ -139,8 +142,10 @@ class PipelineLink:
     async def _connect(self) -> None:
         """Connect, and serve until the connection ends; after the last attempt, fail all requests."""
         try:
-            self._socket = await self._dial()
+            self._socket = await self._dialed()
             await self._exchange(self._socket)
+        except TimeoutError:  # `close` ends the dialing
+            await self._after_failure(Unreachable("there is no connection yet"), 0.0)
         except ConnectionEnded as error:
             text = f"the connection broke: {error}"
             await self._after_failure(Unreachable(text), 0.0)
@@ -158,6 +163,20 @@ class PipelineLink:
             if self._socket is not None:
                 await self._socket.close()
                 self._socket = None
+
+    async def _dialed(self) -> WebSocket:
+        """Connect to a gateway.
+
+        Raises:
+            TimeoutError: `close` was called meanwhile.
+            TransportError: There is no connection.
+            PenstockError: The gateway refused the handshake.
+        """
+        async with asyncio.timeout(None) as self._dialing:
+            try:
+                return await self._dial()
+            finally:
+                self._dialing = None
 
     async def _after_failure(self, error: OperationalError, least_s: float) -> None:
         """Pause before the next attempt, or fail all requests after the last one."""

@@ -213,3 +213,21 @@ def test_gateway_that_reads_nothing_delays_no_end() -> None:
         taken.result(60)
     for connection in connections:
         connection.close()
+
+
+def test_gateway_that_never_answers_delays_no_end() -> None:
+    """A block ends although the handshake of its connection has no answer, which would be late after a minute."""
+
+    def leave(url: str) -> None:
+        with Client(url, SHOP_APP) as client:
+            pipeline = client.pipeline()
+            pipeline.__enter__()
+            waiting = pipeline.Item("a").add(1)
+            with listener.accept()[0]:
+                pipeline.__exit__(ZeroDivisionError, None, None)
+                with pytest.raises(PenstockError, match="closed"):
+                    waiting.result()
+
+    with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor(1) as threads:
+        left = threads.submit(leave, f"http://{HOST}:{listener.getsockname()[1]}")
+        left.result(45)
