@@ -26,7 +26,11 @@ from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway
 
-APPS = ("examples/shop", "tests.unit.client.all_types_app:app")
+APPS = (
+    "examples/shop",
+    "tests.unit.client.all_types_app:app",
+    "tests.unit.gateway.newsstand_app:app",
+)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 LEFT_OUT = (
     "/sql",
