@@ -36,7 +36,7 @@ numbers = (
 )  # fmt: skip
 names = st.sampled_from(["lines", "line", "Lines", "lines/", "lines%2F", "", "numbers", "double"])
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
@@ -70,7 +70,7 @@ def ask(
 ) -> None:
     headers = {} if last is None else {"Last-Event-ID": quote(last, safe="")}
     query = {"from": start, "limit": limit, "wait": "0"}
-    path = name if "%" in name else quote(name)
+    path = name if name == "lines%2F" else quote(name)
     answer = client.request(verb, f"/streams/{path}", params=query, headers=headers)
     if verb == "HEAD":
         assert answer.status_code in (200, 307, *ERRORS)
@@ -131,7 +131,7 @@ def append(client: httpx.Client, name: str, events: Any, form: str) -> None:
     else:
         content, media = json.dumps(events).encode(), "application/json"
     content = content[:-1] + b"\xff" if form == "wrong" else content
-    path = name if "%" in name else quote(name)
+    path = name if name == "lines%2F" else quote(name)
     headers = {"Content-Type": media}
     answer = client.post(f"/send/streams/{path}", content=content, headers=headers)
     if answer.status_code == 202:
