@@ -29,6 +29,7 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deploying import remove_surplus_archives
 from penstock.process.fault import Fault
+from penstock.process.isolated_upcasts import isolated_upcasts
 from penstock.process.live_deployment import waiting_code
 from penstock.process.loading import load_app
 from penstock.process.question import encode_question, receive_question
@@ -123,7 +124,8 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
             if not mine:
                 return last_report(config.data) or MaintenanceReport()
             if snapshot:
-                _take_all(app, journal, snapshots, reached)
+                with isolated_upcasts():
+                    _take_all(app, journal, snapshots, reached)
             merged = journal.compact(compaction_policy(config), reached)
             verdict = _forget(config, journal, snapshots, reached)
             log_start = _truncate(config, journal, reached)

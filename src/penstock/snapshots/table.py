@@ -23,7 +23,8 @@ import pyarrow as pa
 from penstock.errors import Diverged, Erased, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.former_class import present_row, type_at
+from penstock.model.former_class import type_at
+from penstock.model.presenting import Presented, presented
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
 from penstock.snapshots.annotation import column_of
@@ -209,8 +210,12 @@ class EntityTable:
         Raises:
             MigrationFailed: A function of `@migrate` has failed.
         """
-        pairs = zip(texts, states, strict=True)
-        return [present_row(self.entity_type, text, state) for text, state in pairs]
+        rows = []
+        for row in presented(self.entity_type, texts, states):
+            if not isinstance(row, bytes):
+                raise row
+            rows.append(row)
+        return rows
 
     def _one_by_one(
         self, texts: Sequence[str], states: Sequence[bytes], cell_bytes_max: int = _ANY_SIZE
@@ -219,7 +224,9 @@ class EntityTable:
         reasons: list[Reason] = [{} for _ in states]
         rows = [
             self._row(text, state, reason, cell_bytes_max)
-            for text, state, reason in zip(texts, states, reasons, strict=True)
+            for text, state, reason in zip(
+                texts, presented(self.entity_type, texts, states), reasons, strict=True
+            )
         ]
         arrays = []
         for place, (name, column) in enumerate(self._attributes):
@@ -230,11 +237,12 @@ class EntityTable:
             arrays.append(column.build(values))
         return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
 
-    def _row(self, text: str, state: bytes, reason: Reason, cell_bytes_max: int) -> list[Any]:
+    def _row(self, text: str, state: Presented, reason: Reason, cell_bytes_max: int) -> list[Any]:
         """Decode the attributes of one entity, each by itself."""
         values: list[Any] = []
         try:
-            state = present_row(self.entity_type, text, state)
+            if not isinstance(state, bytes):
+                raise state
             state = self._opened([text], [state])[0]
         except (MigrationFailed, Erased) as error:
             reason.update(dict.fromkeys((name for name, _ in self._attributes), reason_text(error)))

@@ -29,7 +29,7 @@ from penstock.errors import (
     QueryError,
     ViewUnavailable,
 )
-from penstock.sql.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
+from penstock.process.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
 from penstock.sql.connection import ViewDamaged
 from penstock.sql.query import QueryLimits, QueryResult, too_large
 from penstock.sql.result_format import ResultFormat, encode_result

@@ -43,6 +43,7 @@ from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.isolated_upcasts import isolated_upcasts
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
 from penstock.process.version_loader import VersionLoader
@@ -142,7 +143,10 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         PenstockError: The journal or the view cannot be opened.
     """
     DataDirectory(config.data).create()
-    with closing(DataDirectory(config.data).open_journal(app)) as journal:
+    with (
+        isolated_upcasts(),
+        closing(DataDirectory(config.data).open_journal(app)) as journal,
+    ):
         view = View(config.data, app, journal, config.view, VersionLoader(config.data, spec))
         with closing(view), _socket(config.data) as socket:
             view.start(spare=True)

@@ -18,8 +18,8 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ViewUnavailable
+from penstock.process.child_process import ChildProcess, keep_to
 from penstock.process.config import ViewConfig
-from penstock.sql.child_process import ChildProcess, keep_to
 from penstock.sql.query import Query, QueryLimits, limits_of, run
 from penstock.sql.query_pool import QueryJob, QueryPool, ResultOptions, bounds_of
 from penstock.sql.result_format import ResultFormat, encode_result
