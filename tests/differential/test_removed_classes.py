@@ -1,5 +1,6 @@
 """Removed classes: rows stay, queries and history show them, requests fail, and a later deployment brings them back."""
 
+import shutil
 import textwrap
 from collections.abc import Iterator
 from contextlib import closing
@@ -22,6 +23,7 @@ from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import spec_in_force, unpacked
 from penstock.process.dropped_classes import classes_in_force, drop_at_start, dropped
+from penstock.process.erasures import subject_named
 from penstock.process.live_deployment import append_deployment
 from penstock.process.loading import Location
 from penstock.process.side_modules import load_beside
@@ -29,7 +31,11 @@ from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query
 from penstock.sql.view import View
+from penstock.state.digest import digest_of_mapping
+from tests.differential.committed import digest_of_stores, state_of
+from tests.differential.test_erasures import Persons
 from tests.differential.test_live_deployments import Shop
+from tests.readable_files import readable_in
 
 ITEM = """
 from penstock import App, Entity, key
@@ -132,9 +138,12 @@ def test_a_class_disappears_with_a_word_only(shop: Shop) -> None:
     shop.call("bump")
     assert shop.run()[4:] == ["class-changed", 3.0, None, "request", "request", 3]
     shop.runtime.spec = unpacked(shop.data, without).spec
+    shutil.rmtree(shop.data / "state")
     shop.runtime.restart()
     shop.call("bump")
     assert shop.run()[-1] == 4
+    digest = digest_of_stores(shop.runtime.config, shop.runtime.journal)
+    assert digest == digest_of_mapping(state_of(shop.runtime.journal))
 
 
 def test_rows_of_a_removed_class_stay_readable(
@@ -163,6 +172,10 @@ def test_rows_of_a_removed_class_stay_readable(
     words = ["what-if", spec, "--from", "4", "--without", "r5", "--keep", str(kept), "--json"]
     assert execute([*words, "--data", str(shop.data)]) == 0
     assert asked(kept, location, "FROM Box", "SELECT stock FROM Item") == [[row], [{"stock": 2}]]
+    backups, restored = str(tmp_path / "backups"), tmp_path / "restored"
+    assert execute(["backup", backups, spec, "--data", str(shop.data)]) == 0
+    assert execute(["restore", backups, str(restored)]) == 0
+    assert asked(restored, location, "FROM Box") == [[row]]
     for at, target in ((3, "in-force"), (2, "before")):
         forked = tmp_path / target
         fork(shop.data, "shop", forked, Epoch(at))
@@ -252,3 +265,34 @@ def test_a_scheduled_request_to_a_removed_class_fails_when_it_is_due(shop: Shop)
     assert shop.runtime.log.promote(10) == 1
     shop.count += 1
     assert shop.run()[-1] == "request"
+
+
+NOTES = """
+from penstock import App, Entity, key
+
+class Note(Entity):
+    name: str = key()
+
+app = App("persons", Note)
+"""
+
+
+def test_a_person_of_a_removed_class_can_be_erased(tmp_path: Path) -> None:
+    """Its rows stay encrypted and readable until then; the class is not in the code any more."""
+    persons = Persons(tmp_path / "data")
+    persons.begin()
+    archive = Archives(persons.folder).put(pack({"personnotes.py": NOTES.encode()}))
+    code = DeployedCode(archive, "personnotes", "app", "3", {})
+    control = encode_control(Deploy(code, ("User", "Page")))
+    persons.runtime.log.append([Entry(RequestId("drop"), control, b"", 0, is_control=True)])
+    persons.runtime.advance(persons.runtime.log.end())
+    location, query = unpacked(persons.folder, code), "SELECT name FROM User ORDER BY name"
+    names = [{"name": "Babbage"}, {"name": "Countess Lovelace"}]
+    assert asked(persons.folder, location, query) == [names]
+    app = load_beside(location)
+    DataDirectory(persons.folder).open_journal(app).close()
+    persons.order(subject_named(app, "User/ada"))
+    persons.runtime.advance(persons.runtime.log.end())
+    assert asked(persons.folder, location, query) == [names[:1]]
+    assert readable_in(persons.folder, "Countess") == []
+    persons.runtime.close()

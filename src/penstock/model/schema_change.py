@@ -76,7 +76,10 @@ def compare_classes(
     for name, versions in stored.items():
         declared = classes.get(name)
         if declared is None:
-            _compare_absent(comparison, name, versions, since, may_drop=name in dropped)
+            if name in dropped or versions[-1].removed:
+                _remove(comparison, name, versions, since)
+            else:
+                comparison.refusals.append(_absent(name, versions[-1], stored, classes))
             continue
         comparison.refusals.extend(_lost_migrations(versions, declared))
         change = change_of(versions, declared, since)
@@ -113,31 +116,52 @@ def first_version_of(declared: EntityType, since: int) -> SchemaVersion:
     return first_version(declared.shape, declared.attributes, since, declared.migrations)
 
 
-def _compare_absent(
-    comparison: ClassComparison, name: str, versions: Versions, since: int, *, may_drop: bool
-) -> None:
-    """Add a stored class that the application does not declare to a comparison.
+def _remove(comparison: ClassComparison, name: str, versions: Versions, since: int) -> None:
+    """Add a class that is removed, or was removed before, to a comparison.
 
     Args:
         comparison: The comparison.
         name: The class.
         versions: Its versions.
         since: The first epoch without the class.
-        may_drop: Whether the class may be removed.
     """
     comparison.after[name] = versions
     if versions[-1].removed:
-        return
-    if not may_drop:
-        comparison.refusals.append(
-            f"{name}: entities of it are stored, and there is no such class any more; put the class back, or name it "
-            f"with --drop {name} (deploy, run, rollback): its entities stay stored, and no request reaches them"
-        )
         return
     removal = unchanged_version(versions[-1], since, removed=True)
     comparison.after[name] = (*versions, removal)
     change = "the class is removed; its entities stay stored, and no request reaches them"
     comparison.changes.append(SchemaChange(name, removal, [change], []))
+
+
+def _absent(
+    name: str,
+    newest: SchemaVersion,
+    stored: Mapping[str, Versions],
+    classes: Mapping[str, EntityType],
+) -> str:
+    """Return the refusal of an application that lacks a stored class.
+
+    Args:
+        name: The class.
+        newest: Its newest version.
+        stored: The versions of each stored class.
+        classes: The classes of the application.
+    """
+    alike = [
+        other
+        for other, declared in classes.items()
+        if other not in stored and declared.shape.lines == newest.shape.lines
+    ]
+    renamed = (
+        f" {alike[0]} has the same attributes: an entity keeps the name of its class, so give the class its name back."
+        if alike
+        else ""
+    )
+    return (
+        f"{name}: entities of it are stored, and there is no such class any more; put the class back, or name it "
+        f"with --drop {name} (deploy, run, rollback): its entities stay stored, and no request reaches them.{renamed}"
+    )
 
 
 def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:

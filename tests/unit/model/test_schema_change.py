@@ -352,6 +352,35 @@ def test_entity_that_is_only_read_stays_as_it_is() -> None:
     ]
 
 
+def test_a_class_that_disappears_needs_a_word() -> None:
+    """Without it, a class that looks like the stored one under another name is named; a removed one may stay away."""
+    versions = {"Item": history(item({"price": int}))}
+    renamed = entity(
+        type(
+            "Ware",
+            (),
+            {
+                "__annotations__": {"item_id": str, "price": int},
+                "item_id": key(),
+                "__module__": __name__,
+            },
+        )
+    )
+    for classes, tells in (({}, False), (App("shop", renamed).stored, True)):
+        (refusal,) = compare_classes(versions, classes, 9).refusals
+        assert "with --drop Item" in refusal
+        assert ("Ware has the same attributes" in refusal) == tells
+    dropped = compare_classes(versions, {}, 9, ["Item"])
+    assert dropped.refusals == []
+    assert [version.removed for version in dropped.after["Item"]] == [False, True]
+    again = compare_classes(dropped.after, {}, 12)
+    assert (again.changes, again.after) == ([], dropped.after)
+    back = compare_classes(dropped.after, {"Item": item({"price": float})}, 14)
+    (change,) = back.changes
+    assert (change.version.number, change.refusals) == (2, [])
+    assert change.changes[1:] == ["price: int became float"]
+
+
 def test_code_without_the_function_of_a_version_is_refused() -> None:
     """Rows of earlier versions need it; every reader compares classes in this way, what-if with other code, too."""
     former, present = item({"price": Decimal}), item({"cents": int, "label": str}, in_cents)
