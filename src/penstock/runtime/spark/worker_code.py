@@ -84,6 +84,7 @@ class WorkerCodes:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         if spec not in self._loaded:
+            self._loaded = {self._spec: self.present}  # what was prepared before was refused
             self._leave()
             try:
                 self._loaded[spec] = self._load(spec, dropped)

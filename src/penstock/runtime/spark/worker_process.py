@@ -36,6 +36,9 @@ _GARBAGE: Final = 50_000
 _WORKERS: dict[bytes, Worker] = {}
 """The worker of this process by its present settings; at most one."""
 
+_LEFT: set[bytes] = set()
+"""The former settings, until what their code leaves is collected."""
+
 
 def perform(_index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
     """Run the commands of a Spark partition; the function of every job.
@@ -48,6 +51,8 @@ def perform(_index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
         yield messages.encode(result)
         if result.failure is not None:
             return
+        if _LEFT:
+            _tidy_up()
 
 
 def _perform(payload: bytes) -> TaskResult:
@@ -58,11 +63,26 @@ def _perform(payload: bytes) -> TaskResult:
         worker = _worker(message.settings)
         loaded = True
         if isinstance(message.command, Reside):
-            return serve(message.command.socket, _perform, gc.collect)  # as Spark does after a task
+            return serve(message.command.socket, _perform, _tidy_up)
         return worker.perform(message.command)
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
         error_type, text = _described(error, loaded=loaded)
         return TaskResult(failure=(error_type.code, error_type.__name__, text))
+
+
+def _tidy_up() -> None:
+    """Collect garbage, as Spark does after a task.
+
+    Code that was deployed later is not frozen, because frozen code is never collected when other code replaces it. Only if
+    that leaves many objects, such as those of a library, everything is collected and frozen again.
+    """
+    gc.collect()
+    if _LEFT:
+        _LEFT.clear()
+        if len(gc.get_objects()) > _GARBAGE:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
 
 
 def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockError], str]:
@@ -101,13 +121,14 @@ def _worker(settings: bytes) -> Worker:
     if _WORKERS:
         ((_, worker),) = _WORKERS.items()
         worker.use(decoded)
+        _LEFT.update(_WORKERS)  # a collection now would delay the first epoch of the new code
         _WORKERS.clear()
-    else:
-        logs.configure("worker", decoded.log_format, decoded.log_level)
-        offer_this_process()
-        os.register_at_fork(after_in_child=_end_child)
-        worker = Worker(decoded)
-    _WORKERS[settings] = worker
+        _WORKERS[settings] = worker
+        return worker
+    logs.configure("worker", decoded.log_format, decoded.log_level)
+    offer_this_process()
+    os.register_at_fork(after_in_child=_end_child)
+    worker = _WORKERS[settings] = Worker(decoded)
     gc.collect()
     gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
     gc.set_threshold(_GARBAGE)
