@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.http import DERIVED_KEY
 from penstock.cli.options import UNNAMED, DataOptions
 from penstock.errors import ConfigError, RequestError
-from penstock.model.application import App
+from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.declaration import CREATIONS
 
@@ -61,6 +61,8 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
         RequestError: The words name no method or function, or the arguments do not fit.
     """
     first, *rest = words
+    if app is not None and first not in {**app.entities, **app.functions}:
+        raise RequestError(unknown("class or function", first, [*app.entities, *app.functions]))
     if first not in app.entities if app is not None else not first[:1].isupper():
         return Call("", None, first, *_arguments(app, "", first, rest))
     if len(rest) < 2:
@@ -77,10 +79,6 @@ def _arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments by position, and those by name."""
     if app is not None:
-        if not entity and not app.functions:
-            raise RequestError(
-                f"there is no entity class {method!r}; the classes are {', '.join(app.entities)}"
-            )
         positional, named = app.signature(entity, method).parse(words)
         return tuple(positional), dict(named)
     pairs = [word.partition("=") for word in words]

@@ -18,6 +18,7 @@ from penstock.cli.error_output import EXIT_CODES
 from penstock.cli.help_page import HelpContext, use_help_page
 from penstock.cli.options import expanded
 from penstock.cli.plain_values import take_plain_values
+from penstock.cli.unknown_options import refuse_unknown_options
 from penstock.errors import ConfigError
 
 CHECKOUT: Final = Path(__file__).parents[3]
@@ -174,6 +175,8 @@ def load(name: str) -> Any:
         group.command(help=module.HELP, context_settings=settings)(expanded(module.command))
     command = get_command(group)
     command.name = name
+    if (command.context_settings or {}).get("ignore_unknown_options"):
+        refuse_unknown_options(command)
     _prepare(command)
     use_help_page(command)
     return command

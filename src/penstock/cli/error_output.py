@@ -54,7 +54,8 @@ ADVICE: Final = {
     "penstock": "Run the command again with --debug for the details.",
     "user": "Correct the input that the message names; the same input fails again.",
     "definition": "Correct the lines named above; penstock explain APP checks the application.",
-    "config": "Correct the option or setting named above; penstock run --help lists their sources.",
+    "config": "Correct what the message names: --help shows the options of each command, and "
+    "penstock run --help the sources of settings.",
     "class-changed": "Nothing is lost: the code that wrote the data reads them as before.",
     "migration-failed": "Correct the function with @migrate; it must accept every stored entity of its version.",
     "request": "penstock explain APP lists the methods with their arguments; "

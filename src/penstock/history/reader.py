@@ -227,8 +227,9 @@ class HistoryReader:
         epochs = self.among(ids, first, last)
         if missing := ids - epochs.keys():
             names = ", ".join(sorted(missing)[:_NAMED_MAX])
+            searched = epochs_text(first, last) if first <= last else "the journal, which is empty"
             raise RequestError(
-                f"no request {names} in {epochs_text(first, last)}; a request that only waits in "
+                f"no request {names} in {searched}; a request that only waits in "
                 "the log has no history yet"
             )
         return epochs

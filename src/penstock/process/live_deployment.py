@@ -273,5 +273,5 @@ def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode
         if deployment.number == number or (number is None and deployment.code != last):
             return deployment.code
     known = ", ".join(str(deployment.number) for deployment in every) or "none"
-    wanted = "a deployment of other code" if number is None else f"deployment {number}"
+    wanted = "deployment of other code" if number is None else f"deployment {number}"
     raise ConfigError(f"there is no {wanted} to go back to; the deployments are: {known}")

@@ -1,6 +1,7 @@
 """Hints lead where they say: the commands, options and settings that messages name exist."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 
 from penstock.cli.commands import COMMANDS, load
 from penstock.cli.error_output import ADVICE
+from penstock.cli.main import execute
 from penstock.errors import ConfigError
 from penstock.process.config import load_config, setting_names
-from tests.checkout import TOP
+from tests.checkout import SHOP, TOP
 
 SOURCE = TOP / "src" / "penstock"
 COMMAND = re.compile(r"(?<![\w./-])(?<!from )penstock ([a-z][a-z-]+)((?:(?!penstock)[^.,;:\n`])*)")
@@ -81,3 +83,25 @@ def test_unknown_setting_names_near_misses_only(name: str, near: list[str], tmp_
         assert one in message
     assert sum(one in message.split() for one in setting_names()) <= 3
     assert ("did you mean" in message) == bool(near)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["call", SHOP, "Item", "i1", "create", "--jsn"], "did you mean --json?"),
+        (["call", "--timeot", "3", SHOP, "Item", "i1", "add", "1"], "did you mean --timeout?"),
+        (["append", SHOP, "news", "--zzzzzzzz"], "no option --zzzzzzzz; A word"),
+        (["call", SHOP, "Itm", "i1", "add", "1"], "no class or function 'Itm'; did you mean Item?"),
+        (["call", SHOP, "Item", "i1", "ad", "1"], "no method of Item 'ad'; did you mean add?"),
+        (["flow", "pause", SHOP, "Itm", "--reason", "r"], "did you mean Item?"),
+    ],
+)  # fmt: skip
+def test_wrong_word_is_named_with_what_is_meant(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An option, class or method that does not exist is refused before anything is sent, with a near miss."""
+    assert execute([*words, "--data", str(tmp_path / "data"), "--json"]) == 2
+    assert message in json.loads(capsys.readouterr().out)["error"]["message"]

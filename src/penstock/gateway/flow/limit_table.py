@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
-from penstock.model.application import App
+from penstock.model.application import App, unknown
 from penstock.model.limit import (
     EVERYTHING,
     KEY,
@@ -156,6 +156,8 @@ def check_target(app: App, target: str) -> None:
     name, _, method = target.partition(".")
     if target == EVERYTHING or (not method and name in app.entities):
         return
+    if not method and name not in app.functions:
+        raise RequestError(unknown("class or function", name, [*app.entities, *app.functions]))
     app.signature(name if method else "", method or name)
 
 
