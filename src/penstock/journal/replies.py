@@ -53,6 +53,33 @@ def find_replies(
     return outcomes
 
 
+def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) -> Reply | None:
+    """Return the reply to a request that the cascade of a committed record has sent, and processed at once.
+
+    Args:
+        journal: The journal.
+        position: The position of the record in the log.
+        request_id: The id of the sent request.
+
+    Returns:
+        The reply; None if the cascade has sent no such request.
+
+    Raises:
+        TimedOut: No committed epoch holds the position.
+        RequestError: Its epoch is forgotten.
+    """
+    record, last = find_reply(journal, position), journal.last()
+    assert last is not None, "the record is committed"
+    columns = ("request_id", "error", "reply")
+    for part in _commit_of(journal, position, last).parts_of(PartKind.SENT):
+        table = journal.read(part, columns)
+        rows = table.filter(pc.equal(table["request_id"], request_id)).to_pylist()
+        for row in rows:
+            name = RequestId(request_id)
+            return Reply(name, record.lsn, record.epoch, row["error"], row["reply"])
+    return None
+
+
 def _commit_of(journal: Journal, position: LogPosition, last: Commit) -> Commit:
     """Return the commit that holds a log position; the newest commit is `last`."""
     partition, lsn = position

@@ -20,6 +20,7 @@ from penstock.journal.replies import (
     LogPosition,
     find_replies,
     find_reply,
+    find_sent_reply,
     forgotten,
     replies_of,
 )
@@ -266,6 +267,12 @@ class AsyncJournalTail(JournalTail):
             ) from None
         finally:
             self._unregister(position, future)
+
+    async def sent_reply(self, position: LogPosition, request_id: str) -> Reply | None:
+        """Return the reply to a request that the cascade of a record has sent; see `find_sent_reply`."""
+        return await self._loop.run_in_executor(
+            self._look_ups, find_sent_reply, self._journal, position, request_id
+        )
 
     def watch(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
         """Give many waiters their replies or errors, without a time limit; `forget` ends their wait."""

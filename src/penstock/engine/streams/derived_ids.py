@@ -70,6 +70,11 @@ def root_of(request_id: RequestId) -> RequestId:
     return RequestId(request_id.partition(MARK)[0])
 
 
+def record_of(sent: RequestId) -> RequestId:
+    """Return the id of the record whose cascade sends a request; empty for an id that is not derived."""
+    return RequestId(sent.rpartition(MARK)[0])
+
+
 def _shortened(root: str) -> str:
     """Return the id of a record, with the end of a long id replaced by a hash of the id."""
     if len(root) <= LENGTH_MAX:

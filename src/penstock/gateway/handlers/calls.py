@@ -15,7 +15,7 @@ from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
-from penstock.engine.streams.derived_ids import root_of
+from penstock.engine.streams.derived_ids import record_of, root_of
 from penstock.errors import Gone, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import flow_caller, require_right, target_of
@@ -120,14 +120,15 @@ class CallHandler:
                 return self._status_response(status)
             place = await self._batcher.place_of(request_id)  # it may have become due meanwhile
         if place is None:
-            raise await self._forgotten(request, request_id)
+            reply = await self._sent_reply(request, request_id, wait_s, limit_s)
+            if reply is None:
+                raise await self._forgotten(request, request_id)
+            return self._answered_response(request, reply)
         await self._check_may_ask(request, request_id, place)
         reply = await self._reply_within(place, wait_s, limit_s)
         if reply is None:
             return self._status_response(await self._without_reply(request.request_id, place))
-        if MSGPACK in request.headers.get("accept", ""):
-            return reply_response(reply, request.request_id, MSGPACK)
-        return self._status_response(_answered(request.request_id, reply))
+        return self._answered_response(request, reply)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Serve `DELETE /requests/{id}`: cancel a scheduled request of the caller's own.
@@ -243,6 +244,26 @@ class CallHandler:
         else:
             require_right(request.principal, decode_request(body))
 
+    async def _sent_reply(
+        self, request: HttpRequest, request_id: RequestId, wait_s: float, limit_s: float
+    ) -> Reply | None:
+        """Return the reply to a request that the cascade of a record has sent; None without such a request.
+
+        Args:
+            request: The HTTP request.
+            request_id: The id of the sent request.
+            wait_s: How long to wait for the record.
+            limit_s: How long to wait for the journal.
+        """
+        record = record_of(request_id)
+        place = await self._batcher.place_of(record) if record else None
+        if place is None:
+            return None
+        await self._check_may_ask(request, record, place)
+        if await self._reply_within(place, wait_s, limit_s) is None:
+            return None
+        return await self._tail.sent_reply(place, request_id)
+
     async def _forgotten(self, request: HttpRequest, request_id: RequestId) -> Exception:
         """Return the error for an id that the log does not know; it may have forgotten the id."""
         if await self._reads.is_generated(request_id):
@@ -277,6 +298,11 @@ class CallHandler:
         """Give a request its id, and return the body and the access hint of its log entry."""
         request.request_id = request.chosen_id() or self._ids.draw()
         return await self._encoder.encoded(target, source)
+
+    def _answered_response(self, request: HttpRequest, reply: Reply) -> Response:
+        if MSGPACK in request.headers.get("accept", ""):
+            return reply_response(reply, request.request_id, MSGPACK)
+        return self._status_response(_answered(request.request_id, reply))
 
     def _status_response(self, status: RequestStatus) -> Response:
         epoch = self._tail.epoch if status.epoch is None else Epoch(status.epoch)
