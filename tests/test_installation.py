@@ -123,6 +123,7 @@ def test_plain_installation_is_enough_to_write_and_test_an_application(
     for example in ("bank", "shop", "talk"):
         run("penstock", "new", "--example", example)
         assert f"{example}: " in run("penstock", "explain", example)
+        assert "passed" in run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", example)
     assert str(clean.parent) in run("python", "-c", PROGRAM)
     nowhere = ("--url", "http://127.0.0.1:9", "--timeout", "120")
     assert "[unreachable]" in run("penstock", "call", "Item", "i1", "add", "5", *nowhere, code=1)

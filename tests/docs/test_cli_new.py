@@ -11,6 +11,8 @@ from penstock.cli import new
 from penstock.cli.main import execute
 from tests.checkout import TOP
 
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]
+
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,10 +25,7 @@ def test_new_application_passes_its_own_test(tmp_path: Path) -> None:
     folder = tmp_path / "kiosk"
     assert sorted(path.name for path in folder.iterdir()) == sorted(new.FILES)
     assert len((folder / "app.py").read_text().splitlines()) <= 20
-    arguments = ["-q", "-W", "error", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], cwd=folder, capture_output=True, check=False
-    )
+    done = subprocess.run(PYTEST, cwd=folder, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
 
 
@@ -68,6 +67,7 @@ def test_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+TESTED_ELSEWHERE = {"tpcc"}
 EXAMPLES = sorted(path.parent.name for path in (TOP / "examples").glob("*/__init__.py"))
 
 
@@ -75,11 +75,15 @@ EXAMPLES = sorted(path.parent.name for path in (TOP / "examples").glob("*/__init
 def test_example_is_an_application(
     example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The copy of an example is explained under the name of its folder."""
-    assert execute(["new", f"my_{example}", "--example", example]) == 0
+    """The copy of an example is explained under the name of its folder, and passes its own test."""
+    folder = f"my_{example}"
+    assert execute(["new", folder, "--example", example]) == 0
     assert example in new.HELP
-    assert execute(["explain", f"my_{example}"]) == 0
+    assert execute(["explain", folder]) == 0
     assert f"{example}: " in capsys.readouterr().out
+    if example not in TESTED_ELSEWHERE:
+        done = subprocess.run([*PYTEST, folder], capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode()
 
 
 def test_unknown_example_is_answered_with_the_examples(

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock import Client
 from penstock.gateway.serving import free_port
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
@@ -117,6 +118,8 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
             known = {"KEY": secret, "CURL_CA_BUNDLE": str(certificate.tls_certificate)}
             wait_for(lambda: answers(f"{url}/readyz"), "the proxy")
             assert '"zoe"' in run("console", asked, folder, **known)
+            with Client(url, key=secret, verify=certificate.tls_certificate).pipeline() as pipeline:
+                assert pipeline.Customer("zoe").pay_in("5").result() == "5"
             without = httpx.post(
                 f"{url}/call/Customer/eve/create", verify=False, json={}, timeout=60
             )

@@ -5,13 +5,14 @@ import sys
 from typing import Annotated, Final
 
 import typer
+from msgspec import structs
 
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.cli.completion import join_words
 from penstock.cli.error_output import ErrorDescription
 from penstock.cli.help_page import is_help_page
-from penstock.cli.missing_extra import MISSING
+from penstock.cli.missing_extra import INSTALL, MISSING
 from penstock.errors import ConfigError
 from penstock.files.private import keep_private
 from penstock.history.audit_hook import refuse_other_threads
@@ -109,7 +110,8 @@ def _show(error: BaseException, *, as_json: bool) -> int:
         case typer.TyperException():
             description = _usage_error(error)
         case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):
-            description = error_output.describe(ConfigError(MISSING.format(module=error.name)))
+            missing = ConfigError(MISSING.format(module=error.name))
+            description = structs.replace(error_output.describe(missing), hint=INSTALL)
         case _:
             description = error_output.describe(error)
     return error_output.show(description, as_json=as_json)

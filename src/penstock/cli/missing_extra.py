@@ -2,6 +2,9 @@
 
 from typing import Final
 
-MISSING: Final = """\
-this installation of Penstock has no {module}: it can define, test and call
-applications, and not run them. Install the rest: pip install 'penstock[server]'"""
+MISSING: Final = (
+    "this installation of Penstock has no {module}: it can define, test and call "
+    "applications, and not run them"
+)
+INSTALL: Final = "Install the rest: pip install 'penstock[server]'"
+"""The next step."""

@@ -137,7 +137,7 @@ def command(
         hint = f"Next: cd {chosen} && penstock dev"
     else:
         copy_example(example, folder)
-        hint = f"Next: penstock dev {chosen}"
+        hint = f"Next: penstock dev {chosen}; pytest {chosen} tests it"
     files = sorted(path.name for path in folder.iterdir())
     plain = {"folder": chosen, "files": files}
     line = f"{chosen}/ has {', '.join(files)}. {hint}"

@@ -182,21 +182,21 @@ def load(location: Location) -> "App":
         ConfigError: See `load_app`.
         DefinitionError: See `load_app`.
     """
+    apps = [_load_single(part) for part in location.applications]
     from penstock.model.application_set import combined  # noqa: PLC0415 -- wrong names need no model
 
-    apps = [_load_single(part) for part in location.applications]
     return combined(apps, location.name if location.is_set else "")
 
 
 def _load_single(location: Location) -> "App":
-    from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model
-
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     importlib.invalidate_caches()
     module = _import(location)
     _check_origin(module, location)
+    from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model
+
     value: object = module
     for part in location.name.split("."):
         value = getattr(value, part, None)

@@ -31,6 +31,8 @@ MISTAKES = [
     ["gateway", "missing.py"],
     ["view", "missing.py"],
     ["status", "missing.py"],
+    ["status", "missing"],
+    ["status", "missing:app,other"],
     ["sql", "FROM Item", "missing.py"],
     ["apps", "missing.py"],
     ["deploy", "missing.py", "--check"],

@@ -85,7 +85,8 @@ function nothingYet() {
 function summary({ operators, stream_operators: streams, cycles }) {
   const entities = operators.filter((one) => one.key).length;
   const functions = operators.length - entities;
-  const parts = [plural(entities, "entity class", "entity classes")];
+  const parts = [];
+  if (entities || !streams.length) parts.push(plural(entities, "entity class", "entity classes"));
   if (functions) parts.push(plural(functions, "function"));
   for (const kind of ["workflow", "stream", "portal", "generator"]) {
     const number = streams.filter((one) => one.kind === kind).length;

@@ -10,7 +10,6 @@ import { dataTable } from "./table.js";
 import { between, button, row, tick } from "./widgets.js";
 
 const PAGE = 25;
-const ID_SHOWN = 24;
 const ARGUMENTS_SHOWN = 600;
 const MESSAGE_SHOWN = 200;
 const CODES = `
@@ -218,10 +217,6 @@ function timeOf(time) {
 }
 
 function link(id) {
-  const text = id.length > ID_SHOWN ? `${id.slice(0, ID_SHOWN - 1)}…` : id;
-  return el(
-    "a",
-    { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference", title: id },
-    text,
-  );
+  const href = `#/requests/${encodeURIComponent(named(id))}`;
+  return el("a", { href, class: "reference request-id", title: id }, id);
 }
