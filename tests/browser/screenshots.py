@@ -10,10 +10,11 @@
 import argparse
 import base64
 import itertools
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ import httpx
 from tests.browser.page import Page, chromium
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
+from tests.history import journal_of
 from tests.waiting import wait_for
 
 APP: Final = str(TOP / "examples" / "boxoffice")
@@ -55,6 +57,13 @@ def run_query(page: Page) -> None:
     page.until("#answer", "row")
 
 
+def show_differences(page: Page) -> None:
+    """Open the differences of the newest deployment."""
+    page.click("#deployments details summary")
+    page.until("#deployments .findings", "give_back")
+    page.browser.execute_script("document.activeElement.blur()")
+
+
 def shown(selector: str) -> Callable[[Page], object]:
     """Return the step that waits until an element is shown."""
     return lambda page: page.one(selector)
@@ -72,8 +81,20 @@ PAGES: Final = (
     Picture("requests-narrow", "/requests", shown("main tbody tr"), NARROW),
     Picture("trace", "/requests/first-purchase/trace", shown("main table, main .trace, main ol")),
     Picture("flow", "/flow", shown("main h2")),
+    Picture("deployments", "/deployments", show_differences, (1280, 1200)),
     Picture("try", "/try?path=/call/Show/{key}/hold", shown("form")),
 )
+
+
+def deploy_former(directory: Path) -> None:
+    """Let a former version of the box office, without `give_back`, run an epoch."""
+    folder = directory / "former" / Path(APP).name
+    shutil.copytree(APP, folder)
+    show = folder / "show.py"
+    text = show.read_text(encoding="utf-8")
+    begin, end = text.index("    def give_back"), text.index("    @readonly\n    def free")
+    show.write_text(text[:begin] + text[end:], encoding="utf-8")
+    journal_of(str(folder), directory / "data", [[("Customer", "eve", "create", [])]], deploys=True)
 
 
 def prepare(office: RunningConsole) -> None:
@@ -153,10 +174,10 @@ def take_all(names: str, directory: Path) -> list[Path]:
     """Run the box office, and take the pictures whose names begin with `names`."""
     directory.mkdir(parents=True, exist_ok=True)
     wanted = [picture for picture in PAGES if picture.name.startswith(names)]
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        RunningConsole(APP, Path(temporary) / "data", dev=False) as office,
-    ):
+    with ExitStack() as stack:
+        temporary = stack.enter_context(tempfile.TemporaryDirectory())
+        deploy_former(Path(temporary))
+        office = stack.enter_context(RunningConsole(APP, Path(temporary) / "data", dev=False))
         prepare(office)
         browser = chromium(Path(temporary) / "profile")
         try:

@@ -29,7 +29,7 @@ def resume(driver: SerialDriver) -> None:
 
 
 def main(spec: str, data: Path) -> None:
-    driver = SerialDriver(spec, Config(data=data, cores=1, poll_ms=10))
+    driver = SerialDriver(spec, Config(data=data, cores=1, poll_ms=10), deploys=True)
     resume(driver)
     driver.on_epoch.append(ReportWriter(data).take)
     with presence.present(data, "driver", spec, cores=1, partitions=1):

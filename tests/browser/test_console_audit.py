@@ -17,7 +17,16 @@ from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 from tests.waiting import wait_for
 
-WITH_KEYBOARD: Final = ("overview", "performance", "entities", "sql", "requests", "flow", "try")
+WITH_KEYBOARD: Final = (
+    "overview",
+    "performance",
+    "entities",
+    "sql",
+    "requests",
+    "flow",
+    "deployments",
+    "try",
+)
 PAGES: Final = (
     *WITH_KEYBOARD,
     "entities/Item/audited",

@@ -42,6 +42,8 @@ class ListedDeployment(Struct, frozen=True):
         changed_classes: The classes whose stored form differs.
         changed_versions: The differences of versions, a text for each.
         in_force: Whether it executes the next epoch.
+        live: Whether it was ordered while the application ran; otherwise the start of a driver recorded it.
+        by: The principal that has ordered it through a gateway; empty for a command on the machine.
     """
 
     number: int
@@ -57,6 +59,8 @@ class ListedDeployment(Struct, frozen=True):
     changed_classes: list[str]
     changed_versions: list[str]
     in_force: bool
+    live: bool = False
+    by: str = ""
 
 
 class CheckedChange(Struct, frozen=True):
@@ -85,6 +89,44 @@ class DeploymentReport(Struct, frozen=True):
     deployed: int | None
     verdict: str
     findings: list[CheckedChange]
+
+
+class PartitionProposal(Struct, frozen=True):
+    """A number of partitions, and why.
+
+    Attributes:
+        partitions: The present number.
+        proposed: The proposed number; the present one if a change would not help.
+        reason: The reason, as a sentence.
+    """
+
+    partitions: int
+    proposed: int
+    reason: str
+
+
+class PartitionMove(Struct, frozen=True):
+    """The result of an order to change the number of partitions.
+
+    Attributes:
+        before: The number before.
+        partitions: The number that was ordered.
+        epoch: The epoch of the change; None if nothing changes, or if no driver runs yet.
+    """
+
+    before: int
+    partitions: int
+    epoch: int | None
+
+
+class PartitionOrder(Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to change the number of partitions.
+
+    Attributes:
+        partitions: The new number.
+    """
+
+    partitions: int
 
 
 class Rollback(Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,9 +14,9 @@ from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError, TimedOut
 
 if TYPE_CHECKING:
+    from penstock.base.deployment_answers import PartitionProposal
     from penstock.journal.delta import DeltaJournal
     from penstock.process.config import Config
-    from penstock.process.partition_proposal import PartitionProposal
 
 HELP: Final = """Change the number of partitions of an application, which may run meanwhile.
 
@@ -35,9 +35,6 @@ Examples:
   penstock rebalance --data /var/lib/shop --partitions 3 --json
 """
 
-LAST_S: Final = 3_600
-"""The seconds whose epochs a proposal considers."""
-
 
 def command(
     options: AppOptions,
@@ -55,6 +52,7 @@ def command(
     """Change the number of partitions, or propose a number; see `HELP`."""
     settings = replace(options.settings(), data=options.folder())
     from penstock.process.data_directory import DataDirectory
+    from penstock.process.partition_proposal import proposal_for
     from penstock.process.partitions import partitions_in_force
 
     directory = DataDirectory(settings.data)
@@ -64,11 +62,11 @@ def command(
             f"there is no journal in {settings.data}; name the application's directory with --data"
         )
     with closing(directory.open_journal_of(name)) as journal:
-        present = partitions_in_force(journal.last(), settings.partitions)
         if partitions is None:
-            proposal = _proposal(settings, present)
+            proposal = proposal_for(settings, journal.last())
             print_result(proposal, lambda console: _propose(proposal, console), as_json=as_json)
             return
+        present = partitions_in_force(journal.last(), settings.partitions)
         answer: dict[str, Any] = {"before": present, "partitions": partitions, "epoch": None}
         text = f"There are {present} partitions already."
         if partitions != present:
@@ -120,22 +118,6 @@ def _moved(
             ) from None
     reply.value()  # raises the driver's refusal
     return f"{present} → {partitions} partitions, from epoch {reply.epoch + 1} on.", reply.epoch
-
-
-def _proposal(settings: "Config", present: int) -> "PartitionProposal":
-    """Return the proposal for the cores of the running driver, or else for the configured cores."""
-    import time
-
-    from penstock.process import presence
-    from penstock.process.partition_proposal import propose
-    from penstock.process.reports import ReportReader
-
-    cores = settings.cores
-    for driver in presence.find(settings.data, "driver"):
-        cores = int(driver.details.get("cores", cores))
-    since_us = time.time_ns() // 1_000 - LAST_S * 1_000_000
-    reports = ReportReader(settings.data).since(since_us)
-    return propose(present, cores, settings.small_epoch, reports)
 
 
 def _propose(proposal: "PartitionProposal", console: Console) -> None:

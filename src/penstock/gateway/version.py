@@ -196,11 +196,14 @@ def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler)
         ("/entities/{entity}/{key}/history", shared.history.history, "history"),
         ("/streams", shared.streams.index, "streams"),
         ("/deployments", shared.deployments.index, "deployments"),
+        ("/deployments/{number}", shared.deployments.difference, "deployments"),
+        ("/partitions", shared.deployments.partitions, "partitions"),
         ("/streams/{stream}", shared.streams.follow, "streams"),
     ):
         routing.add("GET", path, handler, route_kind)
     routing.add("POST", "/sql", shared.sql.sql, "sql")
     routing.add("POST", "/deployments", shared.deployments.order, "deployments")
+    routing.add("POST", "/partitions", shared.deployments.move, "partitions")
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:

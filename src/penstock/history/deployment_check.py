@@ -53,7 +53,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 def compare_interfaces(deployed: App, present: App) -> Iterator[CheckFinding]:
-    """Compare methods, functions, routes and streams; a removal or a change needs a word."""
+    """Compare classes, methods, functions, routes and streams; a removal or a change needs a word."""
     was, now = _interface(deployed), _interface(present)
     for name in sorted(was.keys() | now.keys()):
         if name not in was:
@@ -154,7 +154,8 @@ def level_of(findings: list[CheckFinding]) -> Level:
 
 def _interface(app: App) -> dict[str, str]:
     """Return the parts of an application that callers use, as text by name."""
-    interface = {
+    interface = {f"class {name}": "an entity class" for name in app.entities}
+    interface |= {
         f"method {name}.{method}": _text(signature)
         for name, entity_type in app.entities.items()
         for method, signature in entity_type.methods.items()

@@ -33,6 +33,7 @@ class Deployment(msgspec.Struct, frozen=True):
         shapes: The tag of the shape of each stored class, by its name; see `model.shape`.
         live: Whether a record of the log brought its source while the application ran; otherwise the start of a
             driver did.
+        by: The principal that has ordered it through a gateway; else empty.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Deployment(msgspec.Struct, frozen=True):
     code: DeployedCode
     shapes: dict[str, int]
     live: bool = False
+    by: str = ""
 
 
 class Deployments:
@@ -74,6 +76,7 @@ class Deployments:
         shapes: dict[str, int],
         *,
         live: bool = False,
+        by: str = "",
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -85,6 +88,7 @@ class Deployments:
             code: The code.
             shapes: The tags of the application's stored classes.
             live: Whether a record of the log brings it.
+            by: The principal that has ordered it.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -100,7 +104,7 @@ class Deployments:
         if used and used[-1].code == code:
             self._write(used)
             return None
-        added = Deployment(len(used) + 1, since, time_us, code, shapes, live)
+        added = Deployment(len(used) + 1, since, time_us, code, shapes, live, by)
         self._write([*used, added])
         return added
 

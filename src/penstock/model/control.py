@@ -40,10 +40,12 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
     Attributes:
         code: The code.
         dropped: The stored classes that the code may lack.
+        by: The principal that has ordered the deployment; empty for a command on the machine.
     """
 
     code: DeployedCode
     dropped: tuple[str, ...] = ()
+    by: str = ""
 
 
 class Move(msgspec.Struct, frozen=True, tag="move", tag_field="control"):

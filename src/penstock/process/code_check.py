@@ -6,11 +6,7 @@
 ones. It changes nothing.
 """
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +18,7 @@ from penstock.model.reply import raised_by
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.loading import load
-from penstock.process.question import encode_question, receive_question
+from penstock.process.question import ask_child, encode_question, receive_question
 
 IMPORT_S: Final = 60.0
 """The time that an import may take."""
@@ -63,26 +59,18 @@ def check_code(
         ClassChanged: A class cannot read its stored entities.
         Corrupt: The archive is missing or was changed.
     """
-    words = [sys.executable, "-P", "-m", "penstock.process.code_check"]
-    with subprocess.Popen(  # noqa: S603 -- a module of ours
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    ) as child:
-        try:
-            told, _ = child.communicate(
-                encode_question(CodeQuestion(data, code, dropped)), import_s
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ConfigError(
-                f"the import of {code.module} has taken more than {import_s:g} s; nothing is deployed"
-            ) from error
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)  # also processes that the import has started
+    question = encode_question(CodeQuestion(data, code, dropped))
+    try:
+        told, exit_code = ask_child(["penstock.process.code_check"], question, import_s)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"the import of {code.module} has taken more than {import_s:g} s; nothing is deployed"
+        ) from error
     try:
         answer = msgspec.msgpack.decode(told, type=CodeAnswer)
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the import of {code.module} ended its process with exit code {child.returncode}; nothing is deployed"
+            f"the import of {code.module} ended its process with exit code {exit_code}; nothing is deployed"
         ) from error
     if answer.failure is not None:
         raise raised_by(*answer.failure)

@@ -53,6 +53,8 @@ def _listed(
         changed_classes=classes,
         changed_versions=versions,
         in_force=in_force,
+        live=deployment.live,
+        by=deployment.by,
     )
 
 

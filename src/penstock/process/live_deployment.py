@@ -106,6 +106,7 @@ def append_deployment(
     request_id: str | None = None,
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
+    by: str = "",
 ) -> AppendedDeployment | None:
     """Check code whose archive is stored, and append its deployment durably.
 
@@ -115,6 +116,7 @@ def append_deployment(
         request_id: The request id of the record; None for a new one.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
+        by: The principal that orders it; empty for a command on the machine.
 
     Returns:
         The deployment; None if the newest deployment, which may still wait in the log, has the same code.
@@ -145,7 +147,7 @@ def append_deployment(
             raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
         chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
-        body, now_us = encode_control(Deploy(code, drop.names)), time.time_ns() // 1_000
+        body, now_us = encode_control(Deploy(code, drop.names, by)), time.time_ns() // 1_000
         (lsn,) = log.append([Entry(chosen, body, b"", now_us, is_control=True)])
     return AppendedDeployment(chosen, lsn, code, checked.changes)
 
@@ -179,6 +181,7 @@ def put_in_force(
     timeout_s: float,
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
+    by: str = "",
 ) -> DeploymentResult:
     """Deploy code whose archive is stored, and wait until it is in force.
 
@@ -188,6 +191,7 @@ def put_in_force(
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
+        by: The principal that orders it; empty for a command on the machine.
 
     Returns:
         The result; it has no number if no driver runs yet.
@@ -196,7 +200,7 @@ def put_in_force(
         TimedOut: No driver has executed the record in time; it stays in the log.
         PenstockError: The code or its classes do not fit; nothing has changed.
     """
-    appended = append_deployment(settings, code, replaces=replaces, drop=drop)
+    appended = append_deployment(settings, code, replaces=replaces, drop=drop, by=by)
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)
     result = DeploymentResult(

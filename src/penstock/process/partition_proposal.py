@@ -5,12 +5,20 @@ Both use the cores of the machine. A small epoch runs in one task, so the number
 time. The proposal changes nothing; `process.partitions` says how a number changes.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
+from penstock.base.deployment_answers import PartitionProposal
+from penstock.journal.api import Commit
+from penstock.process import presence
+from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, took_ms
+from penstock.process.partitions import partitions_in_force
+from penstock.process.reports import ReportReader
+
+LAST_S: Final = 3_600
+"""The seconds whose epochs a proposal considers."""
 
 LARGE_SHARE_MIN: Final = 0.2
 """If large epochs take a smaller share of the time, more partitions save nothing that can be noticed."""
@@ -19,18 +27,23 @@ REPEATED_MAX: Final = 0.4
 """If a larger share of the requests runs again because of conflicts, several tasks are not faster than one."""
 
 
-class PartitionProposal(msgspec.Struct, frozen=True):
-    """A number of partitions, and why.
+def proposal_for(settings: Config, last: Commit | None) -> PartitionProposal:
+    """Propose a number for the cores of the running driver, or else for the configured cores.
 
-    Attributes:
-        partitions: The present number.
-        proposed: The proposed number; the present one if a change would not help.
-        reason: The reason, as a sentence.
+    Args:
+        settings: The settings, which name the data directory.
+        last: The newest commit of the journal; None before the first.
+
+    Raises:
+        OperationalError: The reports cannot be read.
     """
-
-    partitions: int
-    proposed: int
-    reason: str
+    cores = settings.cores
+    for driver in presence.find(settings.data, "driver"):
+        cores = int(driver.details.get("cores", cores))
+    present = partitions_in_force(last, settings.partitions)
+    since_us = time.time_ns() // 1_000 - LAST_S * 1_000_000
+    reports = ReportReader(settings.data).since(since_us)
+    return propose(present, cores, settings.small_epoch, reports)
 
 
 def propose(

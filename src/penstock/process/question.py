@@ -2,17 +2,55 @@
 
 The parent writes one encoded struct to the child's standard input and reads one from its standard
 output. The text that an application prints goes to standard error, so that it cannot damage the
-answer.
+answer. A child that runs code of a user has a time limit, and a session of its own, which ends with it.
 """
 
 import os
+import signal
+import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 
 Q = TypeVar("Q")
+
+
+class ChildAnswer(NamedTuple):
+    """What a child process has written to its standard output, and its exit code."""
+
+    told: bytes
+    exit_code: int
+
+
+def ask_child(words: Sequence[str], question: bytes, timeout_s: float) -> ChildAnswer:
+    """Run Python in a child process, and end all processes that it has started.
+
+    Args:
+        words: The arguments of Python: a module with its arguments.
+        question: The standard input.
+        timeout_s: How long the child may run.
+
+    Raises:
+        TimeoutError: The child has run for longer.
+    """
+    with subprocess.Popen(  # noqa: S603 -- modules of ours
+        [sys.executable, "-P", "-m", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        try:
+            told, _ = child.communicate(question, timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError from error
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)  # also processes that an import has started
+    return ChildAnswer(told, child.returncode)
 
 
 def encode_question(question: msgspec.Struct) -> bytes:

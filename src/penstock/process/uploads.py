@@ -1,24 +1,18 @@
 """Source archives that a client sends: they are unpacked and read here, and their code never runs in this process."""
 
 import io
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import msgspec
-
 from penstock.base.deployment_answers import DeploymentReport
-from penstock.errors import BY_CODE, Aborted, RequestError, TimedOut
+from penstock.errors import RequestError, TimedOut
 from penstock.files.durable import storage
-from penstock.model.reply import raised_by
 from penstock.process.archives import write_files
+from penstock.process.command_answer import ask_command
 from penstock.process.loading import Location, locate
 from penstock.process.source import SOURCE_BYTES_MAX
 
@@ -70,40 +64,13 @@ def check_upload(
         TimedOut: The check has taken too long.
         PenstockError: The command has refused the code.
     """
-    words = [sys.executable, "-P", "-m", "penstock", "deploy", spec, "--check", "--json"]
+    words = ["penstock", "deploy", spec, "--check", "--json"]
     words += ["--data", str(data.absolute()), "--epochs", str(epochs)]
     words += [f"--drop={name}" for name in drop]
-    with subprocess.Popen(  # noqa: S603 -- a command of ours
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-    ) as child:
-        try:
-            told, _ = child.communicate(timeout=check_s)
-        except subprocess.TimeoutExpired as error:
-            raise TimedOut(f"the check has taken more than {check_s:g} s") from error
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)  # also processes that the import has started
-    return _report_of(told)
-
-
-def _report_of(told: bytes) -> DeploymentReport:
-    """Return the report that the command has printed; raise the error that it has printed."""
-    with suppress(msgspec.MsgspecError):
-        return msgspec.json.decode(told, type=DeploymentReport)
     try:
-        error = msgspec.json.decode(told, type=_Refused).error
-    except msgspec.MsgspecError:
-        raise RequestError("the import of the code ended the process of the check") from None
-    raise raised_by(error.code, BY_CODE.get(error.code, Aborted).__name__, error.message)
-
-
-class _Told(msgspec.Struct):
-    code: str
-    message: str
-
-
-class _Refused(msgspec.Struct):
-    error: _Told
+        return ask_command(words, DeploymentReport, check_s)
+    except TimeoutError as error:
+        raise TimedOut(f"the check has taken more than {check_s:g} s") from error
 
 
 def _spec_in(folder: Path, app: str) -> str:

@@ -35,6 +35,10 @@ const TITLES = {
   overloaded: "Too much is waiting",
   throttled: "A limit on requests is reached",
   paused: "Such requests are paused",
+  definition: "The code is not a valid application",
+  config: "This code cannot be deployed",
+  "class-changed": "Stored entities do not fit the code",
+  "migration-failed": "A migration has failed",
 };
 
 const NEXT = {
@@ -47,6 +51,8 @@ const NEXT = {
   overloaded: "Nothing of it was taken; send it again in a second.",
   throttled: "The request was not accepted; send it again later. The page Flow shows the limits.",
   paused: "The request was not accepted; the page Flow shows the pauses.",
+  "class-changed": "Nothing has changed. Change the class as the message says, and deploy again.",
+  "migration-failed": "Nothing has changed. Correct the function, and check again.",
 };
 
 export const key = {

@@ -4,6 +4,7 @@ import { key } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count, rate } from "./format.js";
 import { live } from "./live.js";
+import * as deployments from "./deployments.js";
 import * as entities from "./entities.js";
 import * as flow from "./flow.js";
 import * as overview from "./overview.js";
@@ -21,6 +22,7 @@ const PAGES = [
   ["streams", "Streams", streams],
   ["requests", "Requests", requests],
   ["flow", "Flow", flow],
+  ["deployments", "Deployments", deployments],
   ["try", "Try it", trying],
 ];
 

@@ -1,29 +1,43 @@
-"""`GET /deployments` and `POST /deployments`: the deployments of an application, for its operators.
+"""`/deployments` and `/partitions`: the deployments and the partitions of an application, for its operators.
 
-Uploaded code never runs in the gateway's own process: child processes import it. Each order is a line of the log output.
+Uploaded code never runs in the gateway's own process: child processes import it, and another copies the state for a
+new number of partitions. Each order is a line of the log output.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Final
 
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.deployment_answers import DeploymentReport, DeploymentResult, Rollback
+from penstock.base.deployment_answers import (
+    DeploymentReport,
+    DeploymentResult,
+    PartitionMove,
+    PartitionOrder,
+    PartitionProposal,
+    Rollback,
+)
 from penstock.base.http import JSON, STATUS
+from penstock.base.ids import BUCKETS
 from penstock.errors import Forbidden, PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
 from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.gateway.errors import HttpError, error_response
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of
+from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
+from penstock.process.command_answer import ask_command
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.deployment_list import list_deployments
 from penstock.process.dropped_classes import dropped
 from penstock.process.live_deployment import deployed_code, former_code, put_in_force, store_code
+from penstock.process.partition_proposal import proposal_for
 from penstock.process.uploads import UPLOAD_BYTES_MAX, check_upload, unpacked_upload
 
 _log = logging.getLogger(__name__)
@@ -31,6 +45,7 @@ _log = logging.getLogger(__name__)
 ZIP: Final = "application/zip"
 PATH: Final = "/deployments"
 WAIT_S: Final = 60.0
+MOVE_S: Final = 3_600.0
 EPOCHS: Final = 100
 _EPOCHS_MAX: Final = 10_000
 
@@ -46,12 +61,56 @@ class DeploymentHandler:
         """
         self._config = config
         self._ordering = asyncio.Lock()  # an archive is large, and a check imports an application
+        self._comparing = asyncio.Lock()
 
     async def index(self, request: HttpRequest) -> Response:
         """Serve `GET /deployments`: all deployments."""
         request.principal.require_admin()
         every = await asyncio.to_thread(list_deployments, self._config.data)
         return Response(json_of(every), 200, None, JSON)
+
+    async def difference(self, request: HttpRequest) -> Response:
+        """Serve `GET /deployments/{number}`: the changes that a deployment has made."""
+        request.principal.require_admin()
+        text = request.path["number"]
+        every = await asyncio.to_thread(Deployments(self._config.data / JOURNAL).every)
+        if not any(text == str(each.number) for each in every):
+            raise HttpError(404, "not-found", f"there is no deployment {text!r}")
+        async with self._comparing:
+            report = await asyncio.to_thread(deployment_difference, self._config.data, int(text))
+        return Response(json_of(report), 200, None, JSON)
+
+    async def partitions(self, request: HttpRequest) -> Response:
+        """Serve `GET /partitions`: the present number of partitions, and a proposal."""
+        request.principal.require_admin()
+        return Response(json_of(await asyncio.to_thread(self._proposal)), 200, None, JSON)
+
+    async def move(self, request: HttpRequest) -> Response:
+        """Serve `POST /partitions`: change the number of partitions."""
+        _require_key(request.principal)
+        number = _number_of(await request.json())
+        timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
+        async with self._ordering:
+            moved = await asyncio.to_thread(self._move, number, timeout_s)
+        facts = {"before": moved.before, "partitions": moved.partitions}
+        _log.info("a move was ordered", extra=facts | {"principal": request.principal.name})
+        waits = moved.before != moved.partitions and moved.epoch is None  # no driver runs
+        headers = {"Location": "/partitions"} if waits else None
+        return Response(json_of(moved), 202 if waits else 200, headers, JSON)
+
+    def _proposal(self) -> PartitionProposal:
+        directory = DataDirectory(self._config.data)
+        with closing(directory.open_journal_of(directory.app_name or "")) as journal:
+            return proposal_for(self._config, journal.last())
+
+    def _move(self, number: int, timeout_s: float) -> PartitionMove:
+        words = ["penstock", "rebalance", "--data", str(self._config.data.absolute()), "--json"]
+        words += ["--partitions", str(number), "--timeout", str(timeout_s)]
+        words += ["--set", f"partitions={self._config.partitions}"]  # before the first commit
+        try:
+            return ask_command(words, PartitionMove, MOVE_S)
+        except TimeoutError as error:
+            raise TimedOut(f"the copy of the state has taken more than {MOVE_S:g} s") from error
 
     async def order(self, request: HttpRequest) -> Response:
         """Serve `POST /deployments`: deploy an archive, check it, or deploy a former one again."""
@@ -76,10 +135,10 @@ class DeploymentHandler:
         self, request: HttpRequest
     ) -> tuple[Callable[[], DeploymentResult | DeploymentReport], dict[str, object]]:
         """Return the function that a thread runs, and the facts of its line of the log output."""
-        timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
+        timeout_s, by = request.seconds("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
             rollback = _rollback_of(await request.json())
-            return lambda: self._roll_back(rollback, timeout_s), {"rollback": rollback.number}
+            return lambda: self._roll_back(rollback, timeout_s, by), {"rollback": rollback.number}
         fields = request.query()
         app = fields.get("app", "")
         if not app:
@@ -89,16 +148,16 @@ class DeploymentHandler:
         if fields.get("check", "false") == "true":
             epochs = _epochs(fields)
             return lambda: self._check(archive, app, epochs, drop), {"app": app, "check": True}
-        return lambda: self._deploy(archive, app, timeout_s, drop), {"app": app, "drop": drop}
+        return lambda: self._deploy(archive, app, timeout_s, drop, by), {"app": app, "drop": drop}
 
     def _deploy(
-        self, archive: bytes, app: str, timeout_s: float, drop: Sequence[str]
+        self, archive: bytes, app: str, timeout_s: float, drop: Sequence[str], by: str
     ) -> DeploymentResult:
         data = self._config.data
         replaced = deployed_code(data)
         with unpacked_upload(archive, app) as spec:
             code = store_code(data, spec)
-        return put_in_force(self._config, code, timeout_s, replaced, dropped(drop))
+        return put_in_force(self._config, code, timeout_s, replaced, dropped(drop), by)
 
     def _check(
         self, archive: bytes, app: str, epochs: int, drop: Sequence[str]
@@ -106,10 +165,10 @@ class DeploymentHandler:
         with unpacked_upload(archive, app) as spec:
             return check_upload(self._config.data, spec, epochs, drop)
 
-    def _roll_back(self, rollback: Rollback, timeout_s: float) -> DeploymentResult:
+    def _roll_back(self, rollback: Rollback, timeout_s: float, by: str) -> DeploymentResult:
         every = Deployments(self._config.data / JOURNAL).every()
         code = former_code(every, rollback.number)
-        return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop))
+        return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop), by=by)
 
 
 def _require_key(principal: Principal) -> None:
@@ -153,6 +212,16 @@ def _rollback_of(body: bytes) -> Rollback:
         raise RequestError(
             f'the body is neither an archive ({ZIP}) nor an order as {{"number": 2}}: {error}'
         ) from error
+
+
+def _number_of(body: bytes) -> int:
+    try:
+        number = msgspec.json.decode(body, type=PartitionOrder).partitions
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RequestError(f'the body is no order as {{"partitions": 8}}: {error}') from error
+    if not 1 <= number <= BUCKETS:
+        raise RequestError(f"partitions={number} is not a number from 1 to {BUCKETS}")
+    return number
 
 
 def _epochs(fields: dict[str, str]) -> int:

@@ -9,6 +9,9 @@ from penstock.base.deployment_answers import (
     DeploymentReport,
     DeploymentResult,
     ListedDeployment,
+    PartitionMove,
+    PartitionOrder,
+    PartitionProposal,
     Rollback,
 )
 from penstock.base.http import JSON, ErrorAnswer
@@ -62,6 +65,9 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockDeploymentResult": DeploymentResult,
     "PenstockDeploymentReport": DeploymentReport,
     "PenstockRollback": Rollback,
+    "PenstockPartitions": PartitionProposal,
+    "PenstockPartitionOrder": PartitionOrder,
+    "PenstockPartitionMove": PartitionMove,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 

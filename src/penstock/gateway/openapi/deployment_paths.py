@@ -1,4 +1,4 @@
-"""The operations of deployments in the OpenAPI document."""
+"""The operations of deployments and partitions in the OpenAPI document."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ _QUERY: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 def add_deployment_paths(paths: Paths) -> None:
-    """Add the paths that list and order deployments."""
+    """Add the paths that list and order deployments, and those of the number of partitions."""
     schema = {"type": "array", "items": reference_to("PenstockDeployment")}
     paths.add(
         "GET",
@@ -43,6 +43,68 @@ def add_deployment_paths(paths: Paths) -> None:
         },
     )
     paths.add("POST", "/deployments", _order())
+    paths.add("GET", "/deployments/{number}", _difference())
+    paths.add("GET", "/partitions", _partitions())
+    paths.add("POST", "/partitions", _move())
+
+
+def _difference() -> dict[str, Any]:
+    number = {
+        "name": "number",
+        "in": "path",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    }
+    return {
+        "operationId": "deployments.difference",
+        "tags": ["Gateway"],
+        "summary": "Show the changes that a deployment has made.",
+        "description": "The report compares it with the deployment before; the first one has no changes. Needs the "
+        "scope `admin`.",
+        "parameters": [number],
+        "responses": {
+            "200": {
+                "description": "The report.",
+                "content": json_content("PenstockDeploymentReport"),
+            },
+            **error_references((*ALWAYS, 404, 410, 504)),
+        },
+    }
+
+
+def _partitions() -> dict[str, Any]:
+    return {
+        "operationId": "partitions.get",
+        "tags": ["Gateway"],
+        "summary": "Return the number of partitions, and a proposal.",
+        "description": "Needs the scope `admin`.",
+        "responses": {
+            "200": {"description": "The proposal.", "content": json_content("PenstockPartitions")},
+            **error_references((*ALWAYS,)),
+        },
+    }
+
+
+def _move() -> dict[str, Any]:
+    content = json_content("PenstockPartitionMove")
+    return {
+        "operationId": "partitions.move",
+        "tags": ["Gateway"],
+        "summary": "Change the number of partitions.",
+        "description": "The state is copied while requests continue, and the change takes effect between two epochs. "
+        "Needs a key or token with the scope `admin`.",
+        "parameters": [seconds("timeout", "Seconds to wait after the copy; at most 60.")],
+        "requestBody": {"required": True, "content": json_content("PenstockPartitionOrder")},
+        "responses": {
+            "200": {"description": "The number is in force.", "content": content},
+            "202": {
+                "description": "The order is in the log, and waits for the driver.",
+                "headers": {"Location": {"$ref": "#/components/headers/Location"}},
+                "content": content,
+            },
+            **error_references((*ALWAYS, *WITH_BODY, 504)),
+        },
+    }
 
 
 def _order() -> dict[str, Any]:

@@ -82,4 +82,6 @@ class DeployExecutor:
             with locked_directory(deployments.folder):
                 Archives(self._data).read(control.code.archive)  # maintenance may have removed it
                 now_us = time.time_ns() // 1_000
-                deployments.record(since, now_us, control.code, loaded.tags, live=True)
+                deployments.record(
+                    since, now_us, control.code, loaded.tags, live=True, by=control.by
+                )

@@ -1,0 +1,129 @@
+"""The differences that a recorded deployment has made, in the words of `penstock deploy --check`.
+
+    python -m penstock.history.deployment_difference < DifferenceQuestion > DifferenceAnswer
+
+`deployment_difference` is the caller's side. The child imports both versions from their archives, because their code may
+do everything.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.deployment_answers import CheckedChange, DeploymentReport
+from penstock.errors import ConfigError, Gone, PenstockError, TimedOut
+from penstock.files.layout import JOURNAL
+from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
+from penstock.journal.deployments import Deployment, Deployments
+from penstock.journal.shapes import Shapes
+from penstock.model.application import App
+from penstock.model.control import DeployedCode
+from penstock.model.reply import raised_by
+from penstock.model.schema_change import compare_classes
+from penstock.process.archives import Archives
+from penstock.process.deployed_code import unpacked
+from penstock.process.question import ask_child, encode_question, receive_question
+from penstock.process.side_modules import load_beside
+
+WORK_S: Final = 60.0
+
+
+class DifferenceQuestion(msgspec.Struct, frozen=True):
+    """The data directory, the codes before and after a deployment, and the first epoch of the second."""
+
+    data: Path
+    former: DeployedCode
+    code: DeployedCode
+    since: int
+
+
+class DifferenceAnswer(msgspec.Struct, frozen=True):
+    """The report; or code, class and message of the error."""
+
+    findings: list[CheckFinding] = []
+    failure: tuple[str, str, str] | None = None
+
+
+def deployment_difference(data: Path, number: int, work_s: float = WORK_S) -> DeploymentReport:
+    """Return the differences between a deployment and the deployment before it; none for the first one.
+
+    Args:
+        data: The data directory.
+        number: The number of the deployment.
+        work_s: How long the imports and the comparison may take.
+
+    Raises:
+        ConfigError: There is no such deployment, or its code cannot be imported.
+        Gone: Retention has removed the source of one of the two deployments.
+        TimedOut: The imports have taken too long.
+        IntegrityError: A file of the data directory is damaged.
+    """
+    every = Deployments(data / JOURNAL).every()
+    if not 1 <= number <= len(every):
+        raise ConfigError(
+            f"there is no deployment {number}; the newest one has the number {len(every)}"
+        )
+    if number == 1:
+        return DeploymentReport(None, Level.SAFE, [])
+    former, deployment = every[number - 2 : number]
+    findings = _asked(data, former, deployment, work_s)
+    changes = [CheckedChange(each.level, each.kind, each.what) for each in findings]
+    return DeploymentReport(former.number, level_of(findings), changes)
+
+
+def _asked(
+    data: Path, former: Deployment, deployment: Deployment, work_s: float
+) -> list[CheckFinding]:
+    for each in (former, deployment):
+        if not Archives(data).path_of(each.code.archive).is_file():
+            raise Gone(
+                f"the source of deployment {each.number} is not there any more: retention has removed its epochs"
+            )
+    question = DifferenceQuestion(data.absolute(), former.code, deployment.code, deployment.since)
+    words = ["penstock.history.deployment_difference"]
+    try:
+        told, exit_code = ask_child(words, encode_question(question), work_s)
+    except TimeoutError as error:
+        raise TimedOut(f"the imports of both versions have taken more than {work_s:g} s") from error
+    try:
+        answer = msgspec.msgpack.decode(told, type=DifferenceAnswer)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the imports ended their process with exit code {exit_code}") from error
+    if answer.failure is not None:
+        raise raised_by(*answer.failure)
+    return answer.findings
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    question, answer_file = receive_question(DifferenceQuestion)
+    try:
+        answer = DifferenceAnswer(list(_findings(question)))
+    except PenstockError as error:
+        answer = DifferenceAnswer(failure=(error.code, type(error).__name__, str(error)))
+    with answer_file:
+        answer_file.write(msgspec.msgpack.encode(answer))
+
+
+def _findings(question: DifferenceQuestion) -> Iterator[CheckFinding]:
+    was = load_beside(unpacked(question.data, question.former))
+    now = load_beside(unpacked(question.data, question.code))
+    yield from _class_changes(question, now)
+    yield from compare_interfaces(was, now)
+
+
+def _class_changes(question: DifferenceQuestion, now: App) -> Iterator[CheckFinding]:
+    """Compare the classes as they were stored before the deployment with the classes that it has brought."""
+    for name, versions in Shapes(question.data / JOURNAL, {}).versions().items():
+        before = tuple(version for version in versions if version.since < question.since)
+        if before and name in now.entities:
+            comparison = compare_classes({name: before}, now.entities, question.since)
+            for change in comparison.changes:
+                for line in change.changes:
+                    yield CheckFinding(Level.SAFE, "schema", f"{name}: {line}")
+
+
+if __name__ == "__main__":
+    main()
