@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,11 +15,9 @@ from penstock.errors import ConfigError, Erased, RequestError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.history.backup import Backups
 from penstock.history.restore import restore
-from penstock.journal.replies import find_reply
-from penstock.log.api import Entry, Record
+from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control
-from penstock.model.reply import Reply
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures, request_erasure, subject_named
@@ -31,58 +28,10 @@ from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.differential.committed import state_of
-from tests.differential.inline import ONLY, Inline
+from tests.differential.inline import Inline
+from tests.differential.persons import ADA, BOB, PERSONS, Persons
 from tests.gateway_thread import RunningGateway
 from tests.readable_files import readable_in
-
-PERSONS = "tests.unit.history.person_app:app"
-ADA, BOB = EntityKey("User/ada"), EntityKey("User/bob")
-
-
-class Persons:
-    """The application on the driver's own code, in one process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.app = load_app(PERSONS)
-        self.folder = folder
-        folder.mkdir()
-        DataDirectory(folder).open_journal(self.app).close()
-        self.runtime = Inline(folder, 2, spec=PERSONS, name="persons")
-        self.sent = 0
-
-    def send(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> Reply:
-        self.append(entity, key, method, *given, **named)
-        return self.run()
-
-    def append(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> None:
-        body, touches = self.app.request(entity, key, method, given, named)
-        self.sent += 1
-        self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, touches, 0)])
-
-    def order(self, subject: EntityKey, generation: int = 0) -> Lsn:
-        return request_erasure(self.runtime.log, subject, generation)
-
-    def run(self) -> Reply:
-        """Process the whole log; return the reply to the last record."""
-        end = self.runtime.log.end()
-        self.runtime.advance(end)
-        return self.reply(Lsn(end - 1))
-
-    def reply(self, lsn: Lsn) -> Reply:
-        with closing(DataDirectory(self.folder).open_journal(self.app)) as journal:
-            return find_reply(journal, (ONLY, lsn))
-
-    def user(self, key: str) -> Any:
-        return self.app.entities["User"].cls(key)
-
-    def begin(self) -> None:
-        """Create two persons and a page, each of them with a visit."""
-        self.send("User", "ada", "create", name="Ada Lovelace")
-        self.send("User", "bob", "create", name="Babbage")
-        self.send("Page", "home", "create")
-        self.send("User", "ada", "rename", "Countess Lovelace")
-        self.send("Page", "home", "visit", self.user("ada"), "hello Lovelace")
-        self.send("Page", "home", "visit", self.user("bob"), "hello")
 
 
 @pytest.fixture

@@ -1,23 +1,19 @@
 """`penstock erase`: erase a person, or list the certificates of erasures."""
 
-import time
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import Epoch
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import folding_table, print_result, utc_text
-from penstock.errors import ConfigError, TimedOut
+from penstock.cli.remote import RemoteOptions
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from penstock.journal.api import Journal
-    from penstock.model.application import App
-    from penstock.process.config import Config
-    from penstock.process.erasures import Certificate, Erasures
+    from penstock.process.erasures import Certificate
 
 HELP: Final = """Erase a person: an entity of a class that is declared with personal=True.
 
@@ -25,19 +21,20 @@ From its place in the order on, the entity is deleted. Then the key of its data 
 epoch or backup shows them any more. This cannot be undone. Requests about the person that are scheduled, or that
 arrive with data that were encrypted before, fail with erased. The same key may be used for another person afterwards.
 
-A certificate remains: the entity, the epoch and the time.
+A certificate remains: the entity, the epoch and the time. With --url, a gateway takes the order; its key needs the
+scope admin.
 
 \b
 Examples:
   penstock erase User/ada library.py --yes
   penstock erase library.py --list
+  penstock erase User/ada --url https://library.example --key KEY
 """
-
-_PAUSE_S: Final = 0.02
 
 
 def command(
     options: DataOptions,
+    remote: RemoteOptions,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -57,91 +54,70 @@ def command(
     subjects, apps = (words or [])[: not listed], (words or [])[not listed :]
     if apps:
         options = replace(options, named=apps[0])
-    if (not listed and not subjects) or len(apps) > 1 or not options.settings().app:
+    has_place = remote.url is not None or options.settings().app
+    if (not listed and not subjects) or len(apps) > 1 or not has_place:
         raise ConfigError(
             "write penstock erase SUBJECT APP, or APP with --list; --app or a setting may name the application in "
-            "place of APP"
+            "place of APP, and so does --url"
         )
-    from penstock.process.data_directory import DataDirectory
-    from penstock.process.erasures import Erasures
-
-    application, settings = options.load()
-    with closing(DataDirectory(settings.data).open_journal(application)) as journal:
-        erasures = Erasures(settings.data)
-        if listed:
-            last = journal.last()
-            every = erasures.every(BEFORE_FIRST if last is None else last.epoch)
-            print_result(every, lambda console: _show(every, console), as_json=as_json)
-            return
-        made = _erase(application, settings, journal, subjects[0], timeout_s, confirmed=confirmed)
+    if listed:
+        every = _listed(options, remote)
+        print_result(every, lambda console: _show(every, console), as_json=as_json)
+        return
+    if remote.url is None:
+        made = _erased_here(options, subjects[0], timeout_s, confirmed=confirmed)
+    else:
+        made = _erased_at(remote, subjects[0], timeout_s, confirmed=confirmed)
     line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
     print_result(made, lambda console: console.print(line, soft_wrap=True), as_json=as_json)
 
 
-def _erase(
-    app: "App",
-    settings: "Config",
-    journal: "Journal",
-    text: str,
-    timeout_s: float,
-    *,
-    confirmed: bool,
+def _listed(options: DataOptions, remote: RemoteOptions) -> "list[Certificate]":
+    """Return the certificates of a gateway, or of the data directory."""
+    from penstock.process.erasures import Certificate
+
+    if remote.url is not None:
+        return remote.get("/erasures", list[Certificate])
+    from penstock.process.erasure_order import certificates
+
+    return certificates(options.load()[1])
+
+
+def _erased_here(
+    options: DataOptions, text: str, timeout_s: float, *, confirmed: bool
 ) -> "Certificate":
-    """Append the control record, and return its certificate when the key is destroyed.
+    """Order an erasure in the data directory, and wait for its certificate; raises as `erase`."""
+    from penstock.process.erasure_order import erase
+    from penstock.process.erasures import Erasures, subject_named
 
-    Args:
-        app: The application.
-        settings: Its settings.
-        journal: Its journal.
-        text: The subject.
-        timeout_s: How long to wait for the driver.
-        confirmed: Whether to ask nothing.
+    app, settings = options.load()
+    subject = subject_named(app, text)
+    generation = Erasures(settings.data).generation(subject)
+    _confirm(subject, confirmed=confirmed)
+    return erase(settings, app, subject, generation, timeout_s)
 
-    Raises:
-        RequestError: The text names no entity of a personal class, or the entity was erased meanwhile.
-        TimedOut: No driver has executed the erasure in time.
-    """
-    from penstock.base.ids import ONLY_PARTITION
-    from penstock.journal.tail import JournalTail
-    from penstock.process.data_directory import DataDirectory
-    from penstock.process.erasures import Certificate, Erasures, request_erasure, subject_named
 
-    subject, erasures = subject_named(app, text), Erasures(settings.data)
-    generation = erasures.generation(subject)
+def _erased_at(
+    remote: RemoteOptions, text: str, timeout_s: float, *, confirmed: bool
+) -> "Certificate":
+    """Order an erasure through a gateway, and wait for its certificate; raises as `RemoteOptions.post`."""
+    import msgspec
+
+    from penstock.base.http import JSON
+    from penstock.cli.remote import TIMEOUT_S
+    from penstock.process.erasures import Certificate, ErasureOrder
+
+    _confirm(text, confirmed=confirmed)
+    body, path = msgspec.json.encode(ErasureOrder(text)), f"/erasures?timeout={timeout_s}"
+    return remote.post(path, body, JSON, Certificate, timeout_s + TIMEOUT_S)
+
+
+def _confirm(subject: str, *, confirmed: bool) -> None:
     if not confirmed:
         typer.confirm(f"Erase {subject}? This cannot be undone.", abort=True, err=True)
-    with closing(DataDirectory(settings.data).open_log(settings)) as log:
-        lsn = request_erasure(log, subject, generation)
-    deadline = time.monotonic() + timeout_s
-    with closing(JournalTail(journal)) as tail:
-        try:
-            reply = tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
-        except TimedOut:
-            raise TimedOut(
-                f"no driver has erased {subject} within {timeout_s:g} s; the order is durable at position {lsn} and "
-                f"waits for: penstock run {settings.app}"
-            ) from None
-    made: Certificate = reply.value(Certificate)
-    _await_destruction(erasures, made, deadline)
-    return made
 
 
-def _await_destruction(erasures: "Erasures", made: "Certificate", deadline: float) -> None:
-    """Wait until the key of a certificate is destroyed, which the driver does after the commit.
-
-    Raises:
-        TimedOut: The driver has not destroyed the key in time.
-    """
-    while not erasures.is_complete(made):
-        if time.monotonic() > deadline:
-            raise TimedOut(
-                f"{made.subject} is deleted from epoch {made.epoch} on, and its key is not destroyed yet; the driver "
-                "destroys it when it starts: penstock run"
-            )
-        time.sleep(_PAUSE_S)
-
-
-def _show(every: list["Certificate"], console: Console) -> None:
+def _show(every: "list[Certificate]", console: Console) -> None:
     table = folding_table("subject", "epoch", "erased", "certificate")
     for certificate in every:
         epoch, erased = str(Epoch(certificate.epoch)), utc_text(certificate.time_us)

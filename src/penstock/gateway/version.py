@@ -27,6 +27,7 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.erasures import ErasureHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
@@ -156,6 +157,9 @@ def version_of(
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     _route_pages(routing, PageHandler(app, secured=secured))
     _route_shared(routing, shared, changes)
+    erasures = ErasureHandler(app, config)
+    routing.add("GET", "/erasures", erasures.index, "erasures")
+    routing.add("POST", "/erasures", erasures.order, "erasures")
     return ServedVersion(app, spec, routing, more, reads.encoder, readers)
 
 

@@ -52,6 +52,16 @@ class Certificate(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, hash=digest)
 
 
+class ErasureOrder(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of an order that a gateway takes.
+
+    Attributes:
+        subject: The entity of a personal class, such as `User/ada`.
+    """
+
+    subject: str
+
+
 class Erasures:
     """The certificates in a data directory."""
 

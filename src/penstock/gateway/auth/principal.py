@@ -103,6 +103,22 @@ class Principal:
         """Check that the principal is an operator; raises as `require_call`."""
         self._require(ADMIN)
 
+    def require_admin_key(self, what: str) -> None:
+        """Check that a key or token makes the principal an operator: an open gateway takes no such order from everybody.
+
+        Args:
+            what: The order, for the message.
+
+        Raises:
+            Forbidden: The principal is anonymous, or lacks the scope `admin`.
+        """
+        self.require_admin()
+        if self == ANONYMOUS:
+            raise Forbidden(
+                f"{what} needs a key or token with the scope admin; make a key with "
+                "penstock keys add NAME --scope admin APP"
+            )
+
     def _require(self, wanted: str, *wider: str) -> None:
         scopes = self.scopes
         if EVERYTHING not in scopes and wanted not in scopes and scopes.isdisjoint(wider):

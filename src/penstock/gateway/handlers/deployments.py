@@ -23,9 +23,8 @@ from penstock.base.deployment_answers import (
 )
 from penstock.base.http import JSON, STATUS
 from penstock.base.ids import BUCKETS
-from penstock.errors import Forbidden, PenstockError, RequestError, TimedOut, UserError
+from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
-from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.gateway.errors import HttpError, error_response
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of
@@ -87,7 +86,7 @@ class DeploymentHandler:
 
     async def move(self, request: HttpRequest) -> Response:
         """Serve `POST /partitions`: change the number of partitions."""
-        _require_key(request.principal)
+        request.principal.require_admin_key("a move of buckets")
         number = _number_of(await request.json())
         timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
         async with self._ordering:
@@ -114,7 +113,7 @@ class DeploymentHandler:
 
     async def order(self, request: HttpRequest) -> Response:
         """Serve `POST /deployments`: deploy an archive, check it, or deploy a former one again."""
-        _require_key(request.principal)
+        request.principal.require_admin_key("a deployment")  # it runs code here
         async with self._ordering:
             work, facts = await self._work(request)
             facts |= {"principal": request.principal.name}
@@ -169,20 +168,6 @@ class DeploymentHandler:
         every = Deployments(self._config.data / JOURNAL).every()
         code = former_code(every, rollback.number)
         return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop), by=by)
-
-
-def _require_key(principal: Principal) -> None:
-    """Check that a key or token allows to run code here: an open gateway must not let every caller do this.
-
-    Raises:
-        Forbidden: The principal is anonymous, or lacks the scope `admin`.
-    """
-    principal.require_admin()
-    if principal == ANONYMOUS:
-        raise Forbidden(
-            "a deployment needs a key or token with the scope admin; make a key with "
-            "penstock keys add NAME --scope admin APP"
-        )
 
 
 def _answered(answer: DeploymentResult | DeploymentReport, facts: dict[str, object]) -> Response:

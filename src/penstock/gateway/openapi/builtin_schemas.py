@@ -33,6 +33,7 @@ from penstock.gateway.stream_bodies import (
     StreamsBody,
 )
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
+from penstock.process.erasures import Certificate, ErasureOrder
 from penstock.sql.query_body import QueryBody
 
 ERROR: Final = "PenstockError"
@@ -68,6 +69,8 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockPartitions": PartitionProposal,
     "PenstockPartitionOrder": PartitionOrder,
     "PenstockPartitionMove": PartitionMove,
+    "PenstockCertificate": Certificate,
+    "PenstockErasureOrder": ErasureOrder,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 

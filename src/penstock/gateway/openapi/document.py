@@ -16,6 +16,7 @@ from penstock.gateway.openapi.append_paths import STREAMS, add_append_paths
 from penstock.gateway.openapi.builtin_paths import add_builtin_paths
 from penstock.gateway.openapi.builtin_schemas import builtin_schemas
 from penstock.gateway.openapi.deployment_paths import add_deployment_paths
+from penstock.gateway.openapi.erasure_paths import add_erasure_paths
 from penstock.gateway.openapi.error_responses import (
     error_response_of,
     meanings,
@@ -86,6 +87,7 @@ def openapi_document(
     add_follow_paths(paths, app, schemas)
     add_builtin_paths(paths)
     add_deployment_paths(paths)
+    add_erasure_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
         {"name": name, **_description_of(entity.cls)}

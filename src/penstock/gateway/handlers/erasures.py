@@ -1,0 +1,78 @@
+"""`GET /erasures` and `POST /erasures`: the erasures of persons, for operators. Each order is a line of the log output."""
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.base.http import JSON
+from penstock.errors import PenstockError, RequestError, TimedOut
+from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.responses import json_of
+from penstock.model.application import App
+from penstock.process.config import Config
+from penstock.process.erasure_order import certificates, erase
+from penstock.process.erasures import Certificate, ErasureOrder, Erasures, subject_named
+
+_log = logging.getLogger(__name__)
+
+PATH: Final = "/erasures"
+WAIT_S: Final = 60.0
+
+
+class ErasureHandler:
+    """Lists certificates, and erases persons of the running application."""
+
+    def __init__(self, app: App, config: Config) -> None:
+        """Create the handler.
+
+        Args:
+            app: The application.
+            config: The settings, which name the data directory.
+        """
+        self._app = app
+        self._config = config
+
+    async def index(self, request: HttpRequest) -> Response:
+        """Serve `GET /erasures`: the certificates of all erasures."""
+        request.principal.require_admin()
+        every = await asyncio.to_thread(certificates, self._config)
+        return Response(json_of(every), 200, None, JSON)
+
+    async def order(self, request: HttpRequest) -> Response:
+        """Serve `POST /erasures`: erase a person; the answer is the certificate.
+
+        Raises:
+            Forbidden: The principal has no key or token, or it lacks the scope `admin`.
+            RequestError: The body names no entity of a personal class.
+        """
+        request.principal.require_admin_key("an erasure")
+        timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
+        text = _subject_in(await request.json())
+        facts = {"subject": text, "principal": request.principal.name}
+        try:
+            made = await asyncio.to_thread(self._erase, text, timeout_s)
+        except TimedOut as error:
+            _log.warning("an erasure waits for the driver", extra=facts)
+            return Response(json_of({"message": str(error)}), 202, {"Location": PATH}, JSON)
+        except PenstockError as error:
+            _log.warning("an erasure was refused", extra=facts | {"code": error.code})
+            raise
+        _log.warning("a person was erased", extra=facts | {"certificate": made.hash})
+        return Response(json_of(made), 200, None, JSON)
+
+    def _erase(self, text: str, timeout_s: float) -> Certificate:
+        subject = subject_named(self._app, text)
+        generation = Erasures(self._config.data).generation(subject)
+        return erase(self._config, self._app, subject, generation, timeout_s)
+
+
+def _subject_in(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=ErasureOrder).subject
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f'the body is not an order such as {{"subject": "User/ada"}}: {error}'
+        ) from error
