@@ -30,7 +30,7 @@ def persons(tmp_path: Path) -> Persons:
 
 def executed(persons: Persons, order: Future[Any]) -> Any:
     """Let the driver process the log until an order has its outcome, and return it."""
-    wait_for(lambda: persons.run() and order.done(), "the order")
+    wait_for(lambda: persons.run().lsn >= 0 and order.done(), "the order")
     return order.result()
 
 

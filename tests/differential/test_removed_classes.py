@@ -33,7 +33,7 @@ from penstock.sql.query import Query
 from penstock.sql.view import View
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of
-from tests.differential.test_erasures import Persons
+from tests.differential.persons import Persons
 from tests.differential.test_live_deployments import Shop
 from tests.readable_files import readable_in
 

@@ -188,3 +188,16 @@ class SubjectKeys:
                 ciphers.clear()
             cipher = ciphers[subject, generation] = tree.cipher(subject, generation)
         return cipher
+
+
+class MemoryKeys(SubjectKeys):
+    """Keys that follow from a secret, for an application without a data directory."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Begin with all keys."""
+        self._tree = new_tree(secret)
+        super().__init__(lambda: self._tree)
+
+    def destroy(self, subject: str) -> None:
+        """Destroy the present key of a subject."""
+        self._tree = self._tree.without(subject, self._tree.generation(subject))

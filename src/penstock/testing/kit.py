@@ -29,6 +29,7 @@ import msgspec
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
+from penstock.base.subject_keys import MemoryKeys
 from penstock.engine.execute import Limits
 from penstock.engine.streams.paused_flows import PausedFlow
 from penstock.errors import RequestError, UserError
@@ -39,6 +40,7 @@ from penstock.model.reply import Reply
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
+from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
@@ -223,6 +225,24 @@ class Kit:
         text = entity_type.key_text(key)
         data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
         return None if data is None else _dump(entity_type, text, data)
+
+    def erase(self, name: str, key: object) -> None:
+        """Erase a person, as `penstock erase` does: delete the entity, and destroy the key of its data.
+
+        Args:
+            name: The name of a personal class.
+            key: The key of the entity.
+
+        Raises:
+            RequestError: The class does not exist, or is not personal.
+            Unencodable: The class cannot have such a key.
+        """
+        text = f"{name}/{self._entity_type(name).key_text(key)}"
+        subject = subject_named(self.runtime.app, text)
+        self.runtime.state.pop(subject, None)
+        keys = self.runtime.app.keys
+        if isinstance(keys, MemoryKeys):  # else they are in the file of a data directory
+            keys.destroy(subject)
 
     def task(self, name: str, key: object = None) -> dict[str, Any]:
         """Return the attributes of a task for a key, also those that all keys share.

@@ -1,8 +1,10 @@
 """Personal classes behave as other classes, and their rows are encrypted."""
 
+from datetime import timedelta
+
 import pytest
 
-from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint
+from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint, send_after
 from penstock.base.ids import EntityKey
 from penstock.model.schema_change import change_of
 from penstock.model.schema_version import first_version
@@ -24,6 +26,10 @@ class User(Entity, personal=True):
                 raise LookupError
         except LookupError:
             self.name = name
+
+    def rename_tomorrow(self, name: str) -> None:
+        """Take a name a day later."""
+        send_after(timedelta(days=1), User.rename, self, name)
 
     def remove(self) -> None:
         """Delete this person."""
@@ -78,6 +84,28 @@ def test_creation_from_outside_needs_a_key() -> None:
     Kit(app)
     with pytest.raises(RequestError, match="needs its key"):
         app.request("User", None, "create", (), {"name": "Ada"})
+
+
+def test_kit_erases_a_person() -> None:
+    """The person is gone, a scheduled request about it fails, and the same key serves another person."""
+    kit = Kit(app)
+    for number in (1, 2):
+        kit.call.User.create(number, name=f"person {number}")
+    kit.call.Post.create("p", author=User(1))
+    kit.call(User.rename_tomorrow, User(1), "a former name")
+    kit.erase("User", 1)
+    assert list(kit.entities("User")) == [2]
+    with pytest.raises(NoSuchEntity):
+        kit.call(Post.greeting, Post("p"))
+    kit.call.User.create(1, name="another person")
+    kit.clock.advance(timedelta(days=2))
+    kit.settle()
+    assert kit.entities("User")[1]["name"] == "another person"
+    kit.erase("User", 1)
+    with pytest.raises(RequestError, match="not a personal class"):
+        kit.erase("Post", "p")
+    with pytest.raises(RequestError, match="Usr"):
+        kit.erase("Usr", 1)
 
 
 def test_class_becomes_personal_and_stays_personal() -> None:

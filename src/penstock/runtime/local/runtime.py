@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
-from penstock.base.subject_keys import SubjectKeys, new_tree
+from penstock.base.subject_keys import MemoryKeys
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams import late_flows
@@ -121,8 +121,7 @@ class LocalRuntime:
         self.app = app
         self.call = caller_of(self)
         if app.is_personal and app.keys is None:  # else a data directory has given the keys
-            tree = new_tree(self._secret)
-            app.use_keys(SubjectKeys(lambda: tree))
+            app.use_keys(MemoryKeys(self._secret))
         self._executor = Executor(app, self.state.get, self._limits)
         self._executor.secret = self._secret
         self._executor.keeps_raised = self._executor.delivers = True
