@@ -2,11 +2,12 @@
 
     python -m benchmarks.rolling [--people N] [--seconds S]
 
-Starts a copy of the shop with `penstock run`. People check out random orders, each about once a second. Meanwhile three
-changed versions of the source are deployed with `penstock deploy`, one after the other. Prints one JSON object: the
-failed requests; the median and 99th percentile of the latency in milliseconds before the first deployment, around each
-one (from 1 s before it is in force to 3 s after), and in the rest; the seconds of each `penstock deploy`; and the
-requests that the journal has for each version.
+Starts a copy of the shop with `penstock run`. People check out random orders, each about once a second; the first seconds
+warm up, and do not count. Meanwhile three changed versions of the source are deployed with `penstock deploy`, one after
+the other. Prints one JSON object: the failed requests; the median, the 99th percentile and the longest latency in
+milliseconds before the first deployment, around each one (from 1 s before it is in force to 3 s after), and in the rest;
+the longest latency around a deployment as a multiple of the 99th percentile of the rest; the seconds of each
+`penstock deploy`; and the requests that the journal has for each version.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from penstock.process.deployment_list import list_deployments
 VERSIONS: Final = 3
 BEFORE_S: Final = 1.0
 AFTER_S: Final = 3.0
+WARM_UP_S: Final = 10.0
 
 
 def main() -> None:
@@ -51,14 +53,18 @@ def main() -> None:
         shutil.copytree(EXAMPLE, app, ignore=shutil.ignore_patterns("__pycache__"))
         with running(data, 1, "limits.time_ms=60000", app=str(app)) as port:  # filling takes long
             fill(port, ORDERS)
+            warm = uvloop.run(come(port, chosen.people, WARM_UP_S, seed=2))
             answers, switches = uvloop.run(load(port, app, data, chosen.people, chosen.seconds))
         figures = summary(answers, switches)
+        figures["warm_up_failures"] = sum(not succeeded(answer) for answer in warm)
         figures["requests_by_version"] = requests_by_version(data)
         figures["complaints"] = complaints_of(
-            data, list({a.request.path: a for a in answers}.values())
+            data, list({a.request.path: a for a in (*warm, *answers)}.values())
         )
     print(json.dumps({"machine": machine(Path(tempfile.gettempdir())), **figures}))
-    sys.exit(1 if figures["failures"] or figures["complaints"] else 0)
+    sys.exit(
+        1 if any(figures[name] for name in ("failures", "warm_up_failures", "complaints")) else 0
+    )
 
 
 async def load(
@@ -99,22 +105,26 @@ def summary(answers: list[Answer], switches: list[tuple[float, float]]) -> dict[
     ]
     near = {id(answer) for several in around for answer in several}
     first = switches[0][0]
+    rest = percentiles([a for a in answers if a.sent_s >= first and id(a) not in near])
+    nearby = [percentiles(several) for several in around]
     return {
         "requests": len(answers),
         "failures": sum(not succeeded(answer) for answer in answers),
         "before_ms": percentiles([a for a in answers if a.sent_s < first]),
-        "around_ms": [percentiles(several) for several in around],
-        "rest_ms": percentiles([a for a in answers if a.sent_s >= first and id(a) not in near]),
+        "around_ms": nearby,
+        "rest_ms": rest,
+        "latest_by_usual_p99": [round(each["max"] / rest["p99"], 2) for each in nearby],
         "deploy_s": [round(end - began, 2) for began, end in switches],
     }
 
 
 def percentiles(answers: list[Answer]) -> dict[str, float]:
-    """Return the median and the 99th percentile in milliseconds; nothing without answers."""
+    """Return the median, the 99th percentile and the longest latency in milliseconds; nothing without answers."""
     if not answers:
         return {}
     took_ms = np.array([answer.took_s for answer in answers]) * 1_000
-    return {f"p{q}": round(float(np.percentile(took_ms, q)), 1) for q in (50, 99)}
+    figures = {f"p{q}": round(float(np.percentile(took_ms, q)), 1) for q in (50, 99)}
+    return {**figures, "max": round(float(took_ms.max()), 1)}
 
 
 def requests_by_version(data: Path) -> dict[int, int]:

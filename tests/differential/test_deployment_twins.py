@@ -1,4 +1,4 @@
-"""Random requests with random deployments between them: driver and workers equal one thread, byte for byte."""
+"""Random requests with random deployments and moves of buckets between them: driver and workers equal one thread, byte for byte."""
 
 import itertools
 import tempfile
@@ -15,6 +15,7 @@ from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import spec_in_force, unpacked
+from penstock.process.partitions import append_move
 from penstock.process.side_modules import load_beside
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
@@ -134,6 +135,14 @@ class Rig:
         dropped = ("Extra",) if drops else ()
         self.append(encode_control(Deploy(code, dropped)), is_control=True)
 
+    def change(self, former: int, codes: list[DeployedCode]) -> None:
+        """Append a deployment of former code; a negative number moves buckets to so many partitions."""
+        if former < 0:
+            append_move(self.runtime.log, -former)
+            self.count += 1
+        else:
+            self.deploy(codes[former % len(codes)])
+
     def restart(self) -> None:
         """Do what a driver does that starts again: it continues with the code in force."""
         self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.runtime.spec
@@ -162,7 +171,7 @@ def _comparable(answer: Answer) -> tuple[str, str | None, bytes]:
 @given(
     REQUESTS,
     STEPS,
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-4, 4), st.booleans()), max_size=5),
     st.integers(1, 4),
     st.integers(1, 9),
     st.lists(st.tuples(st.booleans(), st.booleans()), min_size=5, max_size=5),
@@ -175,7 +184,7 @@ def test_deployments_between_requests_equal_one_thread(
     width: int,
     removals: list[tuple[bool, bool]],
 ) -> None:
-    """At any place in the order, with rollbacks, restarts and any bounds of epochs, the outcome is the oracle's.
+    """At any place in the order, with rollbacks, moves, restarts and any bounds of epochs, the outcome is the oracle's.
 
     Some versions lack a class: a deployment may drop it, or is refused, and its entities are there again later.
     """
@@ -198,8 +207,7 @@ def test_deployments_between_requests_equal_one_thread(
                 for at, former, restarts in events:
                     if at != place:
                         continue
-                    back = codes[former % (place + 2)]
-                    rig.deploy(back)
+                    rig.change(former, codes[: place + 2])
                     rig.runtime.advance(rig.count - restarts)
                     if restarts:
                         rig.restart()

@@ -240,16 +240,22 @@ def test_each_worker_knows_the_versions_before_a_rollback(shop: Shop) -> None:
     first, second = (unpacked(shop.data, code).spec for code in (former, changed))
     shop.call("create")
     shop.run()
-    other = WorkerCodes(DataDirectory(shop.data), first)
+    before = (first, BEFORE_FIRST)
+    other, idle = (WorkerCodes(DataDirectory(shop.data), before) for _ in range(2))
     for code, spec in ((changed, second), (former, first)):
         shop.deploy(code)
         shop.call("bump")
         shop.run()
-        other.use(spec)
+        assert shop.runtime._jobs.settings.spec == spec
+        other.use(shop.runtime._jobs.settings.code)
         stored = shop.runtime.journal.schemas()["Item"]
         assert other.present.app.entities["Item"].versions == stored
-    assert len(shop.runtime.journal.schemas()["Item"]) == 3
+    idle.use(shop.runtime._jobs.settings.code)  # it had no task between the deployments
+    stored = shop.runtime.journal.schemas()["Item"]
+    assert idle.present.app.entities["Item"].versions == stored
+    assert len(stored) == 3
     other.close()
+    idle.close()
 
 
 def test_workers_that_died_between_two_epochs_do_not_stop_a_control_record(shop: Shop) -> None:

@@ -53,7 +53,13 @@ def is_unpacked(data: Path, location: Location) -> bool:
 
 
 def spec_in_force(data: Path, journal: Journal) -> str | None:
-    """Return the application that the next epoch runs with, unpacked; None if no deployment is recorded.
+    """Return the application that the next epoch runs with, as `code_in_force` does."""
+    code = code_in_force(data, journal)
+    return None if code is None else code[0]
+
+
+def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
+    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment.
 
     Raises:
         Corrupt: The file of deployments is damaged, or the archive is missing or was changed.
@@ -61,7 +67,9 @@ def spec_in_force(data: Path, journal: Journal) -> str | None:
     """
     last = journal.last()
     deployment = deployment_in_force(data, None if last is None else last.epoch)
-    return None if deployment is None else unpacked(data, deployment.code).spec
+    if deployment is None:
+        return None
+    return unpacked(data, deployment.code).spec, deployment.since
 
 
 def load_deployed(data: Path, spec: str) -> App:

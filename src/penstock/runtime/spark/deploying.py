@@ -52,18 +52,19 @@ class DeployExecutor:
             Refused: The archive is missing or was changed, the code cannot be loaded, or a class does not fit.
             PenstockError: The environment fails.
         """
+        since = Epoch(epoch + 1)
         try:
             spec = unpacked(self._data, control.code).spec
             (result,) = self._jobs.run([LoadCode(spec, epoch, control.dropped)])
             loaded = messages.decode_loaded(result.loaded)
-            self._record(control, Epoch(epoch + 1), loaded)
+            self._record(control, since, loaded)
         except (UserError, Corrupt) as error:
             self._forget(epoch)
             raise Refused(error) from error
 
         def switch() -> None:
             self._late.watch(loaded.late)
-            self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec))
+            self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
         return ControlEffect(switch=switch)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
@@ -180,6 +180,10 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+Code = tuple[str, Epoch]
+"""An application, and the first epoch of its deployment: code that is deployed again must be loaded again."""
+
+
 class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     """What every task of a runtime needs; only a deployment changes it."""
 
@@ -192,15 +196,24 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     fault: str
     log_format: str = "text"
     log_level: str = "info"
+    since: Epoch = BEFORE_FIRST
+
+    @property
+    def code(self) -> Code:
+        """The code of the tasks."""
+        return self.spec, self.since
 
 
-def worker_settings(spec: str, config: Config, scratch: Path) -> WorkerSettings:
+def worker_settings(
+    spec: str, config: Config, scratch: Path, since: Epoch = BEFORE_FIRST
+) -> WorkerSettings:
     """Return the settings of the workers of a runtime.
 
     Args:
         spec: The application, as for `load_app`.
         config: The settings of the runtime.
         scratch: The directory for temporary files of this run.
+        since: The first epoch of the deployment of the application.
     """
     return WorkerSettings(
         spec,
@@ -212,6 +225,7 @@ def worker_settings(spec: str, config: Config, scratch: Path) -> WorkerSettings:
         config.fault,
         config.log_format,
         config.log_level,
+        since,
     )
 
 

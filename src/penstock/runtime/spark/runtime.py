@@ -35,7 +35,7 @@ from penstock.model.streams.stream import Stream
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import load_deployed, remove_unpacked, spec_in_force
+from penstock.process.deployed_code import code_in_force, load_deployed, remove_unpacked
 from penstock.process.deploying import deploy, spec_to_run
 from penstock.process.epoch_report import EpochReport
 from penstock.process.loading import load_app
@@ -44,7 +44,7 @@ from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
-from penstock.runtime.spark.messages import WorkerSettings, worker_settings
+from penstock.runtime.spark.messages import Code, WorkerSettings, worker_settings
 from penstock.runtime.spark.micro_batches import MicroBatches
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
@@ -111,7 +111,7 @@ class SparkRuntime:
         self._checkpoint = config.data.absolute() / CHECKPOINT
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._driving = threading.Event()
-        self._app_spec = ""
+        self._app_code: Code | None = None
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
@@ -177,7 +177,7 @@ class SparkRuntime:
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._examine()
         self._start_spark()
-        self._app_spec = self._spec
+        self._app_code = self._spec, BEFORE_FIRST
         self._present_app()  # the source may have changed since its deployment
         self._plan_query()
         self._load_workers()
@@ -196,7 +196,7 @@ class SparkRuntime:
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
         self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
-        self._app_spec = self._jobs.settings.spec
+        self._app_code = self._jobs.settings.code
 
     def _plan_query(self) -> None:
         startup.note(self._config.data, "driver", "Spark plans the query")
@@ -231,7 +231,7 @@ class SparkRuntime:
         if self._lock is None:
             self._lock = DataDirectory(self._config.data).claim()
         check_log(self.log, self.journal, self._config.data)
-        if self._context is None or spec_in_force(self._config.data, self.journal) is None:
+        if self._context is None or code_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()
             deploy(self._config.data, self._spec, self.app, self.journal)
             remove_unpacked(self._config.data)
@@ -271,9 +271,8 @@ class SparkRuntime:
 
     def _present_app(self) -> App:
         """Return the application whose code is in force; a deployment has changed it since its last use."""
-        spec = self._jobs.settings.spec if self._app_spec else ""
-        if spec != self._app_spec:
-            self.app, self._app_spec = load_deployed(self._config.data, spec), spec
+        if self._app_code and (code := self._jobs.settings.code) != self._app_code:
+            self.app, self._app_code = load_deployed(self._config.data, code[0]), code
             self.call = caller_of(self)
         return self.app
 
@@ -351,8 +350,8 @@ class SparkRuntime:
             self._context.stop()
 
     def _settings(self) -> WorkerSettings:
-        spec = spec_in_force(self._config.data, self.journal) or self._spec
-        return worker_settings(spec, self._config, self._scratch)
+        code = code_in_force(self._config.data, self.journal) or (self._spec, BEFORE_FIRST)
+        return worker_settings(code[0], self._config, self._scratch, code[1])
 
     def _stores(self) -> Stores:
         partitions = partitions_in_force(self.journal.last(), self._config.partitions)

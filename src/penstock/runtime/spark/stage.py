@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, settings: WorkerSettings) -> None:
         directory = DataDirectory(Path(settings.data))
         self._settings = settings
-        self._codes = WorkerCodes(directory, settings.spec)
+        self._codes = WorkerCodes(directory, settings.code)
         self._log = directory.open_log(settings)
         self._stores = directory.open_stores(self._code.journal)
         self._scratch = Path(settings.scratch)
@@ -101,7 +101,7 @@ class Worker:
 
     def use(self, settings: WorkerSettings) -> None:
         """Go on with other code; the other settings are the same."""
-        self._codes.use(settings.spec)
+        self._codes.use(settings.code)
         self._settings = settings
         self._heavy = set()
 
@@ -111,13 +111,13 @@ class Worker:
             if quarantine.poisoned:
                 raise ConfigError("the code ends the process that imports it; it did so twice")
             quarantine.now[0] = 0
+            since = Epoch(command.epoch + 1)
             try:
-                code = self._codes.prepare(command.spec, command.dropped)
+                code = self._codes.prepare((command.spec, since), command.dropped)
             except PenstockError:
                 raise
             except BaseException as error:
                 raise ConfigError(f"the import raises {type(error).__name__}") from error
-        since = Epoch(command.epoch + 1)
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
         loaded = LoadedCode(self._codes.schemas(code, since, command.dropped), tags, late)

@@ -21,6 +21,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked
 from penstock.process.loading import load, locate
 from penstock.process.side_modules import SideModules, top_level
+from penstock.runtime.spark.messages import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +48,50 @@ class WorkerCodes:
         present: The code in use.
     """
 
-    def __init__(self, directory: DataDirectory, spec: str) -> None:
+    def __init__(self, directory: DataDirectory, code: Code) -> None:
         """Load the first version, and use it.
 
         Raises:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         self._directory = directory
-        self._spec = spec
-        self.present = self._load(spec)
-        self._loaded = {spec: self.present}
+        self._code = code
+        self.present = self._load(code[0])
+        self._loaded = {code: self.present}
         self._enter()
 
-    def use(self, spec: str) -> None:
+    def use(self, code: Code) -> None:
         """Let all later work use a version, which is loaded first if `prepare` has not loaded it.
 
         Raises:
             PenstockError: As in `prepare`; the present code stays in use.
         """
-        if spec == self._spec:
+        if code == self._code:
             return
-        code = self.prepare(spec)
+        loaded = self.prepare(code)
         self._leave()
-        self._loaded = {spec: code}
-        self._spec, self.present = spec, code
+        self._loaded = {code: loaded}
+        self._code, self.present = code, loaded
         self._enter()
 
-    def prepare(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
+    def prepare(self, code: Code, dropped: Collection[str] = ()) -> WorkerCode:
         """Load a version, and keep the present one in use.
 
         Args:
-            spec: The version.
+            code: The version; it is loaded again if this deployment of it is not the one that is loaded.
             dropped: The stored classes that it may lack; those that a deployment has dropped need no mention.
 
         Raises:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
-        if spec not in self._loaded:
-            self._loaded = {self._spec: self.present}  # what was prepared before was refused
+        if code not in self._loaded:
+            self._loaded = {self._code: self.present}  # what was prepared before was refused
             self._leave()
             try:
-                self._loaded[spec] = self._load(spec, dropped)
+                self._loaded[code] = self._load(code[0], dropped)
             finally:
                 self._enter()
-        return self._loaded[spec]
+        return self._loaded[code]
 
     def schemas(
         self, code: WorkerCode, since: Epoch, dropped: Collection[str]
