@@ -6,12 +6,13 @@ that it has, tells of the failure in `/readyz` and in its log, and tries again.
 
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
 from penstock.base.ids import Epoch
-from penstock.errors import PenstockError, TimedOut
+from penstock.errors import BY_CODE, PenstockError, TimedOut
 from penstock.journal.deployments import Deployment
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process.version_loader import VersionLoader
@@ -95,7 +96,7 @@ class DeploymentFollower:
             await self._take(wanted)
         except Exception as error:  # noqa: BLE001 -- the code of the application may raise everything
             self._failed, self._retry_s = wanted, self._clock() + RETRY_S
-            self._tell(f"deployment {wanted.number} cannot be served: {error}")
+            self._tell(f"deployment {wanted.number} cannot be served: {_text_of(error)}")
             return
         self._loader.served, self._failed = wanted, None
         self.on_served(wanted)
@@ -106,6 +107,13 @@ class DeploymentFollower:
         if problem and problem != self.problem:
             _log.error("the gateway goes on with the code that it has: %s", problem)
         self.problem = problem
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text of an error, whose class may be the application's: its `__str__` may raise."""
+    if type(error) in BY_CODE.values():
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _ignore(_deployment: Deployment) -> None:

@@ -147,6 +147,10 @@ def version_of(
         more: The routes for all other paths.
     """
     config, tail = shared.config, shared.tail
+    secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
+    pages = PageHandler(
+        app, secured=secured
+    )  # it reads the application's types, before a reader starts
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.admission, shared.batcher, tail, reads)
@@ -154,8 +158,7 @@ def version_of(
     changes = ChangesHandler(app, shared.sql, entity_reads, tail)
     routing = Router()
     _route_calls(routing, app, calls, reads, entity_reads)
-    secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
-    _route_pages(routing, PageHandler(app, secured=secured))
+    _route_pages(routing, pages)
     _route_shared(routing, shared, changes)
     erasures = ErasureHandler(app, config)
     routing.add("GET", "/erasures", erasures.index, "erasures")

@@ -7,6 +7,8 @@ data directory and are never changed; a changed archive is found by its name.
 
 import hashlib
 import io
+import os
+import time
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -78,6 +80,8 @@ class Archives:
             durable.sync_directory(self.folder.parent)
         if not path.is_file() or path.read_bytes() != archive:
             durable.replace(path, archive)
+        else:
+            os.utime(path)  # its time of grace begins again
         return name
 
     def read(self, name: str) -> bytes:
@@ -119,13 +123,22 @@ class Archives:
         except OSError as error:
             raise OperationalError(f"cannot write to {target}: {error.strerror}") from error
 
-    def remove_others(self, needed: Collection[str]) -> int:
+    def remove_others(self, needed: Collection[str], grace_s: float = 0.0) -> int:
         """Remove the archives that are not in `needed`, and return their number.
+
+        Args:
+            needed: The names of archives that stay.
+            grace_s: An archive that was stored within these seconds stays, too.
 
         Raises:
             OSError: The disk fails.
         """
-        surplus = [path for path in self.folder.glob(f"*{_SUFFIX}*") if path.stem not in needed]
+        until = time.time() - grace_s
+        surplus = [
+            path
+            for path in self.folder.glob(f"*{_SUFFIX}*")
+            if path.stem not in needed and path.stat().st_mtime <= until
+        ]
         for path in surplus:
             path.unlink(missing_ok=True)
         if surplus:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files.durable import storage
@@ -33,6 +34,9 @@ from penstock.process.loading import Location, locate
 from penstock.process.source import OWN_PACKAGE, merged, read_sources
 
 _log = logging.getLogger(__name__)
+
+GRACE_S: Final = 3_600.0
+"""Maintenance keeps an archive for this long after it was stored: its deployment may be checked at this time."""
 
 
 def loaded_code(spec: str) -> DeployedCode | None:
@@ -137,7 +141,7 @@ def code_of(location: Location) -> tuple[DeployedCode, bytes]:
 def remove_surplus_archives(
     data: Path, journal: Journal, waiting: Callable[[], Collection[str]] = tuple
 ) -> int:
-    """Remove archives that neither a held epoch nor a waiting deployment needs, and return their number.
+    """Remove older archives that neither a held epoch nor a waiting deployment needs, and return their number.
 
     Args:
         data: The data directory.
@@ -152,7 +156,7 @@ def remove_surplus_archives(
     deployments = Deployments(data / JOURNAL)
     with storage("remove source archives"), locked_directory(deployments.folder):
         needed = needed_archives(deployments.every(), journal.first())
-        return Archives(data).remove_others(needed.union(waiting()))
+        return Archives(data).remove_others(needed.union(waiting()), GRACE_S)
 
 
 def _versions_of(libraries: frozenset[str]) -> dict[str, str]:

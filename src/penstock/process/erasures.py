@@ -6,7 +6,6 @@ destroys the keys of all certificates whose epoch is committed, so a crash in be
 """
 
 import hashlib
-import time
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +18,10 @@ from penstock.files.key_file import KeyFile
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
-from penstock.log.api import Entry, Log
+from penstock.log.api import Log
 from penstock.model.application import App, unknown
-from penstock.model.control import Erase, encode_control
+from penstock.model.control import Erase
+from penstock.process.control_append import append_control
 
 _FIELD: Final = "erasures"
 
@@ -165,6 +165,4 @@ def request_erasure(log: Log, subject: EntityKey, generation: int) -> Lsn:
     """
     digest = hashlib.blake2b(f"{generation}:{subject}".encode(), digest_size=12).hexdigest()
     request_id = RequestId(f"erase-{digest}")
-    body = encode_control(Erase(subject, generation))
-    entry = Entry(request_id, body, b"", time.time_ns() // 1_000, is_control=True)
-    return log.append([entry])[0]
+    return append_control(log, request_id, Erase(subject, generation))

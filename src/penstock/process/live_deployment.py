@@ -21,12 +21,13 @@ from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.journal.tail import JournalTail
-from penstock.log.api import Entry, Log
-from penstock.model.control import Deploy, DeployedCode, decode_control, encode_control
+from penstock.log.api import Log
+from penstock.model.control import Deploy, DeployedCode, decode_control
 from penstock.process import presence
 from penstock.process.archives import Archives
 from penstock.process.code_check import check_code
 from penstock.process.config import Config
+from penstock.process.control_append import append_control
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force
 from penstock.process.deployed_set import with_applications, without_application
@@ -147,8 +148,7 @@ def append_deployment(
             raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
         chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
-        body, now_us = encode_control(Deploy(code, drop.names, by)), time.time_ns() // 1_000
-        (lsn,) = log.append([Entry(chosen, body, b"", now_us, is_control=True)])
+        lsn = append_control(log, chosen, Deploy(code, drop.names, by))
     return AppendedDeployment(chosen, lsn, code, checked.changes)
 
 

@@ -11,7 +11,6 @@ record changes it, in these steps:
 Step 1 only saves time at step 3. The stores hold the same rows in both numbers, so no outcome changes.
 """
 
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -19,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.errors import StateUnavailable
-from penstock.log.api import Entry, Log
-from penstock.model.control import Move, encode_control
+from penstock.log.api import Log
+from penstock.model.control import Move
 from penstock.process.config import Config
+from penstock.process.control_append import append_control
 
 if TYPE_CHECKING:
     from penstock.journal.api import Commit, Journal
@@ -54,9 +54,7 @@ def append_move(log: Log, partitions: int) -> Lsn:
         LogUnavailable: The log cannot be written.
     """
     request_id = RequestId(f"move-{uuid.uuid4().hex}")
-    body = encode_control(Move(partitions))
-    entry = Entry(request_id, body, b"", time.time_ns() // 1_000, is_control=True)
-    return log.append([entry])[0]
+    return append_control(log, request_id, Move(partitions))
 
 
 def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None:

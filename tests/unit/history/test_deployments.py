@@ -1,6 +1,7 @@
 """Deployments: which code ran since which epoch, in the data directory and in its copies."""
 
 import json
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -106,9 +107,18 @@ def test_a_damaged_file_of_deployments_is_reported(recorded: Path) -> None:
 
 
 def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> None:
-    """An archive that no deployment names is removed."""
-    Archives(recorded).put(b"of a driver that died before it recorded the deployment")
+    """An archive that no deployment names is removed, but not while its deployment may be under way."""
+    archives, source = (
+        Archives(recorded),
+        b"of a driver that died before it recorded the deployment",
+    )
+    path = archives.path_of(archives.put(source))
     with closing(DataDirectory(recorded).open_journal(load_app(SHOP))) as journal:
+        assert remove_surplus_archives(recorded, journal) == 0
+        os.utime(path, (0, 0))
+        archives.put(source)
+        assert remove_surplus_archives(recorded, journal) == 0
+        os.utime(path, (0, 0))
         assert remove_surplus_archives(recorded, journal) == 1
     assert archived(recorded) == 3
 

@@ -16,6 +16,7 @@ export function deployForm(app, changed) {
   const name = el("input", { class: "code", value: app, required: true, autocomplete: "off", spellcheck: "false" });
   const files = el("input", { type: "file", multiple: true, accept: ".py,.json,.toml,.csv,.txt,.yaml,.yml,*/*" });
   const folder = el("input", { type: "file", webkitdirectory: true });
+  const drop = el("input", { class: "code", autocomplete: "off", spellcheck: "false" });
   const chosen = el("p", { class: "hint", role: "status" });
 
   for (const [input, other] of [
@@ -36,6 +37,8 @@ export function deployForm(app, changed) {
       throw new Failure(0, "request", error.message, "archive");
     }
     const fields = new URLSearchParams({ app: name.value.trim(), ...query });
+    const dropped = drop.value.split(",").map((each) => each.trim());
+    if (drop.value.trim()) fields.set("drop", dropped.join(","));
     return ask(`/deployments?${fields}`, { method: "POST", headers: ZIP, body });
   }
 
@@ -64,6 +67,7 @@ export function deployForm(app, changed) {
       field("Or its folder", folder, "Hidden files are left out."),
     ),
     chosen,
+    field("Classes to drop", drop, "Stored classes that the code lacks, with commas between them; usually none."),
     row(
       button("Check", check),
       el("button", { type: "submit", class: "main-button" }, "Deploy"),
