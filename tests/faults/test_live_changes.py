@@ -1,0 +1,19 @@
+"""Deployments, rollbacks and moves of buckets go on under load while processes of `penstock run` are killed."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from benchmarks.live_changes import changed_under_kills
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+def test_kills_during_changes_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Each purchase takes effect once, with the code of its epoch; money, stock, replay and verification agree."""
+    choices = argparse.Namespace(changes=4, seconds=0, people=5, seed=3, kills=1)
+    figures = changed_under_kills(tmp_path, choices)
+    assert figures["wrong"] == []
+    assert figures["versions"] > 1, "purchases ran with old and new code"
+    assert figures["killed"]
