@@ -15,4 +15,5 @@ if __name__ == "__main__":
     Written(journal).painters({1: "Ada"})
     with closing(View(Path(sys.argv[1]), app, journal, ViewConfig(memory_mb=64))) as view:
         view.start(spare=True)
-        view.ask(Query("SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"))
+        endless = "SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))"
+        view.ask(Query(endless, timeout_ms=600_000))

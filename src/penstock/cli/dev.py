@@ -19,9 +19,11 @@ HELP: Final = """Run an application while you write it: log, Spark, SQL view, ga
 When a source file of the application changes, the new code is deployed into the running processes; nothing
 starts again. If the new source has an error, the error is shown and the old code stays in force. The
 console has a button that kills the driver, so that you can watch it recover with nothing lost. The data
-stay in .penstock/<app name> between two runs. If the attributes of an entity change after some were stored, the difference is shown and the
-old code keeps running: undo the change, or begin with an empty directory, by --data or by removing
-that folder.
+stay in .penstock/<app name> between two runs.
+
+If a class changes after entities of it were stored, they are read as the new class declares them. A change that they
+do not fit is shown, and the old code stays in force: undo the change, write a function with @migrate, or begin with an
+empty directory, by --data or by removing that folder. If a class is gone, start again with --drop CLASS.
 
 \b
 Examples:
