@@ -31,7 +31,7 @@ from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force, unpacked
 from penstock.process.loading import Location, locate
-from penstock.process.source import OWN_PACKAGE, merged, read_sources
+from penstock.process.source import DATA_FILE_BYTES_MAX, OWN_PACKAGE, merged, read_sources
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         return None
     last = journal.last()
     since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
-    code, archive = code_of(location)
+    code, archive = code_of(location, warns=True)
     tags = {name: shape.tag for name, shape in app.shapes.items()}
     deployments = Deployments(data / JOURNAL)
     with storage(f"store the source of {location.module}"), locked_directory(deployments.folder):
@@ -116,14 +116,25 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     return deployment
 
 
-def code_of(location: Location) -> tuple[DeployedCode, bytes]:
+def code_of(location: Location, *, warns: bool = False) -> tuple[DeployedCode, bytes]:
     """Return the code of an application as it is now, and the archive of its source.
+
+    Args:
+        location: The application.
+        warns: Whether the log output names data files that are too large for the archive.
 
     Raises:
         ConfigError, OperationalError: As for `deploy`.
     """
     sources = read_sources(location)
     source = merged(sources)
+    for path in sorted(source.large) if warns else ():
+        _log.warning(
+            "%s has more than %s MB, so it is not in the archive, and processes that run the archive do not find it; "
+            "name it by an absolute path, or put it into smaller files",
+            path,
+            DATA_FILE_BYTES_MAX >> 20,
+        )
     archive = pack(source.files)
     each = zip(location.applications, sources, strict=True)
     hashes = {part.label: hash_of(pack(own.files)) for part, own in each if location.is_set}

@@ -95,7 +95,7 @@ def store_without(data: Path, name: str) -> DeployedCode:
 
 
 def _stored(data: Path, spec: str) -> DeployedCode:
-    code, archive = code_of(locate(spec))
+    code, archive = code_of(locate(spec), warns=True)
     with storage(f"store the source of {code.module}"):
         Archives(data).put(archive)
     return code

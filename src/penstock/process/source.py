@@ -38,10 +38,12 @@ class Source:
     Attributes:
         files: The content of each file, by its path relative to the folder from which it is imported.
         libraries: The names of the imported top-level modules that are neither in `files` nor Python's own.
+        large: The data files that are left out because they have more than `DATA_FILE_BYTES_MAX` bytes.
     """
 
     files: dict[str, bytes]
     libraries: frozenset[str]
+    large: frozenset[Path] = frozenset()
 
 
 def read_source(location: Location) -> Source:
@@ -81,7 +83,9 @@ def merged(sources: list[Source]) -> Source:
                     f"two applications have different files that are imported as {path}; rename a module of them, "
                     "or put each application into a package of its own"
                 )
-    return Source(dict(sorted(files.items())), frozenset().union(*(s.libraries for s in sources)))
+    libraries = frozenset[str]().union(*(source.libraries for source in sources))
+    large = frozenset[Path]().union(*(source.large for source in sources))
+    return Source(dict(sorted(files.items())), libraries, large)
 
 
 class _Reading:
@@ -96,6 +100,7 @@ class _Reading:
         self._files: dict[str, bytes] = {}
         self._stamps: dict[Path, tuple[int, ...]] = {}
         self._libraries: set[str] = set()
+        self._large: set[Path] = set()
         self._looked: set[str] = set()
         self._waiting: list[str] = [location.module]
 
@@ -112,7 +117,9 @@ class _Reading:
             if name not in self._looked:
                 self._looked.add(name)
                 self._look(name)
-        return Source(dict(sorted(self._files.items())), frozenset(self._libraries))
+        return Source(
+            dict(sorted(self._files.items())), frozenset(self._libraries), frozenset(self._large)
+        )
 
     def is_unchanged(self) -> bool:
         """Say whether all files are still as they were read."""
@@ -189,10 +196,12 @@ class _Reading:
         if any(part.startswith(".") for part in parts) or file.suffix in (".py", ".pyc"):
             return
         try:
-            is_small = file.is_file() and file.stat().st_size <= DATA_FILE_BYTES_MAX
-        except OSError:
+            size = file.stat().st_size if file.is_file() else None
+        except (OSError, ValueError):
             return
-        if is_small and os.access(file, os.R_OK):
+        if size is not None and size > DATA_FILE_BYTES_MAX:
+            self._large.add(file)
+        elif size is not None and os.access(file, os.R_OK):
             self._add(file, "/".join(parts))
 
 

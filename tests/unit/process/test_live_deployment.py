@@ -114,3 +114,16 @@ def test_a_deployment_needs_a_journal(tmp_path: Path) -> None:
     """Without a journal the message says to start the application."""
     with pytest.raises(ConfigError, match="start the application"):
         append_deployment(Config(tmp_path), DeployedCode("0", "shop", "app", "3", {}))
+
+
+def test_a_data_file_that_is_too_large_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deployment warns of the file that processes will not find in the archive."""
+    source = tmp_path / "largekiosk.py"
+    source.write_text('PRICES = "prices.csv"\n')
+    (tmp_path / "prices.csv").write_bytes(b"1" * ((1 << 20) + 1))
+    (tmp_path / "data").mkdir()
+    code = store_code(tmp_path / "data", str(source))
+    assert Archives(tmp_path / "data").files(code.archive).keys() == {"largekiosk.py"}
+    assert f"{tmp_path / 'prices.csv'} has more than 1 MB" in caplog.text
