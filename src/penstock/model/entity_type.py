@@ -281,6 +281,10 @@ class EntityType:
         """Return a row with its attributes readable; only a personal class has others."""
         return data
 
+    def is_erased(self, key: object, data: bytes) -> bool:
+        """Say whether a row belongs to an erased subject; only a row of a personal class can."""
+        return False
+
     def plain(self, key: object, data: bytes) -> dict[str, Any]:
         """Return the attributes by name as MessagePack has them, without the key; also of an earlier version.
 

@@ -71,12 +71,13 @@ class PersonalType(EntityType):
             Erased: The key of the subject is destroyed.
             Corrupt: The row was changed, or is encrypted with other keys.
         """
-        try:
-            _, sealed = _SEALED.decode(data)
-        except msgspec.MsgspecError:
-            return data  # a row of a time when the class was not personal
-        subject = self.subject(key)
-        return self._held().unseal(subject, bytes(sealed.data), _ROW)
+        sealed = _sealed_of(data)
+        return data if sealed is None else self._held().unseal(self.subject(key), sealed, _ROW)
+
+    def is_erased(self, key: object, data: bytes) -> bool:
+        """Say whether a row belongs to an erased subject; this decrypts nothing."""
+        sealed = _sealed_of(data)
+        return sealed is not None and self._held().is_erased(self.subject(key), sealed)
 
     def subject(self, key: object) -> EntityKey:
         """Return the name of the subject to which an entity belongs: the entity itself."""
@@ -93,3 +94,11 @@ class PersonalType(EntityType):
                 "directory first"
             )
         return self.keys
+
+
+def _sealed_of(data: bytes) -> bytes | None:
+    """Return the encrypted data in a row; None for a row of a time when the class was not personal."""
+    try:
+        return bytes(_SEALED.decode(data)[1].data)
+    except msgspec.MsgspecError:
+        return None

@@ -162,13 +162,15 @@ class EntityTable:
 
     def readable(self, states: Mapping[str, bytes | None]) -> dict[str, bytes]:
         """Return states by the texts of keys, without deleted entities and erased subjects."""
-        kept = {text: state for text, state in states.items() if state is not None}
-        for text, state in list(kept.items()) if self.entity_type.personal else ():
-            try:
-                self._opened([text], [state])
-            except Erased:
-                del kept[text]
-        return kept
+        entity_type = self.entity_type
+        return {
+            text: state
+            for text, state in states.items()
+            if state is not None
+            and not (
+                entity_type.personal and entity_type.is_erased(entity_type.key_at(text), state)
+            )
+        }
 
     def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
         try:
