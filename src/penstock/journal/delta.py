@@ -13,7 +13,7 @@ and `action` (the Delta log), `parquet` (part files), `segments` and `compaction
 import secrets
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -95,7 +95,8 @@ class DeltaJournal:
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root / _LOG, app, self.merged)
         self._last: Commit | None = None
-        self.keys: SubjectKeys | None = None  # without them, replies about persons stay encrypted
+        self.keys: Callable[[], SubjectKeys | None] = lambda: None
+        """Returns the keys of personal data; without them, replies about persons stay encrypted."""
         self._identity, self._secret = self._open(secret)
 
     @property
@@ -121,8 +122,9 @@ class DeltaJournal:
                 fresh = self._shapes.unrecorded(name for name in names if not is_system(name))
                 if fresh:  # else no look at the Delta log, which may sync a directory
                     self._shapes.record(fresh, self._commits.newest() + 1)
-        if self.keys is not None and part_kind in _ANSWERED:
-            rows = seal_replies(self.keys, rows)
+        keys = self.keys() if part_kind in _ANSWERED else None
+        if keys is not None:
+            rows = seal_replies(keys, rows)
         written, data = parquet.encode(part_kind, rows, name)
         path = self._root / written.path
         with storage(f"write part {written.path}"):
@@ -281,9 +283,8 @@ class DeltaJournal:
         self._commits.close()
 
     def _opened(self, part_kind: PartKind, rows: pa.Table) -> pa.Table:
-        if self.keys is None or part_kind not in _ANSWERED:
-            return rows
-        return open_replies(self.keys, rows)
+        keys = self.keys() if part_kind in _ANSWERED else None
+        return rows if keys is None else open_replies(keys, rows)
 
     def _get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists, from a segment or from its own file."""

@@ -140,10 +140,14 @@ class DataDirectory:
             secret is None
         ):  # a journal that continues another one has the removed classes of that one
             learn_removed(app, journal.schemas())
+        if secret is not None:  # a journal that continues another one has the keys of that one
+            journal.keys = lambda: app.keys
+            return journal
         if app.is_personal:
-            if secret is None:  # a journal that continues another one has the keys of that one
-                app.use_keys(self._keys(journal))
-            journal.keys = app.keys
+            app.use_keys(self._keys(journal))
+        file = KeyFile(self.path / SUBJECT_KEYS)
+        keys = file.keys()
+        journal.keys = lambda: keys if file.path.exists() else None  # a deployment may draw them
         return journal
 
     def _keys(self, journal: DeltaJournal) -> SubjectKeys:

@@ -6,6 +6,7 @@ The tables of a view are in memory and readable. After an erasure they are built
 import threading
 import time
 
+from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ViewUnavailable
 from penstock.model.application import App
 
@@ -14,9 +15,16 @@ class ErasureWatch:
     """Compares the erasures that the keys know with those that the tables know."""
 
     def __init__(self, app: App) -> None:
-        self._keys = app.keys if app.is_personal else None
+        self._keys: SubjectKeys | None = None
         self._changed = threading.Condition()
-        self._done = self.count()
+        self._done = 0
+        self.watch(app)
+
+    def watch(self, app: App) -> None:
+        """Go on with another version, whose tables are not filled yet: it may have the first personal class."""
+        if self._keys is None and app.is_personal:
+            self._keys = app.keys
+            self.finish(self.count())
 
     @property
     def is_behind(self) -> bool:

@@ -314,6 +314,7 @@ class View:
             loaded = versions.load(deployment)
             if loaded is not None:
                 app, journal, snapshots = loaded.app, self._journal, self._snapshots
+                self._erasures.watch(app)
                 seen_at = Epoch(epoch + 1)
                 self._store.declare(
                     app, lambda name: state_as_of(app, journal, name, epoch, snapshots, seen_at)

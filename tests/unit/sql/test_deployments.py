@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
@@ -16,6 +18,7 @@ from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.history import Call, journal_of
+from tests.readable_files import readable_in
 from tests.waiting import wait_for
 
 __all__ = ["kept_imports"]
@@ -51,6 +54,22 @@ SECOND = """
     closed = stream("closed", int)
     app = App("jars", Jar, Shelf, Table, opened, closed)
 """
+PERSONAL = (
+    FIRST.replace("key, stream", "entity, key, stream")
+    .replace(
+        "    opened =",
+        """    @entity(personal=True)
+    class User:
+        user_id: str = key()
+        name: str
+
+        def tell(self) -> str:
+            return f"{self.name} {self.user_id}"
+
+    opened =""",
+    )
+    .replace("Shelf, opened", "Shelf, User, opened")
+)
 MADE: list[Call] = [("Jar", "tin", "create", {"beans": 3}), ("Shelf", "top", "create", {})]
 LATER: list[Call] = [("Jar", "pot", "create", {"beans": 1.5}), ("Table", "long", "create", {})]
 
@@ -92,3 +111,40 @@ def test_tables_change_at_the_epoch_of_the_deployment(
         past = view.ask(Query("SELECT * FROM Jar AS OF EPOCH 0")).table.to_pylist()
         assert past == [{"name": "tin", "beans": 3}]
     assert ("the SQL view is built again" in caplog.text) == (event == "str")
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_first_personal_class_of_a_deployment(tmp_path: Path) -> None:
+    """The open journal encrypts and decrypts replies about persons, and the view forgets the erased."""
+    data = tmp_path / "data"
+    first = write_version(tmp_path / "1", "jars", FIRST)
+    second = write_version(tmp_path / "2", "jars", PERSONAL)
+    journal_of(first, data, [MADE])
+    versions = VersionLoader(data, first)
+    app = load_app(first)
+    with (
+        closing(DataDirectory(data).open_journal(app)) as journal,
+        closing(View(data, app, journal, ViewConfig(), versions)) as view,
+    ):
+        view.start()
+        assert view.ask(Query("SELECT beans FROM Jar")).table["beans"].to_pylist() == [3]
+        code = stored_code(data, second)
+        deployments = Deployments(data / "journal")
+        recorded = deployments.record(Epoch(1), time.time_ns() // 1_000, code, {})
+        wait_for(lambda: versions.served == recorded, "the change of the tables")
+        calls: list[Call] = [
+            ("User", name, method, given)
+            for method, given in (("create", {"name": "Lovelace"}), ("tell", {}))
+            for name in ("ada", "bob")
+        ]
+        journal_of(f"{data}/run/code/{code.archive}//jars:app", data, [calls])
+        names = "SELECT user_id FROM User ORDER BY ALL"
+        replies = "SELECT value FROM replies"
+        assert view.ask(Query(names, min_epoch=1)).table["user_id"].to_pylist() == ["ada", "bob"]
+        assert "Lovelace ada" in str(view.ask(Query(replies)).table.to_pylist())
+        assert readable_in(data, "Lovelace ada") == []
+        KeyFile(data / SUBJECT_KEYS).destroy("User/ada", 0)
+        assert view.ask(Query(names)).table["user_id"].to_pylist() == ["bob"]
+        told = str(view.ask(Query(replies)).table.to_pylist())
+        assert "Lovelace ada" not in told
+        assert "Lovelace bob" in told
