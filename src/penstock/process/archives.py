@@ -7,6 +7,7 @@ data directory and are never changed; a changed archive is found by its name.
 
 import hashlib
 import io
+import math
 import os
 import time
 import zipfile
@@ -134,13 +135,18 @@ class Archives:
             OSError: The disk fails.
         """
         until = time.time() - grace_s
-        surplus = [
-            path
-            for path in self.folder.glob(f"*{_SUFFIX}*")
-            if path.stem not in needed and path.stat().st_mtime <= until
-        ]
+        others = [path for path in self.folder.glob(f"*{_SUFFIX}*") if path.stem not in needed]
+        surplus = [path for path in others if _stored_at(path) <= until]
         for path in surplus:
             path.unlink(missing_ok=True)
         if surplus:
             durable.sync_directory(self.folder)
         return len(surplus)
+
+
+def _stored_at(path: Path) -> float:
+    """Return when a file was stored, in seconds; a temporary file that has got its name meanwhile was stored just now."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf

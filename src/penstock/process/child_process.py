@@ -33,6 +33,7 @@ OUT_OF_MEMORY: Final = 3
 """The exit code of a child that is out of memory."""
 
 _CHUNK: Final = 1 << 20
+_LOOK_S: Final = 0.001
 _STATM: Final = 5
 """The field of `/proc/self/statm` with the number of pages that RLIMIT_DATA limits."""
 
@@ -91,6 +92,14 @@ class ChildProcess:
         if self._ended is None:
             self._ended = self._reaped()
         return self._ended
+
+    def has_ended(self, until: float) -> bool:
+        """Wait for the end of a child that may go on without its pipe; return whether it has ended before `until`."""
+        while self.is_alive():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_S)
+        return True
 
     def is_alive(self) -> bool:
         """Return whether the child still runs."""

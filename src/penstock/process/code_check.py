@@ -33,7 +33,7 @@ class CodeQuestion(msgspec.Struct, frozen=True):
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
-    """The changes of stored classes, a sentence for each, and those removed; or code, class and message of the error."""
+    """The changes of stored classes, a sentence for each, and the stored classes that the code lacks; or code, class and message of the error."""
 
     changes: list[str] = []
     removed: list[str] = []
@@ -52,7 +52,7 @@ def check_code(
         import_s: The time that the check may take.
 
     Returns:
-        The compatible changes of stored classes, and the classes that are removed.
+        The compatible changes of stored classes, and the stored classes that the code lacks.
 
     Raises:
         ConfigError: The import fails, ends its process, or takes too long; or it is another application.
@@ -94,7 +94,7 @@ def _answer(question: CodeQuestion) -> CodeAnswer:
     with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
-    return CodeAnswer(lines, [change.name for change in changes if change.version.removed])
+    return CodeAnswer(lines, list(app.removed))
 
 
 if __name__ == "__main__":

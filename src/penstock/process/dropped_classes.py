@@ -23,14 +23,17 @@ class Drop(msgspec.Struct, frozen=True):
 
     Attributes:
         names: Their names.
-        must_be: Whether each of them must be removed by the deployment: a user has named it.
+        must_be: Whether the code must lack each of them: a user has named it.
     """
 
     names: tuple[str, ...] = ()
     must_be: bool = False
 
     def require(self, removed: Collection[str]) -> None:
-        """Check that the deployment removes the classes that a user has named.
+        """Check that the classes that a user has named are removed; they may have been removed before.
+
+        Args:
+            removed: The stored classes that the code lacks.
 
         Raises:
             ConfigError: A class is not stored, or is still in the code.
@@ -63,7 +66,8 @@ def classes_in_force(data: Path) -> Drop:
 def drop_at_start(data: Path, app: App, drop: Drop) -> None:
     """Drop classes durably for the start of a driver, which has not begun.
 
-    If the driver then starts with code that has such a class again, nothing is removed.
+    If the driver then starts with code that has such a class again, nothing is removed. A start with the same classes may
+    follow: a supervisor starts a command again as it is.
 
     Args:
         data: The data directory.
@@ -82,9 +86,7 @@ def drop_at_start(data: Path, app: App, drop: Drop) -> None:
     lock = directory.claim()
     try:
         with closing(directory.open_journal(app, dropped=drop.names)) as journal:
-            drop.require(
-                [change.name for change in journal.schema_changes() if change.version.removed]
-            )
+            drop.require(app.removed)
             journal.deploy()
     finally:
         os.close(lock)

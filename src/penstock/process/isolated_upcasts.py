@@ -3,7 +3,7 @@
 The child is a fork, so rows and code need not be sent to it. It writes one result after another. If it stops to write,
 or ends, the row after the last result is at fault: its result is a failure that names the class and the function, and
 another child goes on behind it. A function that has failed in this way several times is given up: it does not run any
-more in this process, because each of its rows would cost the time limit.
+more in this process, because each of its rows would cost the time limit. The function of a later deployment is another one.
 """
 
 import io
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from penstock.model.former_class import present_row
 from penstock.model.presenting import Presented, present_here, presenting_with
 from penstock.model.reply import raised_by
 from penstock.model.shape import tag_of
+from penstock.model.upcast import Migrating
 from penstock.process.child_process import Bounds, start
 
 CALL_S: Final = 3.0
@@ -47,6 +48,13 @@ class _Result(msgspec.Struct, frozen=True, array_like=True):
 _decode: Final = msgspec.msgpack.Decoder(_Result).decode
 
 
+class _Functions(NamedTuple):
+    """The functions that the upcast of a row calls, and their name in messages."""
+
+    label: str
+    functions: tuple[Migrating | None, ...]
+
+
 class IsolatedUpcasts:
     """Upcasts rows; those that need user code in a child process."""
 
@@ -59,8 +67,8 @@ class IsolatedUpcasts:
         """
         self._call_s = call_s
         self._patience = patience
-        self._failures: Counter[str] = Counter()
-        self._known: dict[tuple[str, str, bytes], str] = {}
+        self._failures: Counter[_Functions] = Counter()
+        self._known: dict[tuple[_Functions, str, bytes], str] = {}
 
     def __call__(
         self, entity_type: EntityType, texts: Sequence[str], states: Sequence[bytes]
@@ -72,15 +80,16 @@ class IsolatedUpcasts:
             StateUnavailable: The system cannot create a process.
         """
         rows: dict[int, Presented] = {}
-        labels = [_functions(entity_type, state) for state in states]
-        waiting = [place for place, label in enumerate(labels) if label]
-        direct = [place for place, label in enumerate(labels) if not label]
+        called = [_functions(entity_type, state) for state in states]
+        by_user = {place: functions for place, functions in enumerate(called) if functions}
+        waiting = list(by_user)
+        direct = [place for place, functions in enumerate(called) if not functions]
         made = present_here(entity_type, *_chosen(direct, texts, states))
         rows.update(zip(direct, made, strict=True))
         is_careful = False
         while waiting:
             known = {
-                place: self._refusal(labels[place], texts[place], states[place])
+                place: self._refusal(by_user[place], texts[place], states[place])
                 for place in waiting
             }
             rows.update((place, MigrationFailed(why)) for place, why in known.items() if why)
@@ -91,21 +100,21 @@ class IsolatedUpcasts:
             rows.update(zip(waiting, results, strict=False))
             waiting = waiting[len(results) :]
             if waiting and is_careful:
-                self._blame(labels[waiting[0]], texts[waiting[0]], states[waiting[0]], end)
+                self._blame(by_user[waiting[0]], texts[waiting[0]], states[waiting[0]], end)
             is_careful = True
         return [rows[place] for place in range(len(states))]
 
-    def _refusal(self, label: str, text: str, state: bytes) -> str:
+    def _refusal(self, functions: _Functions, text: str, state: bytes) -> str:
         """Return why a row is not upcast; empty if it is."""
-        if known := self._known.get((label, text, state)):
+        if known := self._known.get((functions, text, state)):
             return known
-        if self._failures[label] >= self._patience:
-            return f"{label} was given up after {self._patience} rows for which it did not return"
+        if self._failures[functions] >= self._patience:
+            return f"{functions.label} was given up after {self._patience} rows for which it did not return"
         return ""
 
-    def _blame(self, label: str, text: str, state: bytes, end: str) -> None:
-        self._failures[label] += 1
-        self._known[label, text, state] = f"{label} {end}"
+    def _blame(self, functions: _Functions, text: str, state: bytes, end: str) -> None:
+        self._failures[functions] += 1
+        self._known[functions, text, state] = f"{functions.label} {end}"
 
     def _in_child(
         self,
@@ -141,8 +150,10 @@ class IsolatedUpcasts:
             size = -1
             while told.tell() > size:
                 size = told.tell()
-                if child.copy(told, time.monotonic() + self._call_s):
-                    end = f"ended its process with exit code {child.joined()}"
+                until = time.monotonic() + self._call_s
+                if child.copy(told, until):  # a function may close the pipe, and go on
+                    if child.has_ended(until):
+                        end = f"ended its process with exit code {child.joined()}"
                     break
         finally:
             child.end()
@@ -162,10 +173,10 @@ def _chosen(
     return [texts[place] for place in places], [states[place] for place in places]
 
 
-def _functions(entity_type: EntityType, state: bytes) -> str:
-    """Return the functions that the upcast of a row calls, as text; empty without any."""
+def _functions(entity_type: EntityType, state: bytes) -> _Functions | None:
+    """Return the functions that the upcast of a row calls; None without any."""
     if state.startswith(entity_type.row_head) or not entity_type.migrations:
-        return ""
+        return None
     tag, later = tag_of(state), []
     for version in reversed(entity_type.versions):
         if version.shape.tag == tag:
@@ -173,9 +184,11 @@ def _functions(entity_type: EntityType, state: bytes) -> str:
         if version.migrated:
             later.append(version.number)
     if not later:
-        return ""
-    numbers = ", ".join(f"since={number}" for number in reversed(later))
-    return f"{entity_type.name}: @migrate(…, {numbers})"
+        return None
+    later.reverse()
+    numbers = ", ".join(f"since={number}" for number in later)
+    functions = tuple(map(entity_type.migrations.get, later))
+    return _Functions(f"{entity_type.name}: @migrate(…, {numbers})", functions)
 
 
 def _write_results(
@@ -208,14 +221,17 @@ def _write_results(
 
 
 def _results_in(told: bytes) -> Iterator[Presented]:
-    """Yield the complete results of a child; an error that is not of a single row is raised."""
+    """Yield the results of a child up to the first damaged one; an error that is not of a single row is raised."""
     place = 0
     while place + _LENGTH_BYTES <= len(told):
         begin = place + _LENGTH_BYTES
         place = begin + int.from_bytes(told[place:begin], "little")
         if place > len(told):
             return
-        result = _decode(told[begin:place])
+        try:
+            result = _decode(told[begin:place])
+        except msgspec.MsgspecError:  # a function has written to the pipe
+            return
         if result.failure is None:
             yield result.row
             continue

@@ -119,7 +119,10 @@ def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> N
         archives.put(source)
         assert remove_surplus_archives(recorded, journal) == 0
         os.utime(path, (0, 0))
+        vanished = archives.folder / ".other.zip.1234.tmp"  # as a file that is renamed meanwhile
+        vanished.symlink_to("nothing")
         assert remove_surplus_archives(recorded, journal) == 1
+        vanished.unlink()
     assert archived(recorded) == 3
 
 

@@ -1,7 +1,9 @@
 """Functions with `@migrate` that never return, or end their process: tables and snapshots show all other rows."""
 
 import os
-from contextlib import closing
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.files.layout import SNAPSHOTS
+from penstock.model.entity_type import EntityType
 from penstock.model.presenting import presenting_with
+from penstock.model.schema_change import compare_classes, first_version_of
 from penstock.process.isolated_upcasts import IsolatedUpcasts
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
@@ -28,7 +32,29 @@ def hostile(old: dict[str, Any]) -> dict[str, Any]:
         os._exit(3)
     if old["cost"] == 7:
         raise KeyboardInterrupt
+    if old["cost"] == 8:
+        os.closerange(3, 1_000)
+        while True:
+            time.sleep(1)
+    if old["cost"] == 9:
+        _write_to_the_pipe()
     return {"cents": old["cost"] * 100}
+
+
+BEFORE: set[int] = set()
+"""The descriptors that a test had open before the upcasts."""
+
+
+def _write_to_the_pipe() -> None:
+    for descriptor in open_descriptors() - BEFORE:
+        with suppress(OSError):
+            os.write(descriptor, b"\x05\x00\x00\x00hello")
+    os._exit(0)
+
+
+def open_descriptors() -> set[int]:
+    """Return the open descriptors of this process."""
+    return {int(path.name) for path in Path("/proc/self/fd").iterdir()}
 
 
 @pytest.fixture
@@ -82,3 +108,34 @@ def test_a_function_that_fails_again_and_again_is_given_up(tmp_path: Path) -> No
         assert len(others) == 40
         given_up = [row for row in others if "given up after 2 rows" in row["_unshown"]]
         assert len(given_up) == 38
+
+
+@pytest.mark.parametrize(
+    ("cost", "reason"), [(8, "did not return within"), (9, "ended its process with exit code 0")]
+)
+def test_a_function_that_spoils_the_pipe_fails_alone(cost: int, reason: str) -> None:
+    """It closes the descriptors of its process and goes on, or writes to them."""
+    declared, states = versions_of(hostile, [1, cost, 2])
+    upcasts = IsolatedUpcasts(call_s=1.0)
+    BEFORE.update(open_descriptors())
+    rows = upcasts(declared, ["a", "b", "c"], states)
+    assert [isinstance(row, bytes) for row in rows] == [True, False, True]
+    assert reason in str(rows[1])
+
+
+def test_the_function_of_a_later_deployment_begins_without_failures() -> None:
+    """A function that was given up is mended under the same number, in a process that goes on."""
+    upcasts = IsolatedUpcasts(call_s=0.2, patience=1)
+    wrong, states = versions_of(hostile, [6, 6])
+    assert not any(isinstance(row, bytes) for row in upcasts(wrong, ["a", "b"], states))
+    mended, _ = versions_of(lambda old: {"cents": old["cost"]}, [])
+    assert all(isinstance(row, bytes) for row in upcasts(mended, ["a", "b"], states))
+
+
+def versions_of(function: Callable[..., Any], costs: list[int]) -> tuple[EntityType, list[bytes]]:
+    """Return a class whose second version a function makes, and rows of its first version."""
+    former = app_of({"cost": int}).entities["Item"]
+    declared = app_of({"cents": int}, function).entities["Item"]
+    stored = {"Item": (first_version_of(former, 0),)}
+    assert not compare_classes(stored, {"Item": declared}, 1).refusals
+    return declared, [former.encode({former.key_name: "a", "cost": cost}) for cost in costs]
