@@ -100,10 +100,6 @@ class KeyTree(msgspec.Struct, frozen=True):
             seed = _branch(seed, digit)
         return SubjectCipher(generation, blake2b(seed, digest_size=_KEY_BYTES).digest())
 
-    def has_key(self, subject: str, generation: int) -> bool:
-        """Say whether the key of a subject in a generation is not destroyed; this computes no key."""
-        return not self.erased or self._start(self._path(subject, generation)) is not None
-
     def without(self, subject: str, generation: int) -> "KeyTree":
         """Return the tree that lacks the key of a subject up to a generation; itself if it lacks the key already."""
         path = self._path(subject, generation)
@@ -180,7 +176,7 @@ class SubjectKeys:
 
     def is_erased(self, subject: str, sealed: bytes) -> bool:
         """Say whether the key of encrypted data is destroyed; this decrypts nothing."""
-        return not self._newest().has_key(subject, generation_of(sealed))
+        return generation_of(sealed) < self._newest().generation(subject)
 
     def erasures(self) -> int:
         """Return how many erasures there have been; the number changes with each of them."""
