@@ -47,6 +47,12 @@ def key_parts(annotation: Any) -> list[Any] | None:
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is tuple else None
 
 
+def have_same_parts(former: Any, present: Any) -> bool:
+    """Say whether keys of two types have equally many parts at any depth; else their texts differ."""
+    was, now = key_parts(former) or [], key_parts(present) or []
+    return len(was) == len(now) and all(map(have_same_parts, was, now))
+
+
 def key_choices(annotation: Any) -> list[Any] | None:
     """Return the values of an `Enum` or a `Literal`; None for a type without a list of values, as a `Flag`."""
     if is_enum(annotation):

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from penstock.base.ids import EntityKey, split_entity_key
+from penstock.base.key_text import have_same_parts
 from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
@@ -236,10 +237,10 @@ class _Comparison:
         self.origins: dict[str, Origin] = {}
 
     def compare_keys(self) -> None:
-        """Refuse another type of the key, in which keys have other texts; an enumeration may grow."""
+        """Refuse another type of the key, in which keys have other texts; an enumeration may grow, a tuple may not."""
         was, now = self._former, self._declared
         before, after = was.key_annotation, now.key_annotation
-        if narrowing(before, after) is not None:
+        if narrowing(before, after) is not None or not have_same_parts(before, after):
             self.refusals.append(
                 f"the key {was.key_name}: {name_of(before)} became {name_of(after)}; keep the type of the key, and "
                 "add an attribute for the other identification"

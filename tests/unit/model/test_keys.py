@@ -11,8 +11,10 @@ from penstock import App, DefinitionError, Entity, entity, key, readonly
 from penstock.base.key_text import decode_key, encode_key, is_key_type
 from penstock.errors import RequestError, Unencodable, UserError
 from penstock.gateway.openapi.key_schema import key_schema
+from penstock.model.schema_change import change_of
 from penstock.snapshots.annotation import column_of
 from penstock.testing import Kit
+from tests.schema_classes import history, item
 
 
 class Hall(Enum):
@@ -217,3 +219,18 @@ def test_refused_key_names_the_types_of_keys(annotation: Any) -> None:
         DefinitionError, match="an Enum of str or int, a Literal, or a tuple of these"
     ):
         App("wrong", entity(wrong))
+
+
+class OldPlace(NamedTuple):
+    hall: Hall
+    row: str
+
+
+@pytest.mark.parametrize(
+    ("former", "present"), [(OldPlace, Place), (tuple[str, OldPlace], tuple[str, Place])]
+)
+def test_a_key_with_one_part_more_is_another_key(former: Any, present: Any) -> None:
+    """A row of a `NamedTuple` may get a last field with a default; a key would get another text, at any depth."""
+    change = change_of(history(item({}, key_type=former)), item({}, key_type=present), 7)
+    assert change is not None
+    assert "keep the type of the key" in change.refusals[0]
