@@ -14,6 +14,7 @@ from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
+from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF
 from tests.differential.committed import answers_of, streams_of
 from tests.differential.inline import Inline
 from tests.streams.late_app import after, before
@@ -26,10 +27,12 @@ class Crash(BaseException):
     """Ends the driver where it is."""
 
 
-def started(data: Path, version: str) -> Inline:
+def started(data: Path, version: str, small_epoch: int = 3) -> Inline:
     """Start a driver with a version of the application, as `SparkRuntime` does."""
     app = load_app(SPEC + version)
-    runtime = Inline(data, 2, SPEC + version, app.name, small_epoch=3, epoch_records_max=3)
+    runtime = Inline(
+        data, 2, SPEC + version, app.name, small_epoch=small_epoch, epoch_records_max=3
+    )
     begin(runtime, app)
     return runtime
 
@@ -131,6 +134,37 @@ def test_workflow_that_comes_back_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     finish(runtime)
     runtime.close()
     check(data)
+
+
+def test_catch_up_in_epochs_of_several_tasks(tmp_path: Path) -> None:
+    """A catch-up record whose workflow steps run in the second pass of an epoch gives its atoms, too."""
+    data = tmp_path / "data"
+    data.mkdir()
+    earlier(data)
+    runtime = started(data, "after", small_epoch=0)
+    append(runtime, 10, [[10], [11]])
+    finish(runtime)
+    runtime.close()
+    check(data)
+
+
+def test_an_earlier_atom_that_kills_its_worker_is_set_aside_alone(tmp_path: Path) -> None:
+    """After two deaths with one atom of a catch-up record, the workflow takes the atoms before and behind it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    earlier(data)
+    runtime = started(data, "after")
+    runtime.advance(int(runtime.log.end()))
+    last = runtime.journal.last()
+    assert last is not None
+    scratch = max(data.glob("scratch-*"), key=lambda folder: folder.stat().st_mtime_ns)
+    noted = STEPS_OF + 2 * PART_OF  # the second step of the record of the next epoch
+    (scratch / f"e{last.epoch + 1}-r1-t0.deaths").write_text(f"{noted} {noted}")
+    finish(runtime)
+    streams = streams_of(runtime.journal)
+    runtime.close()
+    assert events_of(streams, "late-totals") == [[1, 3], [8], [14]]
+    assert ["quarantined" in str(atom) for atom in streams["late-failed"]] == [True, False]
 
 
 def test_replay_and_repeated_starts(tmp_path: Path) -> None:

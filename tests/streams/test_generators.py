@@ -322,3 +322,12 @@ def test_mistakes_of_declarations_are_named_together() -> None:
     for complaint, part in zip(caught.value.complaints, expected, strict=True):
         assert part in complaint
         assert "test_generators.py:" in complaint
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5_000])
+def test_an_id_with_a_number_that_fits_no_row(number: str) -> None:
+    """A caller may append under an id as those of a generator, with a number of any length."""
+    runtime = LocalRuntime(App("sources", generator("count", numbers, [1, 2], atom_size=1)))
+    runtime.append(numbers, [7], request_id=f"sources/count/{number}")
+    assert runtime.generate(early=True)
+    assert [state.atoms for state in runtime.generators()] == [1]

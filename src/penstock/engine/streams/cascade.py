@@ -15,7 +15,8 @@ from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
 from penstock.engine.streams.derived_ids import is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
-from penstock.model.catch_up import CatchUp
+from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
+from penstock.model.request import is_continuation
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
@@ -129,3 +130,15 @@ class Cascade:
         for stream, parts in atoms.items():
             whole = tuple(chain.from_iterable(parts)) if len(parts) > 1 else parts[0]
             self.published.append(PublishedAtom(stream, 0, whole))
+
+
+def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:
+    """Return the cascade of a record, which has caused nothing yet.
+
+    Args:
+        root: The id of the record's request.
+        body: Its body.
+        time_us: The time of the record.
+    """
+    catch_up = decode_catch_up(body) if is_catch_up(body) else None
+    return Cascade(root, time_us, is_continuation(body), catch_up)

@@ -29,6 +29,7 @@ from penstock.engine.streams.cascade import (
     LaterRecord,
     PublishedAtom,
     Step,
+    cascade_of,
 )
 from penstock.engine.streams.derived_ids import (
     continuation_id,
@@ -55,14 +56,12 @@ from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import Internal
 from penstock.model.application import App
-from penstock.model.catch_up import decode_catch_up, is_catch_up
 from penstock.model.context import Read
 from penstock.model.request import (
     Failure,
     decode_failure,
     encode_continuation,
     encode_failure,
-    is_continuation,
 )
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow
@@ -144,11 +143,10 @@ class CascadeRunner:
         Returns:
             The cascade, for `run_steps`; None if the record causes nothing.
         """
-        continues = is_continuation(body)
-        catch_up = decode_catch_up(body) if is_catch_up(body) else None
-        if not (continues or catch_up or outcome.outbox or is_question_id(root)):
+        cascade = cascade_of(root, body, time_us)
+        continues = cascade.continues
+        if not (cascade.has_steps or outcome.outbox):
             return None
-        cascade = Cascade(root, time_us, continues, catch_up)
         if continues and (row := self._read(requests_key(root))) is not None:
             cascade.requests.extend(decode_requests(row))
             self._apply({requests_key(root): None})
@@ -186,7 +184,7 @@ class CascadeRunner:
         refusal = failure if is_set_aside else None
         self._steps.refusal = refusal
         self._steps.decided = self.decided
-        self._begin(cascade, failure, reply)
+        self._begin(cascade, failure, reply, refusal)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
                 break
@@ -200,8 +198,17 @@ class CascadeRunner:
         if cascade.queue:
             self._cut(cascade, steps_key, encode_steps(cascade.queue))
 
-    def _begin(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
-        """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms."""
+    def _begin(
+        self, cascade: Cascade, failure: Failure | None, reply: bytes, refusal: Failure | None
+    ) -> None:
+        """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms.
+
+        Args:
+            cascade: The cascade.
+            failure: The failure of the record's request, or None.
+            reply: The result of the record's request.
+            refusal: The failure of all steps, none of which runs; None where they run.
+        """
         root = cascade.root
         arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
         if arrived is not None and arrived[0].task in self._topology.tasks:
@@ -216,7 +223,7 @@ class CascadeRunner:
         if cascade.catch_up is not None:
             for late in self._late.take(cascade, cascade.catch_up):
                 cascade.taken += 1
-                self._steps.refusal = self._steps.refusal or self.before_step(cascade.taken)
+                self._steps.refusal = refusal or self.before_step(cascade.taken)
                 self._deliver(cascade, late, late.subscriber)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):

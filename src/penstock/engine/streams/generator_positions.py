@@ -17,6 +17,8 @@ from penstock.model.application import App
 from penstock.model.context import Read
 
 _PRINCIPAL: Final = "~"
+_DIGITS_MAX: Final = 18
+"""A caller may choose an id with a longer number, which fits no row; no generator comes so far."""
 
 
 class GeneratedId(NamedTuple):
@@ -36,7 +38,7 @@ class GeneratedId(NamedTuple):
 def generated_id(app_name: str, request_id: str) -> GeneratedId | None:
     """Return the parts of a generator's id; None for any other id."""
     series, _, number = request_id.rpartition("/")
-    if not (series and number.isascii() and number.isdecimal()):
+    if not (series and number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX):
         return None
     name, slash, generator = series.rpartition(_PRINCIPAL)[2].partition("/")
     is_generated = bool(slash) and name == app_name

@@ -120,11 +120,9 @@ class GeneratorRunner:
         for wanted in names:
             if wanted not in self._runs:
                 atoms = self._appended(wanted)
-                last = self._port.appended(self._id_of(wanted, max(0, atoms - 1)))
-                repeats = last is Appended.KNOWN
-                self._runs[wanted] = GeneratorRun(
-                    generators[wanted], atoms - 1 if repeats else atoms, now_us
-                )
+                last = self._id_of(wanted, atoms - 1)
+                repeats = atoms > 0 and self._port.appended(last) is Appended.KNOWN
+                self._runs[wanted] = GeneratorRun(generators[wanted], atoms - repeats, now_us)
         return [self._runs[wanted] for wanted in names]
 
     def _appended(self, name: str) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.engine.streams.cascade import Cascade, PublishedAtom
+from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
 from penstock.engine.streams.derived_ids import MARK
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
@@ -63,7 +63,7 @@ def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
     for position, partition, lsn, request_id, body, time_us, error, reply in zip(
         *(column.to_pylist() for column in rows.columns), strict=True
     ):
-        cascade = Cascade(RequestId(request_id), time_us, is_continuation(body))
+        cascade = cascade_of(RequestId(request_id), body, time_us)
         cascade.published = published.get(position, [])
         yield ProcessedRecord(
             position,
