@@ -3,22 +3,26 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from penstock.base.ids import RequestId
+from penstock.engine.limits import Limits
 from penstock.log.api import Entry
 from tests.differential.inline import Inline
 from tests.faults.load import Flows
 from tests.gateway_thread import RunningGateway
 
 
-def test_status_of_a_sent_request(tmp_path: Path) -> None:
-    """A sent request has the status and the value of any request; others of its sender are unknown."""
+@pytest.mark.parametrize("cascade_steps", [1, 100])
+def test_status_of_a_sent_request(tmp_path: Path, cascade_steps: int) -> None:
+    """A sent request has the status and the value of any request, also if the cascade was cut; others are unknown."""
     flows, data = Flows(), tmp_path / "data"
     data.mkdir()
     other = flows.app.entities["Account"].of_text("b")
     requests = [flows.app.request("Account", name, "create") for name in "ab"]
     requests.append(flows.app.request("Account", "a", "pass_on", [other, 1]))
-    runtime = Inline(data, 2, flows.spec, flows.app.name)
+    limits = Limits(cascade_steps=cascade_steps)
+    runtime = Inline(data, 2, flows.spec, flows.app.name, limits=limits)
     runtime.log.append(
         [Entry(RequestId(f"r{number}"), *given, 1) for number, given in enumerate(requests)]
     )

@@ -15,7 +15,7 @@ from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
-from penstock.engine.streams.derived_ids import record_of, root_of
+from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
 from penstock.errors import Gone, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.call_target import flow_caller, require_right, target_of
@@ -257,12 +257,15 @@ class CallHandler:
         """
         record = record_of(request_id)
         place = await self._batcher.place_of(record) if record else None
-        if place is None:
-            return None
-        await self._check_may_ask(request, record, place)
-        if await self._reply_within(place, wait_s, limit_s) is None:
-            return None
-        return await self._tail.sent_reply(place, request_id)
+        if place is not None:
+            await self._check_may_ask(request, record, place)
+        while place is not None and await self._reply_within(place, wait_s, limit_s) is not None:
+            reply = await self._tail.sent_reply(place, request_id)
+            if reply is not None:
+                return reply
+            record = continuation_id(record)  # a long cascade is cut
+            place = await self._batcher.place_of(record)
+        return None
 
     async def _forgotten(self, request: HttpRequest, request_id: RequestId) -> Exception:
         """Return the error for an id that the log does not know; it may have forgotten the id."""

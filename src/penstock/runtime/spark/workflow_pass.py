@@ -16,7 +16,7 @@ from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
 from penstock.engine.streams.derived_ids import MARK
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
-from penstock.model.request import Failure, decode_failure, is_continuation
+from penstock.model.request import Failure, decode_failure
 from penstock.runtime.spark.cascade_rows import atoms_of
 from penstock.runtime.spark.rows import Tables
 
