@@ -119,6 +119,7 @@ class _Reading:
     """
 
     def __init__(self, shape: Shape, fields: Mapping[str, bytes]) -> None:
+        self._shape = shape
         self._fields = fields
         self._own: list[tuple[str, str]] = []  # name and type of the key and of each attribute
         self._lines: dict[str, list[str]] = {}  # the lines of each record and enumeration
@@ -202,10 +203,25 @@ class _Reading:
             python_names[wire]: self.type_of(text.removesuffix(_OPTIONAL))
             for wire, text in texts.items()
         }
-        if in_a_row:
-            _add_defaults(
-                cls, [field_place(label, wire, i) for i, wire in enumerate(texts)], self._fields
-            )
+        if in_a_row and self._fields:
+            self._add_defaults(cls, label, texts)
+
+    def _add_defaults(self, cls: Any, label: str, texts: Mapping[str, str]) -> None:
+        """Give a record that is stored by position the defaults of its last fields.
+
+        msgspec keeps the defaults that a record has at its first use, and the record may be in its own default. So the
+        defaults are values of other classes with the same lines.
+        """
+        others = _Reading(self._shape, NO_DEFAULTS)
+        defaults: dict[str, Any] = {}
+        for index, (wire, text) in reversed(list(enumerate(texts.items()))):
+            encoded = self._fields.get(field_place(label, wire, index))
+            if encoded is None:
+                break
+            defaults[wire] = _decoded(others.type_of(text), encoded)
+        ordered = dict(reversed(defaults.items()))
+        cls._field_defaults = ordered
+        cls.__new__.__defaults__ = tuple(ordered.values())
 
 
 def _field_of(rest: str) -> tuple[str, str]:
@@ -260,19 +276,6 @@ def _default(made: list[type], name: str, encoded: bytes) -> Any:
 
 def _decoded(annotation: Any, encoded: bytes) -> Any:
     return msgspec.msgpack.decode(encoded, type=annotation, dec_hook=decode_reference)
-
-
-def _add_defaults(cls: Any, places: list[str], fields: Mapping[str, bytes]) -> None:
-    """Give a record that is stored by position the defaults of its last fields."""
-    types_of = list(cls.__annotations__.items())
-    defaults: dict[str, Any] = {}
-    for place, (name, annotation) in zip(reversed(places), reversed(types_of), strict=True):
-        if place not in fields:
-            break
-        defaults[name] = _decoded(annotation, fields[place])
-    ordered = dict(reversed(defaults.items()))
-    cls._field_defaults = ordered
-    cls.__new__.__defaults__ = tuple(ordered.values())
 
 
 def _enumeration(name: str, lines: list[str]) -> type:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from penstock import App, entity, key
 from penstock.model.entity_type import EntityType
+from penstock.model.schema_change import change_of
 from penstock.model.shape import Shape
 from penstock.model.stored_class import stored_type
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.table import EntityTable
+from tests.schema_classes import history, item
 from tests.unit.model.rare_values import ANY_TYPE
 from tests.unit.model.typed_values import Colour
 
@@ -159,3 +161,23 @@ def test_shape_that_does_not_determine_its_types_shows_plain_values() -> None:
     assert table.rows(["m1"], [row]).to_pylist() == [
         {"made_id": "m1", "one": '{"x":1}', "two": "2"}
     ]
+
+
+class Leaf(NamedTuple):
+    size: int
+
+
+class Tree(NamedTuple):
+    size: int
+    parts: "tuple[Tree, ...]" = ()
+
+
+def test_a_record_in_its_own_default_has_the_default() -> None:
+    """A row of the time before the field is read without the code, as of a class that was removed."""
+    former, present = item({"part": Leaf}), item({"part": Tree})
+    change = change_of(history(former), present, 7)
+    assert change is not None
+    stored = stored_type("Item", change.version.shape, change.version.fields)
+    stored.learn((*history(former), change.version))
+    row = former.encode({"item_id": "a", "part": Leaf(3)})
+    assert stored.decode("a", stored.present("a", row))["part"] == (3, ())
