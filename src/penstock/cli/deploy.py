@@ -180,7 +180,7 @@ def _report(
         drop: The stored classes to remove.
 
     Raises:
-        ConfigError: The deployed code cannot be imported any more.
+        ConfigError: The deployed code cannot be imported any more, or a class to remove is not stored, or still there.
         IntegrityError: A file of the data directory is damaged.
     """
     from penstock.history.code_versions import CodeVersions
@@ -195,18 +195,21 @@ def _report(
     )
     from penstock.history.reader import HistoryReader
     from penstock.process.data_directory import DataDirectory
+    from penstock.process.dropped_classes import dropped
 
     try:
         journal = DataDirectory(settings.data).open_journal(application, dropped=drop)
     except ClassChanged as error:
         return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
+    changes = journal.schema_changes()
+    dropped(drop).require([change.name for change in changes if change.version.removed])
     findings = [
         CheckFinding(
             Level.WORD if change.version.removed else Level.SAFE,
             "schema",
             f"{change.name}: {line}",
         )
-        for change in journal.schema_changes()
+        for change in changes
         for line in change.changes
     ]
     with (

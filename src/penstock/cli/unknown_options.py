@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import typer
 
-_OPTION: Final = re.compile("--[a-z][a-z-]*")
+_OPTION: Final = re.compile("--[A-Za-z][A-Za-z0-9_-]*")
 
 
 def refuse_unknown_options(command: Any) -> None:

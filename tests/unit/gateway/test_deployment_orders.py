@@ -133,7 +133,13 @@ def test_orders_that_do_not_fit_are_refused(
         assert operator.post(path, content=archive, headers=ZIP).status_code == 400
     assert not (source.parent / "outside.py").exists()
     fine = pack({source.name: APP.format(type="float").encode()})
-    for wrong in ("/deployments", "/deployments?app=../x:app", f"{path}&check=true&epochs=many"):
+    for wrong in (
+        "/deployments",
+        "/deployments?app=../x:app",
+        "/deployments?app=%00:app",
+        f"{path}&check=true&epochs=many",
+        f"{path}&check=true&drop=%00",
+    ):
         assert operator.post(wrong, content=fine, headers=ZIP).status_code in (400, 409), wrong
     assert operator.post("/deployments", json={"number": "two"}).status_code == 400
     assert operator.post("/deployments", json={"number": 9}).status_code == 409
@@ -151,8 +157,10 @@ def test_an_order_drops_a_class_with_its_name(
     report = operator.post(f"{path}&check=true&drop=Item", content=archive, headers=ZIP).json()
     assert report.get("verdict") == "needs-a-word", report
     assert any("Item: the class is removed" in each["what"] for each in report["findings"])
-    mistaken = operator.post(f"{path}&drop=Item,Other", content=archive, headers=ZIP)
-    assert (mistaken.status_code, "--drop Other" in mistaken.text) == (409, True)
+    for check in ("false", "true"):
+        order = f"{path}&check={check}&drop=Item,Other"
+        mistaken = operator.post(order, content=archive, headers=ZIP)
+        assert (mistaken.status_code, "--drop Other" in mistaken.text) == (409, True), check
     answer = operator.post(f"{path}&drop=Item", content=archive, headers=ZIP)
     assert answer.status_code == 202
     assert answer.json()["changes"][0].startswith("Item: the class is removed")

@@ -61,6 +61,9 @@ class DeploymentHandler:
         self._config = config
         self._ordering = asyncio.Lock()  # an archive is large, and a check imports an application
         self._comparing = asyncio.Lock()
+        self._moving = (
+            asyncio.Lock()
+        )  # a move of large state takes long; a rollback must not wait for it
 
     async def index(self, request: HttpRequest) -> Response:
         """Serve `GET /deployments`: all deployments."""
@@ -89,7 +92,7 @@ class DeploymentHandler:
         request.principal.require_admin_key("a move of buckets")
         number = _number_of(await request.json())
         timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
-        async with self._ordering:
+        async with self._moving:
             moved = await asyncio.to_thread(self._move, number, timeout_s)
         facts = {"before": moved.before, "partitions": moved.partitions}
         _log.info("a move was ordered", extra=facts | {"principal": request.principal.name})
@@ -142,6 +145,8 @@ class DeploymentHandler:
         app = fields.get("app", "")
         if not app:
             raise RequestError("?app= names the application in the archive: module:name")
+        if not (app + fields.get("drop", "")).isprintable():
+            raise RequestError("a name in ?app= or ?drop= has a control character")
         drop = [name for name in fields.get("drop", "").split(",") if name]
         archive = await request.body(UPLOAD_BYTES_MAX)
         if fields.get("check", "false") == "true":
