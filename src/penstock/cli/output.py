@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.base.instants import instant_of, with_times
-from penstock.base.json_keys import with_text_keys
+from penstock.base.json_keys import as_text, json_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
 
 
 def print_result(result: object, show: "Callable[[Console], None]", *, as_json: bool) -> None:
@@ -52,11 +52,7 @@ def print_json(value: object) -> None:
 
 def json_line(value: Any) -> str:
     """Return a value as JSON: instants of structs also as times, and Python's `str` of unknown values."""
-    plain = with_times(value)
-    try:
-        return _encode(plain).decode()
-    except TypeError:  # a key is a tuple or null
-        return _encode(with_text_keys(plain)).decode()
+    return json_bytes(_encode, with_times(value)).decode()
 
 
 def counted(count: int, singular: str, plural: str) -> str:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, STATUS
 from penstock.base.ids import Epoch
-from penstock.base.json_keys import with_text_keys
+from penstock.base.json_keys import json_bytes
 from penstock.gateway.errors import error_response
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
@@ -33,10 +33,7 @@ def json_of(value: Any) -> bytes:
     Bytes (in base64), dates, decimals and UUIDs become strings; NaN and infinities become null. A
     key that is not a string becomes its own JSON, as a string.
     """
-    try:
-        return _encode(value)
-    except TypeError:  # a key is a tuple, a boolean or null; too rare to look for it first
-        return _encode(with_text_keys(value))
+    return json_bytes(_encode, value)
 
 
 def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.base.http import ErrorBody
 from penstock.base.ids import Epoch, RequestId
-from penstock.base.json_keys import with_text_keys
+from penstock.base.json_keys import as_text, json_bytes
 from penstock.engine.replay import ValueDifference, reply_of
 from penstock.engine.request_text import call_text
 from penstock.engine.streams.cascade import (
@@ -53,6 +53,7 @@ SHOWN_MAX: Final = 200
 
 _PART_MAX: Final = 20
 _EVENTS_MAX: Final = 5
+_encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
 _TEXT_MAX: Final = 80
 
 Outcomes = Mapping[str, tuple[Epoch, str | None]]
@@ -239,8 +240,7 @@ def _answer_text(answer: Answer) -> str:
 
 def _text(data: bytes) -> str:
     """Return an encoded value as JSON; a long text is cut."""
-    value = with_text_keys(msgspec.msgpack.decode(data))
-    text = msgspec.json.encode(value, enc_hook=str).decode()
+    text = json_bytes(_encode, msgspec.msgpack.decode(data)).decode()
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
