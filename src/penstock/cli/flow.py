@@ -15,6 +15,8 @@ from rich.text import Text
 from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
 from penstock.cli.output import folding_table, print_result, utc_text
+from penstock.cli.remote import RemoteOptions
+from penstock.cli.remote_flow import order_at, state_at
 from penstock.errors import ConfigError, OperationalError
 from penstock.model.limit import EVERYTHING
 from penstock.process.pauses import EFFECTIVE_S, PauseAction, PauseFile, describe, target_text
@@ -34,6 +36,9 @@ Examples:
   penstock flow resume examples/shop Order
   penstock flow drain examples/shop --reason "new disk"
   penstock flow show examples/shop
+  penstock flow pause Order --reason "prices are wrong" --url https://shop.example --key KEY
+
+With --url, a gateway takes the order; its key needs the scope admin.
 """
 
 PAUSE_HELP: Final = """Pause a class, a method, a function, a stream, or everything; gateways obey within a second.
@@ -104,6 +109,7 @@ command: Final = typer.Typer(
 
 def pause(
     options: DataOptions,
+    remote: RemoteOptions,
     reason: ReasonOption,
     words: WordsArgument = None,
     as_json: JsonOption = False,
@@ -113,18 +119,22 @@ def pause(
     Raises:
         RequestError: The application has no such class, method or function.
     """
-    options, target = _named(options, words)
-    application, settings = options.load_unchecked()
-    from penstock.gateway.flow.limit_table import check_target
+    options, target = _named(options, words, is_remote=remote.url is not None)
+    if remote.url is None:
+        application, settings = options.load_unchecked()
+        from penstock.gateway.flow.limit_table import check_target
 
-    check_target(application, target)
-    PauseFile(settings.data).pause(target, user(), reason, _now_us())
+        check_target(application, target)
+        PauseFile(settings.data).pause(target, user(), reason, _now_us())
+    else:
+        order_at(remote, "pause", target, reason)
     line = f"Paused {target_text(target)}. Gateways refuse such requests within a second."
     print_result({"paused": target}, lambda console: console.print(line), as_json=as_json)
 
 
 def resume(
     options: DataOptions,
+    remote: RemoteOptions,
     words: WordsArgument = None,
     reason: ReasonOption = "",
     skip: Annotated[
@@ -137,13 +147,12 @@ def resume(
     Raises:
         RequestError: The target is not paused; the message names the pauses in force.
     """
-    options, target = _named(options, words)
-    application, settings = options.load_unchecked()
-    from penstock.gateway.flow.resuming import resume_target
-
-    action = PauseAction("resume", target, _now_us(), user(), reason)
-    workflow = resume_target(application, settings, action, skip=skip)
-    left = PauseFile(settings.data).pauses().in_force.values()
+    options, target = _named(options, words, is_remote=remote.url is not None)
+    if remote.url is None:
+        workflow, left = _resume_here(options, target, reason, skip=skip)
+    else:
+        state = order_at(remote, "resume", target, reason, skip=skip)
+        workflow, left = None, state.standing.paused
     lines = [
         f"Resumed {target_text(target)}." if workflow is None else _resumed(workflow, skip=skip),
         *(f"Still paused: {describe(action)}" for action in left),
@@ -154,8 +163,21 @@ def resume(
     print_result(plain, lambda console: console.print("\n".join(lines)), as_json=as_json)
 
 
+def _resume_here(
+    options: DataOptions, target: str, reason: str, *, skip: bool
+) -> "tuple[PausedWorkflow | None, list[PauseAction]]":
+    """End a pause; return the workflow that goes on, if the target is one, and the pauses that are left."""
+    application, settings = options.load_unchecked()
+    from penstock.gateway.flow.resuming import resume_target
+
+    action = PauseAction("resume", target, _now_us(), user(), reason)
+    workflow = resume_target(application, settings, action, skip=skip)
+    return workflow, list(PauseFile(settings.data).pauses().in_force.values())
+
+
 def drain(
     options: AppOptions,
+    remote: RemoteOptions,
     reason: ReasonOption = "drain",
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", help="Longest wait in seconds.")
@@ -167,35 +189,57 @@ def drain(
     Raises:
         OperationalError: Requests still wait when the time is over.
     """
-    application, settings = options.load_unchecked()
-    from penstock.gateway.flow.standing import under_way
+    if remote.url is None:
+        application, settings = options.load_unchecked()
+        from penstock.gateway.flow.standing import under_way
 
-    PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
+        PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
+        count, place = (
+            lambda: under_way(settings.data, application.name),
+            f"{settings.app} --data {settings.data}",
+        )
+    else:
+        order_at(remote, "pause", EVERYTHING, reason)
+        count, place = lambda: state_at(remote).under_way, f"--url {remote.url}"
     Console(stderr=True).print("Paused everything. Waiting for the requests under way …")
-    await_drained(lambda: under_way(settings.data, application.name), timeout)
+    await_drained(count, timeout)
     line = (
         "Drained: every admitted request is committed. The pause stays in force until "
-        f"penstock flow resume {settings.app} --data {settings.data}"
+        f"penstock flow resume {place}"
     )
     print_result({"drained": True}, lambda console: console.print(line), as_json=as_json)
 
 
-def show(options: AppOptions, as_json: JsonOption = False) -> None:
+def show(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """Show limits, pauses and paused workflows; see `SHOW_HELP`."""
-    application, settings = options.load_unchecked()
-    from penstock.gateway.flow.standing import flow_standing
+    if remote.url is None:
+        application, settings = options.load_unchecked()
+        from penstock.gateway.flow.standing import flow_standing
 
-    flow = flow_standing(application, settings)
+        flow = flow_standing(application, settings)
+    else:
+        flow = state_at(remote).standing
     print_result(flow, lambda console: _print(flow, console), as_json=as_json)
 
 
-def _named(options: DataOptions, words: list[str] | None) -> tuple[DataOptions, str]:
+def _named(
+    options: DataOptions, words: list[str] | None, *, is_remote: bool
+) -> tuple[DataOptions, str]:
     """Return the options with the application that the words name, and the target.
+
+    Args:
+        options: The options of the command.
+        words: The words.
+        is_remote: Whether a gateway takes the order; then no word names an application.
 
     Raises:
         ConfigError: There are too many words.
     """
     names = list(words or [])
+    if is_remote:
+        if len(names) > 1:
+            raise ConfigError("with --url, write at most a target")
+        return options, names[0] if names else EVERYTHING
     known = options.settings().app
     if names and options.named is None and (not known or names[0] == known or len(names) > 1):
         options = replace(options, named=names.pop(0))

@@ -28,6 +28,7 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.erasures import ErasureHandler
+from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
@@ -163,6 +164,9 @@ def version_of(
     erasures = ErasureHandler(app, config)
     routing.add("GET", "/erasures", erasures.index, "erasures")
     routing.add("POST", "/erasures", erasures.order, "erasures")
+    flow = FlowHandler(app, config)
+    routing.add("GET", "/flow", flow.index, "flow")
+    routing.add("POST", "/flow", flow.order, "flow")
     return ServedVersion(app, spec, routing, more, reads.encoder, readers)
 
 

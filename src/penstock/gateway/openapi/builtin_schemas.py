@@ -16,6 +16,7 @@ from penstock.base.deployment_answers import (
 )
 from penstock.base.http import JSON, ErrorAnswer
 from penstock.client.results import Change, Rows
+from penstock.gateway.flow.orders import FlowState, PauseOrder
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
 from penstock.gateway.response_bodies import (
     CancelledRequest,
@@ -71,6 +72,8 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockPartitionMove": PartitionMove,
     "PenstockCertificate": Certificate,
     "PenstockErasureOrder": ErasureOrder,
+    "PenstockFlow": FlowState,
+    "PenstockPauseOrder": PauseOrder,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 
