@@ -232,7 +232,9 @@ def test_hostile_path_is_refused_everywhere(
                 plain = path.replace(name, "\0")
                 for other in names:
                     plain = plain.replace(other, "1")
-                never = (*NO_TEXT, *(NO_ID if name == "{id}" else ()))
+                never = {*NO_TEXT, *(NO_ID if name == "{id}" else ())}
+                if path.removesuffix(f"/{name}") in paths:
+                    never.remove("")  # a list, whose path may end with a slash
                 for hostile in (*NO_TEXT, *NO_ID, *STRANGE):
                     connection.request(verb, plain.replace("\0", hostile))
                     answer = connection.getresponse()
