@@ -149,9 +149,8 @@ def version_of(
     """
     config, tail = shared.config, shared.tail
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
-    pages = PageHandler(
-        app, secured=secured
-    )  # it reads the application's types, before a reader starts
+    # It reads the application's types, which may fail, so it comes before the readers start.
+    pages = PageHandler(app, secured=secured)
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.admission, shared.batcher, tail, reads)

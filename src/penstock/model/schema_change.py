@@ -208,9 +208,10 @@ def change_of(
             f"@migrate(…, since={late[0]}) changes values, and the class is declared as it is stored, so rows of the two "
             "versions could not be told apart; change the values with a request, or rename an attribute"
         )
-    elif late and not is_migrated:
+    elif early := [since_version for since_version in late if since_version > number]:
         comparison.refusals.append(
-            f"@migrate(…, since={late[0]}): the class is stored in version {newest.number}; write since={number}"
+            f"@migrate(…, since={early[0]}): the class is stored in version {newest.number}; write since={number}, or deploy "
+            "the code of the versions between first"
         )
     origins = {} if is_migrated else comparison.origins
     names = tuple(declared.attributes)
