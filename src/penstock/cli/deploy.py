@@ -202,7 +202,7 @@ def _report(
     except ClassChanged as error:
         return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
     changes = journal.schema_changes()
-    dropped(drop).require([change.name for change in changes if change.version.removed])
+    dropped(drop).require(application.removed)
     findings = [
         CheckFinding(
             Level.WORD if change.version.removed else Level.SAFE,
