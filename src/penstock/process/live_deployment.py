@@ -132,7 +132,8 @@ def append_deployment(
     directory = DataDirectory(config.data)
     if (name := directory.app_name) is None:
         raise ConfigError(f"there is no journal in {config.data}; start the application first")
-    if deployed_code(config.data) == code:
+    names_classes = drop.must_be and bool(drop.names)  # a mistyped name is told in any case
+    if not names_classes and deployed_code(config.data) == code:
         return None
     checked = check_code(config.data, code, drop.names)
     drop.require(checked.removed)

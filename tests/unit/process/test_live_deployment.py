@@ -14,6 +14,7 @@ from penstock.process.archives import Archives, pack
 from penstock.process.code_check import check_code
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.dropped_classes import dropped
 from penstock.process.live_deployment import append_deployment, store_code
 from penstock.process.loading import load_app
 from penstock.retention.maintenance import maintain
@@ -59,6 +60,8 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
     assert appended is not None
     assert appended.changes == ["Item: price: int became float"]
     assert append_deployment(config, code) is None
+    with pytest.raises(ConfigError, match="--drop Nothing"):  # a mistyped name is told also then
+        append_deployment(config, code, drop=dropped(["Nothing"]))
     assert controls(config.data) == [code]
     maintain(load_app(str(source)), config, snapshot=True)
     assert Archives(config.data).read(code.archive)

@@ -54,5 +54,6 @@ class FlowHandler:
             ) from error
         by = request.principal.name
         state = await asyncio.to_thread(self._orders.take, order, by)
-        _log.info("flow", extra={"order": order.kind, "target": order.target, "principal": by})
+        facts = {"order": order.kind, "target": order.target, "principal": by}
+        _log.info("a pause was ordered or ended", extra=facts)
         return Response(json_of(state), 200, None, JSON)
