@@ -58,6 +58,15 @@ def test_orders_over_http(gateway: RunningGateway, keys: dict[str, str]) -> None
         assert client.post("/flow", json=order).json()["standing"]["paused"] == []
 
 
+def test_open_gateway_takes_no_order(tmp_path: Path) -> None:
+    """Without keys, everybody who reaches the gateway, also a page of another site, is its operator."""
+    with RunningGateway(SPEC, tmp_path) as gateway:
+        answer = httpx.post(f"{gateway.url}/flow", json={"kind": "pause", "target": "*"})
+        assert answer.status_code == 403
+        assert "penstock keys add" in answer.json()["error"]["message"]
+        assert httpx.get(f"{gateway.url}/flow").json()["standing"]["paused"] == []
+
+
 def test_command_orders_through_a_gateway(
     gateway: RunningGateway, keys: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,10 +41,10 @@ class FlowHandler:
         """Serve `POST /flow`: pause or resume a target; the answer is as of `GET`.
 
         Raises:
-            Forbidden: The principal lacks the scope `admin`.
+            Forbidden: The principal has no key or token, or it lacks the scope `admin`.
             RequestError: The body is not an order, or its target does not exist or is not paused.
         """
-        request.principal.require_admin()
+        request.principal.require_admin_key("a pause or resume")
         body = await request.json()
         try:
             order = pause_order_in(body)
