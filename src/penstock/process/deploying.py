@@ -30,8 +30,8 @@ from penstock.model.control import DeployedCode
 from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force, unpacked
-from penstock.process.loading import Location, locate
-from penstock.process.source import DATA_FILE_BYTES_MAX, OWN_PACKAGE, merged, read_sources
+from penstock.process.loading import Location, import_began_ns, locate
+from penstock.process.source import DATA_FILE_BYTES_MAX, OWN_PACKAGE, Source, merged, read_sources
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,22 @@ def loaded_code(spec: str) -> DeployedCode | None:
     if location.module.partition(".")[0] == OWN_PACKAGE:
         return None
     return code_of(location)[0]
+
+
+def imported_code(spec: str) -> DeployedCode | None:
+    """Do the same as `loaded_code`; return None also if a file was written after the import began, so the process may lack it.
+
+    Raises:
+        ConfigError, OperationalError: As for `deploy`.
+    """
+    location = locate(spec)
+    if location.module.partition(".")[0] == OWN_PACKAGE:
+        return None
+    sources = read_sources(location)
+    parts = zip(location.applications, sources, strict=True)
+    if any(source.changed_ns > import_began_ns(part) for part, source in parts):
+        return None
+    return _packed(location, sources)[0]
 
 
 def spec_to_run(data: Path, spec: str) -> str:
@@ -127,14 +143,19 @@ def code_of(location: Location, *, warns: bool = False) -> tuple[DeployedCode, b
         ConfigError, OperationalError: As for `deploy`.
     """
     sources = read_sources(location)
-    source = merged(sources)
-    for path in sorted(source.large) if warns else ():
+    large = {path for source in sources for path in source.large}
+    for path in sorted(large) if warns else ():
         _log.warning(
             "%s has more than %s MB, so it is not in the archive, and processes that run the archive do not find it; "
             "name it by an absolute path, or put it into smaller files",
             path,
             DATA_FILE_BYTES_MAX >> 20,
         )
+    return _packed(location, sources)
+
+
+def _packed(location: Location, sources: list[Source]) -> tuple[DeployedCode, bytes]:
+    source = merged(sources)
     archive = pack(source.files)
     each = zip(location.applications, sources, strict=True)
     hashes = {part.label: hash_of(pack(own.files)) for part, own in each if location.is_set}

@@ -9,7 +9,9 @@ file and line.
 import importlib
 import importlib.machinery
 import importlib.util
+import math
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,6 +75,10 @@ class Location:
         if self.is_set:
             return f"{self.name}=" + ",".join(part.spec for part in self.applications)
         return f"{quote(self.folder)}{_BELOW}{self.module}:{self.name}"
+
+
+_began_ns: Final[dict[Location, int]] = {}
+"""When this process began to import each application."""
 
 
 def load_app(spec: str) -> "App":
@@ -188,11 +194,18 @@ def load(location: Location) -> "App":
     return combined(apps, location.name if location.is_set else "")
 
 
+def import_began_ns(location: Location) -> float:
+    """Return when this process began to import a single application; infinity if it has not imported it."""
+    return _began_ns.get(location, math.inf)
+
+
 def _load_single(location: Location) -> "App":
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     importlib.invalidate_caches()
+    if location.module not in sys.modules:
+        _began_ns[location] = time.time_ns()
     module = _import(location)
     _check_origin(module, location)
     from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model

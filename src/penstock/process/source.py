@@ -39,11 +39,13 @@ class Source:
         files: The content of each file, by its path relative to the folder from which it is imported.
         libraries: The names of the imported top-level modules that are neither in `files` nor Python's own.
         large: The data files that are left out because they have more than `DATA_FILE_BYTES_MAX` bytes.
+        changed_ns: When the last of the files was written, or got its name.
     """
 
     files: dict[str, bytes]
     libraries: frozenset[str]
     large: frozenset[Path] = frozenset()
+    changed_ns: int = 0
 
 
 def read_source(location: Location) -> Source:
@@ -85,7 +87,8 @@ def merged(sources: list[Source]) -> Source:
                 )
     libraries = frozenset[str]().union(*(source.libraries for source in sources))
     large = frozenset[Path]().union(*(source.large for source in sources))
-    return Source(dict(sorted(files.items())), libraries, large)
+    changed_ns = max(source.changed_ns for source in sources)
+    return Source(dict(sorted(files.items())), libraries, large, changed_ns)
 
 
 class _Reading:
@@ -118,7 +121,10 @@ class _Reading:
                 self._looked.add(name)
                 self._look(name)
         return Source(
-            dict(sorted(self._files.items())), frozenset(self._libraries), frozenset(self._large)
+            dict(sorted(self._files.items())),
+            frozenset(self._libraries),
+            frozenset(self._large),
+            max((changed_ns for changed_ns, *_ in self._stamps.values()), default=0),
         )
 
     def is_unchanged(self) -> bool:
@@ -254,4 +260,4 @@ def _installed_home(top: str) -> Path | None:
 
 def _stamp(path: Path) -> tuple[int, ...]:
     facts = path.stat()
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+    return facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size, facts.st_ino

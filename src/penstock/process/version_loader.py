@@ -22,7 +22,7 @@ from penstock.journal.deployments import (
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked, unpacked
-from penstock.process.deploying import loaded_code
+from penstock.process.deploying import imported_code
 from penstock.process.loading import Location, locate
 from penstock.process.side_modules import load_instead
 
@@ -41,7 +41,8 @@ class VersionLoader:
         served: The deployment that the process serves. At first, it is the one whose archive the process was started
             with. Of a process that was started with source files, it is the newest one: the source is served until
             another deployment is recorded. If a live deployment has replaced the source, it is the last one of the
-            source, so the process exchanges the source at once.
+            source, so the process exchanges the source at once. None if the source was written since its import: the
+            process exchanges it, too.
     """
 
     def __init__(self, data: Path, spec: str) -> None:
@@ -57,7 +58,7 @@ class VersionLoader:
         """
         self._data = data
         self._location = locate(spec)
-        self._source = None if is_unpacked(data, self._location) else loaded_code(spec)
+        self._source = None if is_unpacked(data, self._location) else imported_code(spec)
         self._deployments = Deployments(data / JOURNAL)
         self._path = data / JOURNAL / NAME
         self._stamp: tuple[int, ...] = ()
@@ -106,6 +107,8 @@ class VersionLoader:
         every = self._recorded()
         if is_unpacked(self._data, self._location):
             served = [each for each in every if _is_of(self._location, each)]
+        elif self._source is None:
+            served = []
         elif every and replaces_source(every[-1], every, self._source):
             served = [each for each in every if is_same_source(self._source, each.code)]
         else:

@@ -94,3 +94,20 @@ def test_a_driver_that_has_imported_the_replaced_source_has_the_classes_in_force
     declared = runtime.app.entities["Jar"].attributes
     runtime.stop()
     assert "lid" not in declared
+
+
+def test_a_source_that_is_written_after_its_import_is_not_served(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """A process that began with the former text loads the deployment, although the file has its text meanwhile."""
+    data, first = tmp_path / "data", versions[0]
+    sys.modules.pop("jars", None)
+    assert "lid" not in load_app(first).entities["Jar"].attributes
+    Path(first).write_text(Path(first).read_text().replace("key()", "key()\n    lid: int = 0"))
+    recorded = Deployments(data / "journal").record(Epoch(2), 0, store_code(data, first), {})
+    assert recorded is not None
+    loader = VersionLoader(data, first)
+    assert loader.wanted(Epoch(2)) == recorded
+    loaded = loader.load(recorded)
+    assert loaded is not None
+    assert "lid" in loaded.app.entities["Jar"].attributes
