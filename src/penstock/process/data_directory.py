@@ -136,13 +136,11 @@ class DataDirectory:
             JournalUnavailable: The journal cannot be created or read.
         """
         journal = DeltaJournal(self.journal_path, app.name, app.stored, secret, dropped)
-        if (
-            secret is None
-        ):  # a journal that continues another one has the removed classes of that one
-            learn_removed(app, journal.schemas())
-        if secret is not None:  # a journal that continues another one has the keys of that one
+        if secret is not None:
+            # The journal continues another one, from which the application has its removed classes and its keys.
             journal.keys = lambda: app.keys
             return journal
+        learn_removed(app, journal.schemas())
         if app.is_personal:
             app.use_keys(self._keys(journal))
         file = KeyFile(self.path / SUBJECT_KEYS)
