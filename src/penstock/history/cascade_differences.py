@@ -1,4 +1,4 @@
-"""What cascades cause otherwise in a what-if: atoms, sent requests and later records, record by record."""
+"""The differences between the cascades of a what-if and the recorded ones: atoms, sent requests and later records."""
 
 from collections import Counter
 from typing import Any, NamedTuple
@@ -37,7 +37,8 @@ class CascadeDifferences:
         events: The events that differ, and whole atoms that only one side has.
         sent: The sent requests that differ, in their call or their outcome.
         later: The later records that differ, in their call or their delay.
-        calls: By the id of a later record, its call in the what-if if that differs; None if it is not appended.
+        calls: The calls of later records that differ in the what-if, by the id of the record; None if the record is not
+            appended.
     """
 
     def __init__(self) -> None:

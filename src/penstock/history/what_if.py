@@ -46,7 +46,7 @@ class Scenario:
     Attributes:
         recorded_by: The application that has written the journal.
         app: The application that executes the requests; the same object unless the code differs.
-        changes: By epoch, the changes of its requests.
+        changes: The changes of requests, by their epoch.
     """
 
     recorded_by: App
@@ -69,8 +69,8 @@ class WhatIf:
         skipped: How many were not executed, because they had exceeded a limit.
         spent_s: The time for executing, reading, comparing and writing, without the state before.
         replies, entities: The differences.
-        cascades: The differences of what the requests cause: atoms, sent requests, later records.
-        refused: By request id, the first call to the outside.
+        cascades: The differences between the cascades of the requests: atoms, sent requests, later records.
+        refused: The first call to the outside of each request, by its id.
     """
 
     first: Epoch

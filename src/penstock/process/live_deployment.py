@@ -268,7 +268,7 @@ def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode
 
     Args:
         every: The deployments.
-        number: The number of the deployment; None: the one before.
+        number: The number of the deployment; None: the newest deployment with other code than the last.
 
     Raises:
         ConfigError: There is no such deployment.
