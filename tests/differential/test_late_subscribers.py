@@ -64,12 +64,16 @@ def events_of(streams: dict[str, list[Any]], name: str) -> list[list[int]]:
     return [[declared.events.decode(data) for data in atom] for atom in streams.get(name, [])]
 
 
-def earlier(data: Path) -> None:
-    """Make a history of the former version."""
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data directory with a history of the former version."""
+    data = tmp_path / "data"
+    data.mkdir()
     runtime = started(data, "before")
     append(runtime, 0, ATOMS)
     finish(runtime)
     runtime.close()
+    return data
 
 
 def check(data: Path) -> None:
@@ -84,12 +88,9 @@ def check(data: Path) -> None:
 
 
 @pytest.mark.parametrize("crash", ["never", "record", "commit", "piece", "size", "state"])
-def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_atom_comes_once(crash: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver ends before the record, between commit and piece, between two pieces, or without its state."""
     monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
-    data = tmp_path / "data"
-    data.mkdir()
-    earlier(data)
     runtime = started(data, "after")
     append(runtime, 10, [[10], [11]])
     if crash == "record":
@@ -118,12 +119,9 @@ def test_each_atom_comes_once(crash: str, tmp_path: Path, monkeypatch: pytest.Mo
     check(data)
 
 
-def test_workflow_that_comes_back_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workflow_that_comes_back_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback in the middle of the catch-up stops it; the next deployment continues it."""
     monkeypatch.setattr("penstock.model.catch_up.PIECE_ATOMS", 2)
-    data = tmp_path / "data"
-    data.mkdir()
-    earlier(data)
     runtime = started(data, "after")
     runtime.advance(int(runtime.log.end()))
     for version in ("before", "after"):  # the next piece waits in the log
@@ -136,11 +134,8 @@ def test_workflow_that_comes_back_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     check(data)
 
 
-def test_catch_up_in_epochs_of_several_tasks(tmp_path: Path) -> None:
+def test_catch_up_in_epochs_of_several_tasks(data: Path) -> None:
     """A catch-up record whose workflow steps run in the second pass of an epoch gives its atoms, too."""
-    data = tmp_path / "data"
-    data.mkdir()
-    earlier(data)
     runtime = started(data, "after", small_epoch=0)
     append(runtime, 10, [[10], [11]])
     finish(runtime)
@@ -148,11 +143,8 @@ def test_catch_up_in_epochs_of_several_tasks(tmp_path: Path) -> None:
     check(data)
 
 
-def test_an_earlier_atom_that_kills_its_worker_is_set_aside_alone(tmp_path: Path) -> None:
+def test_an_earlier_atom_that_kills_its_worker_is_set_aside_alone(data: Path) -> None:
     """After two deaths with one atom of a catch-up record, the workflow takes the atoms before and behind it."""
-    data = tmp_path / "data"
-    data.mkdir()
-    earlier(data)
     runtime = started(data, "after")
     runtime.advance(int(runtime.log.end()))
     last = runtime.journal.last()
@@ -167,11 +159,8 @@ def test_an_earlier_atom_that_kills_its_worker_is_set_aside_alone(tmp_path: Path
     assert ["quarantined" in str(atom) for atom in streams["late-failed"]] == [True, False]
 
 
-def test_replay_and_repeated_starts(tmp_path: Path) -> None:
+def test_replay_and_repeated_starts(data: Path) -> None:
     """A replay catches up from the records alone; a further start subscribes nothing again."""
-    data = tmp_path / "data"
-    data.mkdir()
-    earlier(data)
     runtime = started(data, "after")
     finish(runtime)
     records = int(runtime.log.end())
