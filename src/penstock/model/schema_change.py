@@ -206,7 +206,8 @@ def change_of(
     if is_same:
         comparison.refusals.append(
             f"@migrate(…, since={late[0]}) changes values, and the class is declared as it is stored, so rows of the two "
-            "versions could not be told apart; change the values with a request, or rename an attribute"
+            "versions could not be told apart; remove the function and change the values with a request, or rename an "
+            "attribute"
         )
     elif early := [since_version for since_version in late if since_version > number]:
         comparison.refusals.append(
