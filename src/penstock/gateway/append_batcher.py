@@ -1,20 +1,24 @@
 """Appends requests to the log in batches: requests that arrive during an append share the next one.
 
 Promises the guarantees of `Log.append` for each request alone: a request that is refused does not
-affect the others of its batch. One thread writes, so the event loop never waits for a disk.
+affect the others of its batch. One thread writes, so the event loop never waits for a disk. When the
+log cannot be written, as on a full disk, one line says so, and another one says when it can be written again.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.errors import PenstockError, Truncated, UserError
+from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
 from penstock.process.cancellation import cancel
+
+_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +37,7 @@ class AppendBatcher:
         self._thread = ThreadPoolExecutor(1, "penstock-append")
         self._waiting: list[tuple[Sequence[Entry], asyncio.Future[list[Outcome]]]] = []
         self._writer: asyncio.Task[None] | None = None
+        self._is_failing = False
 
     async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
         """Append a request durably, and return its position.
@@ -101,12 +106,25 @@ class AppendBatcher:
             began = time.perf_counter()
             outcomes = await self._in_thread(self._append, entries)
             self._metrics.appended(time.perf_counter() - began, len(entries))
+            self._report(outcomes)
             at = 0
             for group, future in batch:
                 if not future.done():  # otherwise the client has disconnected
                     future.set_result(outcomes[at : at + len(group)])
                 at += len(group)
         self._writer = None
+
+    def _report(self, outcomes: Sequence[Outcome]) -> None:
+        """Log that the log cannot be written, or can be written again; not each refused request."""
+        failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)
+        if failure is not None and not self._is_failing:
+            self._is_failing = True
+            _log.error(
+                "requests are refused: the log cannot be written", extra={"cause": str(failure)}
+            )
+        elif self._is_failing and any(isinstance(each, int) for each in outcomes):
+            self._is_failing = False
+            _log.info("the log can be written again")
 
     def _body(self, partition: LogPartition, lsn: Lsn) -> bytes | None:
         try:

@@ -1,0 +1,51 @@
+"""A gateway whose log cannot be written, as on a full disk, says so once, not for each request."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Lsn, RequestId
+from penstock.errors import LogUnavailable
+from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.log.api import Entry
+from tests.memory_log import MemoryLog
+
+
+class _FullLog(MemoryLog):
+    """A log in memory whose disk can be full."""
+
+    is_full = True
+
+    def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
+        if self.is_full:
+            raise LogUnavailable("the disk is full")
+        return super().append(entries, limited=limited)
+
+
+def test_a_full_log_is_one_line_and_its_end_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every request on the full disk is refused; the operator reads one line for all of them."""
+    caplog.set_level("INFO", "penstock.gateway.append_batcher")
+    log = _FullLog()
+
+    async def appends() -> None:
+        batcher = AppendBatcher(log, Metrics(tmp_path))
+        for number in range(3):
+            with pytest.raises(LogUnavailable):
+                await batcher.append(RequestId(f"full{number}"), b"", b"")
+        log.is_full = False
+        for number in range(2):
+            await batcher.append(RequestId(f"free{number}"), b"", b"")
+        batcher.close()
+
+    asyncio.run(appends())
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert lines == [
+        ("ERROR", "requests are refused: the log cannot be written"),
+        ("INFO", "the log can be written again"),
+    ]
+    assert vars(caplog.records[0])["cause"] == "the disk is full"
