@@ -9,23 +9,16 @@ and the processor time of all processes from one save to the next.
 
 import argparse
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 import httpx
-import psutil
 
-from benchmarks.machine import machine
-from benchmarks.start import HOST, TIMEOUT_S, processor_s
+from benchmarks.machine import TOP, machine
+from benchmarks.start import HOST, TIMEOUT_S, in_foreground, processor_s
 from penstock.gateway.serving import free_port
 
 SOURCE: Final = """
@@ -54,8 +47,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-dev-") as folder:
         file, port = Path(folder) / "versions.py", free_port(HOST)
         file.write_text(SOURCE.format(version=0))
+        words = ["dev", str(file), "--data", str(Path(folder) / "data"), "--port", str(port)]
         with (
-            running(file, Path(folder) / "data", port) as process,
+            in_foreground(TOP, *words) as process,
             httpx.Client(base_url=f"http://{HOST}:{port}", timeout=TIMEOUT_S) as client,
         ):
             seconds_until(client, 0)
@@ -87,23 +81,6 @@ def seconds_until(client: httpx.Client, version: int) -> float:
             return time.perf_counter() - began
         time.sleep(LOOK_S)
     raise SystemExit(f"version {version} has not replied")
-
-
-@contextmanager
-def running(file: Path, data: Path, port: int) -> Iterator[psutil.Process]:
-    """Run `penstock dev` while the block runs."""
-    words = ["-P", "-m", "penstock", "dev", str(file), "--data", str(data), "--port", str(port)]
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        env={**os.environ},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()
 
 
 if __name__ == "__main__":

@@ -138,11 +138,18 @@ def running(
     checkout: Path, data: Path, port: int, archive: int, *options: str
 ) -> Iterator[psutil.Process]:
     """Run the application, with further options, while the block runs."""
-    settings = ["--port", str(port), "--data", str(data), *options]
+    words = ["run", "examples/shop", "--port", str(port), "--data", str(data), *options]
     if not archive:
-        settings += ["--set", "class_archive=0"]
+        words += ["--set", "class_archive=0"]
+    with in_foreground(checkout, *words) as process:
+        yield process
+
+
+@contextmanager
+def in_foreground(checkout: Path, *words: str) -> Iterator[psutil.Process]:
+    """Run a command of `penstock` of a checkout while the block runs; then end it as Ctrl-C does."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", "run", "examples/shop", *settings],
+        [sys.executable, "-P", "-m", "penstock", *words],
         env={**os.environ, "PYTHONPATH": str(checkout / "src")},
         cwd=checkout,
         stdout=subprocess.DEVNULL,

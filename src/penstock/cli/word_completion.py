@@ -4,6 +4,7 @@ Completing the words of `penstock call` imports the application, as the command 
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -99,12 +100,9 @@ def stored_streams(ctx: typer.Context) -> Iterator[str]:
 
     for data in _data_directories(ctx):
         directory = DataDirectory(data)
-        journal = directory.open_journal_of(directory.app_name or "")
-        try:
+        with closing(directory.open_journal_of(directory.app_name or "")) as journal:
             last = journal.last()
             yield from sorted(last.atoms) if last is not None else []
-        finally:
-            journal.close()
 
 
 @silent
@@ -114,12 +112,9 @@ def request_ids(ctx: typer.Context) -> Iterator[str]:
     from penstock.log.sqlite import SqliteLog
 
     for data in _data_directories(ctx):
-        log = SqliteLog(data / LOG)
-        try:
+        with closing(SqliteLog(data / LOG)) as log:
             first = max(log.start(), log.end() - IDS_MAX)
             yield from (entry.request_id for entry in reversed(log.read(Lsn(first), log.end())))
-        finally:
-            log.close()
 
 
 @silent
@@ -128,11 +123,8 @@ def scheduled_ids(ctx: typer.Context) -> Iterator[str]:
     from penstock.log.sqlite import SqliteLog
 
     for data in _data_directories(ctx):
-        log = SqliteLog(data / LOG)
-        try:
+        with closing(SqliteLog(data / LOG)) as log:
             yield from (entry.request_id for _, entry in log.upcoming(IDS_MAX))
-        finally:
-            log.close()
 
 
 def _data_directories(ctx: typer.Context) -> list[Path]:

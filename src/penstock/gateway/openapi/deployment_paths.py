@@ -6,6 +6,7 @@ from penstock.base.http import JSON
 from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
 from penstock.gateway.openapi.error_responses import ALWAYS, WITH_BODY, error_references
 from penstock.gateway.openapi.operations import Paths, seconds
+from penstock.gateway.openapi.operator_operations import shown, waiting
 
 _ARCHIVE: Final = {"type": "string", "format": "binary"}
 _QUERY: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -25,26 +26,19 @@ _QUERY: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 def add_deployment_paths(paths: Paths) -> None:
     """Add the paths that list and order deployments, and those of the number of partitions."""
     schema = {"type": "array", "items": reference_to("PenstockDeployment")}
-    paths.add(
-        "GET",
-        "/deployments",
-        {
-            "operationId": "deployments.list",
-            "tags": ["Gateway"],
-            "summary": "List the deployments.",
-            "description": "Needs the scope `admin`.",
-            "responses": {
-                "200": {
-                    "description": "All deployments, in order.",
-                    "content": {JSON: {"schema": schema}},
-                },
-                **error_references((*ALWAYS,)),
-            },
-        },
+    listed = shown(
+        "deployments.list", "List the deployments.", "All deployments, in order.", schema
     )
+    proposal = shown(
+        "partitions.get",
+        "Return the number of partitions, and a proposal.",
+        "The proposal.",
+        reference_to("PenstockPartitions"),
+    )
+    paths.add("GET", "/deployments", listed)
     paths.add("POST", "/deployments", _order())
     paths.add("GET", "/deployments/{number}", _difference())
-    paths.add("GET", "/partitions", _partitions())
+    paths.add("GET", "/partitions", proposal)
     paths.add("POST", "/partitions", _move())
 
 
@@ -72,19 +66,6 @@ def _difference() -> dict[str, Any]:
     }
 
 
-def _partitions() -> dict[str, Any]:
-    return {
-        "operationId": "partitions.get",
-        "tags": ["Gateway"],
-        "summary": "Return the number of partitions, and a proposal.",
-        "description": "Needs the scope `admin`.",
-        "responses": {
-            "200": {"description": "The proposal.", "content": json_content("PenstockPartitions")},
-            **error_references((*ALWAYS,)),
-        },
-    }
-
-
 def _move() -> dict[str, Any]:
     content = json_content("PenstockPartitionMove")
     return {
@@ -97,11 +78,7 @@ def _move() -> dict[str, Any]:
         "requestBody": {"required": True, "content": json_content("PenstockPartitionOrder")},
         "responses": {
             "200": {"description": "The number is in force.", "content": content},
-            "202": {
-                "description": "The order is in the log, and waits for the driver.",
-                "headers": {"Location": {"$ref": "#/components/headers/Location"}},
-                "content": content,
-            },
+            **waiting(reference_to("PenstockPartitionMove")),
             **error_references((*ALWAYS, *WITH_BODY, 504)),
         },
     }
@@ -133,11 +110,7 @@ def _order() -> dict[str, Any]:
                 "description": "The code is in force, or the report.",
                 "content": {JSON: {"schema": {"anyOf": either}}},
             },
-            "202": {
-                "description": "The order is in the log, and waits for the driver.",
-                "headers": {"Location": {"$ref": "#/components/headers/Location"}},
-                "content": {JSON: {"schema": {"type": "object"}}},
-            },
+            **waiting({"type": "object"}),
             **error_references((*ALWAYS, *WITH_BODY, 409, 504)),
         },
     }

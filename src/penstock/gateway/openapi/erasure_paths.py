@@ -4,29 +4,17 @@ from penstock.base.http import JSON
 from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
 from penstock.gateway.openapi.error_responses import ALWAYS, WITH_BODY, error_references
 from penstock.gateway.openapi.operations import Paths, seconds
+from penstock.gateway.openapi.operator_operations import shown, waiting
 
 
 def add_erasure_paths(paths: Paths) -> None:
     """Add the paths that list certificates and order erasures."""
     certificate = reference_to("PenstockCertificate")
     schema = {"type": "array", "items": certificate}
-    paths.add(
-        "GET",
-        "/erasures",
-        {
-            "operationId": "erasures.list",
-            "tags": ["Gateway"],
-            "summary": "List the certificates of erasures.",
-            "description": "Needs the scope `admin`.",
-            "responses": {
-                "200": {
-                    "description": "All certificates, in order.",
-                    "content": {JSON: {"schema": schema}},
-                },
-                **error_references((*ALWAYS,)),
-            },
-        },
+    listed = shown(
+        "erasures.list", "List the certificates of erasures.", "All certificates, in order.", schema
     )
+    paths.add("GET", "/erasures", listed)
     order = {
         "operationId": "erasures.order",
         "tags": ["Gateway"],
@@ -40,11 +28,7 @@ def add_erasure_paths(paths: Paths) -> None:
                 "description": "The key is destroyed; the certificate.",
                 "content": {JSON: {"schema": certificate}},
             },
-            "202": {
-                "description": "The order is in the log, and waits for the driver.",
-                "headers": {"Location": {"$ref": "#/components/headers/Location"}},
-                "content": {JSON: {"schema": {"type": "object"}}},
-            },
+            **waiting({"type": "object"}),
             **error_references((*ALWAYS, *WITH_BODY)),
         },
     }

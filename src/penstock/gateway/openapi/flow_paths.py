@@ -4,25 +4,13 @@ from penstock.base.http import JSON
 from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
 from penstock.gateway.openapi.error_responses import ALWAYS, WITH_BODY, error_references
 from penstock.gateway.openapi.operations import Paths
+from penstock.gateway.openapi.operator_operations import shown
 
 
 def add_flow_paths(paths: Paths) -> None:
     """Add the paths that show and change limits and pauses."""
-    state = {
-        "description": "The limits and pauses in force.",
-        "content": {JSON: {"schema": reference_to("PenstockFlow")}},
-    }
-    paths.add(
-        "GET",
-        "/flow",
-        {
-            "operationId": "flow.show",
-            "tags": ["Gateway"],
-            "summary": "Show limits and pauses.",
-            "description": "Needs the scope `admin`.",
-            "responses": {"200": state, **error_references((*ALWAYS,))},
-        },
-    )
+    answer, state = "The limits and pauses in force.", reference_to("PenstockFlow")
+    paths.add("GET", "/flow", shown("flow.show", "Show limits and pauses.", answer, state))
     paths.add(
         "POST",
         "/flow",
@@ -34,6 +22,9 @@ def add_flow_paths(paths: Paths) -> None:
             "resume takes a workflow, too. All gateways obey within a second. Needs a key or token with the scope "
             "`admin`.",
             "requestBody": {"required": True, "content": json_content("PenstockPauseOrder")},
-            "responses": {"200": state, **error_references((*ALWAYS, *WITH_BODY))},
+            "responses": {
+                "200": {"description": answer, "content": {JSON: {"schema": state}}},
+                **error_references((*ALWAYS, *WITH_BODY)),
+            },
         },
     )
