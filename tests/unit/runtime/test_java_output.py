@@ -26,6 +26,15 @@ Traceback (most recent call last):
 BrokenPipeError: [Errno 32] a worker ended
 printed by a handler"""
 
+FLUSH = """\
+PySpark daemon failed to flush the output to the worker process:
+Traceback (most recent call last):
+  File "pyspark/daemon.py", line 95, in worker
+    outfile.flush()
+{error}
+
+printed by a handler"""
+
 LISTENER = """\
 2026-01-01T00:00:00.000Z error org.apache.spark.Bus: a listener threw an exception
 py4j.Py4JException: Error while sending a command.
@@ -49,6 +58,15 @@ def test_python_trace_is_its_last_error() -> None:
         f"BrokenPipeError: [Errno 32] a worker ended {NAMED}",
         "printed by a handler",
     ]
+
+
+def test_end_of_an_idle_worker_is_in_the_file_only() -> None:
+    """Spark ends idle workers, which is no error; a worker that fails for another reason is shown."""
+    assert folded(FLUSH.format(error="BrokenPipeError: [Errno 32] Broken pipe")) == [
+        "printed by a handler"
+    ]
+    full = "OSError: [Errno 28] No space left on device"
+    assert folded(FLUSH.format(error=full)) == [f"{full} {NAMED}", "printed by a handler"]
 
 
 def test_java_trace_is_its_event() -> None:

@@ -2,7 +2,8 @@
 
 Java and PySpark write a trace of many lines for events that are normal, such as a worker that ends
 while it is idle. `JavaOutput` writes all of the output to `run/java.log` in the data directory. On
-standard error, a trace is one line that names this file; while Java is stopped, it is no line at all.
+standard error, a trace is one line that names this file; while Java is stopped, it is no line at all, and
+neither is the end of an idle worker.
 All other lines appear unchanged, such as those that a handler prints.
 """
 
@@ -27,6 +28,9 @@ QUIET_S: Final = 0.2
 
 _BLOCK: Final = 64 << 10
 _PYTHON: Final = "Traceback (most recent call last):"
+_FLUSH: Final = "PySpark daemon failed to flush the output to the worker process:"
+"""PySpark's line before the trace of a worker whose connection has ended: usually Spark has ended an idle worker."""
+
 _CHAINED: Final = ("During handling of the above exception", "The above exception was the direct")
 _JAVA: Final = re.compile(r"\s+at [\w.$/<>@-]+\(.*\)$")
 _JAVA_MORE: Final = re.compile(r"\s+\.\.\. \d+ |\s*(Caused by|Suppressed): ")
@@ -47,17 +51,23 @@ class TraceFolder:
         self._thrown: str | None = None  # below the kept line; a trace of Java may follow it
         self._folded = False
         self._in_python = False  # between "Traceback" and the line with the error
+        self._at_flush = False  # the next trace is that of a worker's last flush
         self.is_ending = False  # a stop interrupts workers: their traces tell nothing
 
     def take(self, line: str) -> list[str]:
         """Take a line; return the lines that are complete now."""
+        if line == _FLUSH:
+            self._at_flush = True
+            return self.flush()
         if line == _PYTHON:
             ready = [] if self._folded and self._kept is None else self.flush()
             self._in_python = self._folded = True
             return ready
         if self._in_python:
             if line and not line[0].isspace():  # the error itself
-                self._kept, self._in_python = line, False
+                is_normal = self._at_flush and line.startswith("BrokenPipeError")
+                self._kept = None if is_normal else line
+                self._in_python = self._at_flush = False
             return []
         if self._belongs_to_kept(line):
             return []
