@@ -46,6 +46,7 @@ MEASURE = """(() => {
       one.dataset.node, [...one.querySelectorAll("text")].filter((text) => text.textContent).map(box)]),
     labels: all(".flow-rate").filter((one) => one.textContent).map((one) => [one.textContent, box(one)]),
     lines: all("[data-edge]").map((one) => [one.dataset.edge, ends(one.querySelector(".course"))]),
+    courses: all("[data-edge]").map((one) => [one.dataset.edge, box(one.querySelector(".course"))]),
     drawn: all("[data-edge]:not(.quiet)").map((one) => one.dataset.edge),
     table: [...graph.element.querySelectorAll("tbody tr")].map((row) =>
       [...row.children].map((cell) => cell.textContent)),
@@ -104,8 +105,8 @@ def generated() -> dict[str, Any]:
 
 
 def plan_of(name: str) -> dict[str, Any]:
-    if name == "generated":
-        return generated()
+    if name in MADE:
+        return MADE[name]()
     plan: dict[str, Any] = json.loads(plan_json(analyze_app(load_app(name))))
     return plan
 
@@ -147,6 +148,13 @@ def inside(one: Box, other: Box) -> bool:
     return one[0] >= other[0] and one[1] >= other[1] and one[2] <= other[2] and one[3] <= other[3]
 
 
+def apart() -> dict[str, Any]:
+    """Return the plan of an application whose classes do not know each other."""
+    plan = generated()
+    return {**plan, "operators": plan["operators"][:3], "edges": []}
+
+
+MADE = {"generated": generated, "apart": apart}
 APPS = [
     "examples.boxoffice",
     "examples.shop",
@@ -157,12 +165,13 @@ APPS = [
     "examples.bank.audit:audited",
     "tests.golden.depot",
     "generated",
+    "apart",
 ]
 
 
 @pytest.mark.parametrize("name", APPS)
 def test_boxes_and_labels_keep_apart(ask: Any, name: str) -> None:
-    """No box or label covers another one, each text is in its box, and the picture holds all."""
+    """No box or label covers another one, each text is in its box, and the picture holds all boxes and lines."""
     plan = plan_of(name)
     given = {"plan": plan, "rates": rates_of(plan), "streams": stream_rates_of(plan)}
     seen = ask("graph.js", MEASURE, given)
@@ -174,7 +183,8 @@ def test_boxes_and_labels_keep_apart(ask: Any, name: str) -> None:
         for (one, first), (other, second) in itertools.combinations(boxes, 2)
         if overlap(first, second)
     ] == []
-    assert [one for one, box in boxes if not inside(box, seen["view"])] == []
+    drawn = [*boxes, *map(tuple, seen["courses"])]
+    assert [one for one, box in drawn if not inside(box, seen["view"])] == []
     for node, texts in seen["texts"]:
         assert all(inside(text, seen["nodes"][node]) for text in texts), node
     assert len(seen["labels"]) >= len(plan["operators"])

@@ -42,7 +42,8 @@ export function sceneOf(plan) {
     OUTSIDE,
   );
   const alone = nodes.filter((node) => !joined.has(node.id));
-  const below = main.length ? picture.height + ROW_GAP : 0;
+  // Above a row runs the trunk to its boxes behind the first column, with the label of the trunk.
+  const below = main.length ? picture.height + ROW_GAP : alone.length > 1 ? ROW_GAP : 0;
   const boxes = [
     ...main.map((node) => ({ ...node, ...picture.places.get(node.id) })),
     ...inRows(alone, below, Math.max(WIDTH_WANTED, picture.width)),
