@@ -113,7 +113,9 @@ def summary(answers: list[Answer], switches: list[tuple[float, float]]) -> dict[
         "before_ms": percentiles([a for a in answers if a.sent_s < first]),
         "around_ms": nearby,
         "rest_ms": rest,
-        "latest_by_usual_p99": [round(each["max"] / rest["p99"], 2) for each in nearby],
+        "latest_by_usual_p99": [
+            round(each["max"] / rest["p99"], 2) if each and rest else None for each in nearby
+        ],
         "deploy_s": [round(end - began, 2) for began, end in switches],
     }
 

@@ -112,9 +112,8 @@ class _Audit:
 
     def __init__(self, data: Path, journal: DeltaJournal, app: App) -> None:
         self._journal, self._app = journal, app
-        self._deployments = Deployments(journal_path := DataDirectory(data).journal_path).every()
+        self._deployments = Deployments(DataDirectory(data).journal_path).every()
         self._archives = Archives(data)
-        assert journal_path.is_dir()
         self._state: dict[tuple[str, str], dict[str, Any]] = {}
         self._replies: dict[str, Any] = {}
         self._bought = 0

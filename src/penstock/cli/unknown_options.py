@@ -39,9 +39,9 @@ def _parse(
         name = word.partition("=")[0]
         if _OPTION.fullmatch(name) and name not in known:
             near = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = f"; did you mean {near[0]}?" if near else "."
             raise typer.BadParameter(
-                f"there is no option {name}; {hint}A word that begins with -- goes behind --",
+                f"there is no option {name}{hint} A word that begins with -- goes behind --",
                 ctx=ctx,
             )
     return parse(ctx, args)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 IDS_MAX: Final = 50
 """The number of newest request ids that are offered."""
 
-_BUILT_IN: Final = ("create", "delete", "exists", "upsert")
-
 
 @silent
 def call_words(ctx: typer.Context) -> Iterator[str]:
@@ -36,7 +34,9 @@ def call_words(ctx: typer.Context) -> Iterator[str]:
         yield from app.functions
     elif len(words) == 2 and words[0] in app.entities:
         yield from app.entities[words[0]].methods
-        yield from _BUILT_IN
+        from penstock.model.declaration import RESERVED
+
+        yield from RESERVED
 
 
 @silent
@@ -56,11 +56,9 @@ def flow_targets(ctx: typer.Context) -> Iterator[str]:
     if app is None:
         yield from application_names()
     elif not words:
-        for name, entity in app.entities.items():
-            yield name
-            yield from (f"{name}.{method}" for method in (*entity.methods, *_BUILT_IN))
-        yield from app.functions
-        yield from (f"streams/{name}" for name in _open_streams(app))
+        from penstock.gateway.flow.limit_table import targets_of  # only this completion needs it
+
+        yield from targets_of(app)
 
 
 def _app_and_words(ctx: typer.Context) -> tuple["App | None", list[str]]:

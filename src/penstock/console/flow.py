@@ -5,7 +5,6 @@ A change is recorded with the name of the operator's key or token. It takes effe
 
 from typing import Final
 
-import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +17,8 @@ from penstock.console.access import (
     require_own_page,
 )
 from penstock.errors import RequestError
-from penstock.gateway.flow.orders import FlowOrders, PauseOrder, pause_order_in
+from penstock.gateway.flow.orders import FlowOrders, PauseOrder
+from penstock.gateway.order_body import order_in
 from penstock.model.application import App
 from penstock.process.config import Config
 
@@ -59,7 +59,4 @@ async def _change_in(request: Request) -> PauseOrder:
         body += chunk
         if len(body) > _BODY_BYTES_MAX:
             raise RequestError(f"the body has at most {_BODY_BYTES_MAX} bytes")
-    try:
-        return pause_order_in(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RequestError(f"the body is not a change: {error}") from error
+    return order_in(body, PauseOrder, "a change")

@@ -37,7 +37,9 @@ class AppendBatcher:
         self._thread = ThreadPoolExecutor(1, "penstock-append")
         self._waiting: list[tuple[Sequence[Entry], asyncio.Future[list[Outcome]]]] = []
         self._writer: asyncio.Task[None] | None = None
-        self._is_failing = False
+        self._failed_at: Lsn | None = (
+            None  # the end of the log when it could not be written; None while it can
+        )
 
     async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
         """Append a request durably, and return its position.
@@ -106,7 +108,7 @@ class AppendBatcher:
             began = time.perf_counter()
             outcomes = await self._in_thread(self._append, entries)
             self._metrics.appended(time.perf_counter() - began, len(entries))
-            self._report(outcomes)
+            await self._report(outcomes)
             at = 0
             for group, future in batch:
                 if not future.done():  # otherwise the client has disconnected
@@ -114,17 +116,30 @@ class AppendBatcher:
                 at += len(group)
         self._writer = None
 
-    def _report(self, outcomes: Sequence[Outcome]) -> None:
-        """Log that the log cannot be written, or can be written again; not each refused request."""
+    async def _report(self, outcomes: Sequence[Outcome]) -> None:
+        """Log that the log cannot be written, or can be written again; not each refused request.
+
+        A repeated request gets its former position without a write, also on a full disk.
+        """
         failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)
-        if failure is not None and not self._is_failing:
-            self._is_failing = True
+        failed_at = self._failed_at
+        if failure is not None and failed_at is None:
+            self._failed_at = await self._in_thread(self._end)
             _log.error(
                 "requests are refused: the log cannot be written", extra={"cause": str(failure)}
             )
-        elif self._is_failing and any(isinstance(each, int) for each in outcomes):
-            self._is_failing = False
+        elif failed_at is not None and any(
+            isinstance(each, int) and each >= failed_at for each in outcomes
+        ):
+            self._failed_at = None
             _log.info("the log can be written again")
+
+    def _end(self) -> Lsn:
+        """Return the end of the log; its beginning if the log cannot be read."""
+        try:
+            return self._log.end()
+        except PenstockError:
+            return Lsn(0)
 
     def _body(self, partition: LogPartition, lsn: Lsn) -> bytes | None:
         try:

@@ -90,7 +90,7 @@ def test_unknown_setting_names_near_misses_only(name: str, near: list[str], tmp_
     [
         (["call", SHOP, "Item", "i1", "create", "--jsn"], "did you mean --json?"),
         (["call", "--timeot", "3", SHOP, "Item", "i1", "add", "1"], "did you mean --timeout?"),
-        (["append", SHOP, "news", "--zzzzzzzz"], "no option --zzzzzzzz; A word"),
+        (["append", SHOP, "news", "--zzzzzzzz"], "no option --zzzzzzzz. A word"),
         (["call", SHOP, "Item", "i1", "add", "--Price2", "1"], "no option --Price2"),
         (["call", SHOP, "Itm", "i1", "add", "1"], "no class or function 'Itm'; did you mean Item?"),
         (["call", SHOP, "Item", "i1", "ad", "1"], "no method of Item 'ad'; did you mean add?"),

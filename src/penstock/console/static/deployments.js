@@ -8,7 +8,7 @@ import { findingsList } from "./findings.js";
 import { count, moment } from "./format.js";
 import { showPartitions } from "./partitions.js";
 import { dataTable } from "./table.js";
-import { between, lines } from "./widgets.js";
+import { lines, panel } from "./widgets.js";
 import { Working } from "./working.js";
 
 const LOOK_MS = 5_000;
@@ -113,15 +113,6 @@ class DeploymentPage {
 }
 
 const nothing = () => empty("No deployment is recorded.", "The next start of the driver records one.");
-
-function panel(id, title, hint, ...content) {
-  return el(
-    "section",
-    { class: "panel", "aria-labelledby": `${id}-title` },
-    between(el("h2", { id: `${id}-title` }, title), el("p", { class: "hint" }, hint)),
-    content,
-  );
-}
 
 function factsOf(deployment) {
   const sources = Object.entries(deployment.applications);

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { plural } from "./format.js";
 import { dataTable } from "./table.js";
-import { between, button } from "./widgets.js";
+import { button, panel } from "./widgets.js";
 
 const PATH = "/console/api/flow";
 const EVERYTHING = "*";
@@ -91,15 +91,6 @@ export async function open(body) {
   );
   const timer = setInterval(() => (closed || resuming) && look(), LOOK_MS);
   return { close: () => clearInterval(timer) };
-}
-
-function panel(id, title, hint, ...content) {
-  return el(
-    "section",
-    { class: "panel", "aria-labelledby": `${id}-title` },
-    between(el("h2", { id: `${id}-title` }, title), el("p", { class: "hint" }, hint)),
-    content,
-  );
 }
 
 function formOf(targets, change) {

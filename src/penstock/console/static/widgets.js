@@ -64,3 +64,13 @@ export function tick(name, checked, onchange) {
   input.checked = checked;
   return { input, element: el("div", { class: "tick" }, input, el("label", { for: input.id }, name)) };
 }
+
+/** Return a part of a page with a heading and a hint beside it. */
+export function panel(id, title, hint, ...content) {
+  return el(
+    "section",
+    { class: "panel", "aria-labelledby": `${id}-title` },
+    between(el("h2", { id: `${id}-title` }, title), el("p", { class: "hint" }, hint)),
+    content,
+  );
+}

@@ -16,11 +16,6 @@ export class Working {
     this.element.append(this.#status, this.#outcome);
   }
 
-  /** Return whether an order is under way. */
-  get busy() {
-    return this.#busy;
-  }
-
   /** Do `work` while the page says `text` with the seconds that have passed; show what `work` returns. */
   async run(text, work) {
     if (this.#busy) return;

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock.errors import ConfigError, RequestError
 from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
 from penstock.model.application import App, unknown
+from penstock.model.declaration import RESERVED
 from penstock.model.limit import (
     EVERYTHING,
     KEY,
@@ -159,6 +160,22 @@ def check_target(app: App, target: str) -> None:
     if not method and name not in app.functions:
         raise RequestError(unknown("class or function", name, [*app.entities, *app.functions]))
     app.signature(name if method else "", method or name)
+
+
+def targets_of(app: App) -> list[str]:
+    """Return all targets but everything: the classes with their methods, the functions, the open streams."""
+    classes = [
+        target
+        for name, entity_type in app.entities.items()
+        for target in (
+            name,
+            *(f"{name}.{method}" for method in sorted({*entity_type.methods, *RESERVED})),
+        )
+    ]
+    streams = [
+        f"{STREAMS}{name}" for name, stream in app.topology.streams.items() if stream.is_open
+    ]
+    return [*classes, *app.functions, *streams]
 
 
 def _limiter(limit: Limit, gateways: int) -> Limiter:

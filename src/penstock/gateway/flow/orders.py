@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from penstock.gateway.flow.limit_table import check_target
+from penstock.gateway.flow.limit_table import check_target, targets_of
 from penstock.gateway.flow.resuming import resume_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
-from penstock.model.limit import EVERYTHING, STREAMS
+from penstock.model.limit import EVERYTHING
 from penstock.process.config import Config
 from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile
 
@@ -47,7 +47,7 @@ class FlowOrders:
         self._app = app
         self._config = config
         self._file = PauseFile(config.data)
-        self._targets = targets_of(app)
+        self._targets = [EVERYTHING, *targets_of(app)]
 
     def state(self) -> FlowState:
         """Return what is in force now.
@@ -83,29 +83,6 @@ class FlowOrders:
             action = PauseAction("resume", order.target, _now_us(), by, order.reason)
             resume_target(self._app, self._config, action, skip=order.skip)
         return self.state()
-
-
-def targets_of(app: App) -> list[str]:
-    """Return everything that can be paused: `*`, the classes with their methods, the functions, the open streams."""
-    classes = [
-        target
-        for name, entity_type in app.entities.items()
-        for target in (name, *(f"{name}.{method}" for method in sorted(entity_type.methods)))
-    ]
-    streams = [
-        f"{STREAMS}{name}" for name, stream in app.topology.streams.items() if stream.is_open
-    ]
-    return [EVERYTHING, *classes, *app.functions, *streams]
-
-
-def pause_order_in(body: bytes) -> PauseOrder:
-    """Return the order in a body.
-
-    Raises:
-        msgspec.MsgspecError: The body is not an order.
-        UnicodeDecodeError: It is not text.
-    """
-    return msgspec.json.decode(body, type=PauseOrder)
 
 
 def _now_us() -> int:

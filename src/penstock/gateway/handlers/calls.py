@@ -252,14 +252,18 @@ class CallHandler:
         Args:
             request: The HTTP request.
             request_id: The id of the sent request.
-            wait_s: How long to wait for the record.
+            wait_s: How long to wait for the record, and for the parts of its cascade.
             limit_s: How long to wait for the journal.
         """
         record = record_of(request_id)
         place = await self._batcher.place_of(record) if record else None
         if place is not None:
             await self._check_may_ask(request, record, place)
-        while place is not None and await self._reply_within(place, wait_s, limit_s) is not None:
+        deadline_s = time.monotonic() + wait_s
+        while place is not None:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            if await self._reply_within(place, left_s, limit_s) is None:
+                break
             reply = await self._tail.sent_reply(place, request_id)
             if reply is not None:
                 return reply

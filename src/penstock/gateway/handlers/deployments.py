@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from penstock.base.deployment_answers import (
@@ -27,6 +26,7 @@ from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
 from penstock.gateway.errors import HttpError, error_response
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
@@ -139,7 +139,8 @@ class DeploymentHandler:
         """Return the function that a thread runs, and the facts of its line of the log output."""
         timeout_s, by = request.seconds("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
-            rollback = _rollback_of(await request.json())
+            expected = f'an archive ({ZIP}) or an order such as {{"number": 2}}'
+            rollback = order_in(await request.json(), Rollback, expected)
             return lambda: self._roll_back(rollback, timeout_s, by), {"rollback": rollback.number}
         fields = request.query()
         app = fields.get("app", "")
@@ -195,20 +196,8 @@ def _refusal(error: PenstockError) -> Response:
     return error_response(409, error.code, error.kind or type(error).__name__, str(error))
 
 
-def _rollback_of(body: bytes) -> Rollback:
-    try:
-        return msgspec.json.decode(body, type=Rollback)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f'the body is neither an archive ({ZIP}) nor an order as {{"number": 2}}: {error}'
-        ) from error
-
-
 def _number_of(body: bytes) -> int:
-    try:
-        number = msgspec.json.decode(body, type=PartitionOrder).partitions
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RequestError(f'the body is no order as {{"partitions": 8}}: {error}') from error
+    number = order_in(body, PartitionOrder, 'an order such as {"partitions": 8}').partitions
     if not 1 <= number <= BUCKETS:
         raise RequestError(f"partitions={number} is not a number from 1 to {BUCKETS}")
     return number

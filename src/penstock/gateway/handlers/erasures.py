@@ -4,12 +4,12 @@ import asyncio
 import logging
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from penstock.base.http import JSON
-from penstock.errors import PenstockError, RequestError, TimedOut
+from penstock.errors import PenstockError, TimedOut
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -34,6 +34,7 @@ class ErasureHandler:
         """
         self._app = app
         self._config = config
+        self._erasing = asyncio.Lock()  # each order may hold a thread for as long as it waits
 
     async def index(self, request: HttpRequest) -> Response:
         """Serve `GET /erasures`: the certificates of all erasures."""
@@ -50,10 +51,12 @@ class ErasureHandler:
         """
         request.principal.require_admin_key("an erasure")
         timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
-        text = _subject_in(await request.json())
+        expected = 'an order such as {"subject": "User/ada"}'
+        text = order_in(await request.json(), ErasureOrder, expected).subject
         facts = {"subject": text, "principal": request.principal.name}
         try:
-            made = await asyncio.to_thread(self._erase, text, timeout_s)
+            async with self._erasing:
+                made = await asyncio.to_thread(self._erase, text, timeout_s)
         except TimedOut as error:
             _log.warning("an erasure waits for the driver", extra=facts)
             return Response(json_of({"message": str(error)}), 202, {"Location": PATH}, JSON)
@@ -67,12 +70,3 @@ class ErasureHandler:
         subject = subject_named(self._app, text)
         generation = Erasures(self._config.data).generation(subject)
         return erase(self._config, self._app, subject, generation, timeout_s)
-
-
-def _subject_in(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=ErasureOrder).subject
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RequestError(
-            f'the body is not an order such as {{"subject": "User/ada"}}: {error}'
-        ) from error

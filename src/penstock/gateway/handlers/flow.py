@@ -4,13 +4,12 @@ import asyncio
 import logging
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from penstock.base.http import JSON
-from penstock.errors import RequestError
-from penstock.gateway.flow.orders import FlowOrders, pause_order_in
+from penstock.gateway.flow.orders import FlowOrders, PauseOrder
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -45,13 +44,8 @@ class FlowHandler:
             RequestError: The body is not an order, or its target does not exist or is not paused.
         """
         request.principal.require_admin_key("a pause or resume")
-        body = await request.json()
-        try:
-            order = pause_order_in(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise RequestError(
-                f'the body is not an order such as {{"kind": "pause", "target": "Order"}}: {error}'
-            ) from error
+        expected = 'an order such as {"kind": "pause", "target": "Order"}'
+        order = order_in(await request.json(), PauseOrder, expected)
         by = request.principal.name
         state = await asyncio.to_thread(self._orders.take, order, by)
         facts = {"order": order.kind, "target": order.target, "principal": by}
