@@ -191,7 +191,7 @@ def changed_under_kills(folder: Path, choices: argparse.Namespace) -> dict[str, 
         folder: An empty folder for source and data.
         choices: The choices of the command line.
     """
-    source, data = folder / "kiosk", folder / "data"
+    source, data = folder / "changing_kiosk", folder / "data"
     write_version(source, 1)
     began = time.monotonic()
     with running(data, 1, "partitions=2", app=str(source)) as port:

@@ -75,6 +75,16 @@ def test_calls_come_back_typed(bank: SparkRuntime) -> None:
     assert bank.call.Account("1002").deposit(1) == 10
 
 
+def test_second_runtime_of_a_process_is_refused(bank: SparkRuntime, tmp_path: Path) -> None:
+    """A process has one Spark: a second runtime says so, and its end leaves the first one alone."""
+    second = SparkRuntime(BANK.spec, Config(tmp_path / "data"))
+    with pytest.raises(ConfigError, match="Spark already runs in this process"):
+        second.start()
+    second.stop()
+    bank.call.Account.create("after the second")
+    assert bank.call.Account.exists("after the second")
+
+
 def test_driver_records_the_code_that_runs(bank: SparkRuntime, data: Path) -> None:
     """The first deployment begins with the first epoch; its archive has the source, without its tests."""
     (deployment,) = Deployments(data / "journal").every()

@@ -29,13 +29,11 @@ CASES = Path(__file__).parent.parent / "streams" / "cases"
 DEADLINE_MS = 120_000
 
 
-@pytest.fixture(scope="module")
-def streaming(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkRuntime]:
+@pytest.fixture
+def streaming(tmp_path: Path) -> Iterator[SparkRuntime]:
     """Start an application with streams; epochs of up to three records run in one task, others in two."""
-    data = tmp_path_factory.mktemp("streaming")
-    runtime = SparkRuntime(
-        f"{CASCADES}:app", Config(data=data, cores=2, partitions=2, small_epoch=3)
-    )
+    config = Config(data=tmp_path, cores=2, partitions=2, small_epoch=3)
+    runtime = SparkRuntime(f"{CASCADES}:app", config)
     runtime.start()
     yield runtime
     runtime.stop()

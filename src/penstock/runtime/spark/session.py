@@ -10,6 +10,7 @@ from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
+from penstock.errors import ConfigError
 from penstock.process.config import Config
 from penstock.runtime.spark.jvm import Jvm, choose_python
 
@@ -70,9 +71,14 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
             which ends with this process.
 
     Raises:
-        ConfigError: Spark finds no Java that it can run on.
+        ConfigError: Spark already runs in this process, or it finds no Java that it can run on.
         OperationalError: Java has ended.
     """
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- there is no public way
+        raise ConfigError(
+            "Spark already runs in this process, with settings of its own, and can run only once: stop the other "
+            "SparkRuntime or SparkSession first, or start this one in another process"
+        )
     choose_python(scratch)
     if SparkContext._gateway is None:  # noqa: SLF001 -- there is no public way
         (jvm or Jvm(config, scratch)).connect()
@@ -88,7 +94,7 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     settings.setAll(list(own.items()))
-    context = SparkContext.getOrCreate(settings)
+    context = SparkContext(conf=settings)
     context.setLogLevel("ERROR")
     return context
 
