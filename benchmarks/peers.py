@@ -4,7 +4,7 @@
     python -m benchmarks.peers keys [--seconds 10] [--update-docs]
 
 `checkouts`: the shop's checkout in bulk and over HTTP, on Penstock (`penstock bench checkout`,
-`penstock bench http`) and on PostgreSQL (`benchmarks.postgres`); four minutes. `keys`: updates of
+`penstock bench http`), on PostgreSQL and on DBOS Transact (`benchmarks.postgres`); five minutes. `keys`: updates of
 one or two keys, `penstock bench transfer` and Spark's own `transformWithState`
 (`benchmarks.transform_with_state`); two minutes. Every program runs by itself: nothing else of this
 run is alive while it measures.
@@ -109,6 +109,9 @@ POSTGRES: Final = {
     "pgbench": "one call each, without HTTP (`pgbench`)",
 }
 
+SYSTEMS: Final = {"dbos": "DBOS Transact on PostgreSQL"}
+"""The systems that are not PostgreSQL alone, by the way of the checkout."""
+
 
 def over_http(setup: Setup, clients: int) -> Row:
     """Check out over HTTP through a gateway."""
@@ -137,13 +140,13 @@ def postgres(setup: Setup) -> tuple[str, list[Row]]:
         Row(
             id=f"postgres-{one['id'].replace(' ', '-')}",
             what=POSTGRES[one["kind"]].format_map(one),
-            system=f"PostgreSQL, {one['way']}",
+            system=SYSTEMS.get(one["way"], f"PostgreSQL, {one['way']}"),
             clients=one["clients"],
             in_flight=one["in_flight"],
             per_s=one["checkouts_per_s"],
             latency_ms=one["latency_ms"],
             accepted_ms={},
-            durable="change",
+            durable="request, change, reply" if one["way"] in SYSTEMS else "change",
             checked=one["checked"],
             figures=one,
         )
@@ -159,7 +162,8 @@ def checkouts(setup: Setup) -> dict[str, Any]:
     rows += [over_http(setup, clients) for clients in CROWDS]
     server, theirs = postgres(setup)
     rows = sorted([*rows, *theirs], key=lambda row: (_group(row), row.clients))
-    return {"versions": {"psycopg": version("psycopg"), "postgresql": server}, "rows": rows}
+    versions = {each: version(each) for each in ("psycopg", "dbos")}
+    return {"versions": versions | {"postgresql": server}, "rows": rows}
 
 
 def _group(row: Row) -> int:

@@ -10,7 +10,8 @@ bulk
     statement is sent when all replies of the last are decoded.
 over HTTP
     Clients with one request under way each, sent by Penstock's own load generator to a service in
-    Python (`shop_service.py`), with the rules in Python or in the function `checkout`.
+    Python (`shop_service.py`), with the rules in Python or in the function `checkout`, or with that function in a
+    durable workflow of DBOS Transact.
 pgbench
     The function called by PostgreSQL's own load generator, in C and without HTTP: the most that a
     transaction for each checkout can do here.
@@ -61,9 +62,9 @@ BULK: Final = {
 }
 """How many checkouts a statement has (the best of 100, 1,000, 5,000 and 10,000), and the statement."""
 
-WAYS: Final = ("function", "statements")
+WAYS: Final = ("function", "statements", "dbos")
 POOL: Final = 8
-"""Connections of the service; 4 and 16 gave less."""
+"""Connections of the service, and with DBOS as many again for its own tables; 4 and 16 gave less."""
 
 PGBENCH_CLIENTS: Final = 16
 

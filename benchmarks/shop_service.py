@@ -3,18 +3,23 @@
     python -m benchmarks.shop_service PORT ADDRESS WAY CONNECTIONS
 
 It answers `POST /orders/checkout/{order_id}` as `examples/shop` does, in one process, like a gateway
-of Penstock: the same server (Granian), event loop (uvloop) and framework. Two ways:
+of Penstock: the same server (Granian), event loop (uvloop) and framework. Three ways:
 
 statements
     The rules are in Python: `BEGIN`, three `SELECT … FOR UPDATE` (order; items in key order; user),
     three `UPDATE`, `COMMIT`.
 function
     All of that is one PL/pgSQL function: one round trip.
+dbos
+    The function is a transaction of a durable workflow of DBOS Transact (`benchmarks.dbos_workflow`), which runs
+    each request exactly once by its id.
 """
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
 import psycopg
@@ -81,29 +86,55 @@ async def by_function(connection: Connection, order: int) -> None:
     await connection.execute("SELECT checkout(%s)", (order,))
 
 
-WAYS: Final[dict[str, Callable[[Connection, int], Awaitable[None]]]] = {
-    "statements": by_statements,
-    "function": by_function,
-}
+CheckOut = Callable[[int, str], Awaitable[None]]
+"""Checks an order out, for the request of an id."""
 
 
-async def serve(port: int, address: str, way: str, connections: int) -> None:
-    """Serve until the process is killed."""
-    check_out = WAYS[way]
+@asynccontextmanager
+async def pooled(
+    address: str, connections: int, check_out: Callable[[Connection, int], Awaitable[None]]
+) -> AsyncIterator[CheckOut]:
+    """Give checkouts that each take a connection of a pool; they ignore the ids of requests."""
     free: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
     for _ in range(connections):
         free.put_nowait(
             await psycopg.AsyncConnection.connect(address, autocommit=True, prepare_threshold=0)
         )
 
-    async def checkout(request: Request) -> PlainTextResponse:
+    async def run(order: int, _: str) -> None:
         connection = await free.get()
         try:
-            await check_out(connection, int(request.path_params["order_id"]))
-        except Refused as error:
-            return PlainTextResponse(str(error), 400)
+            await check_out(connection, order)
         finally:
             free.put_nowait(connection)
+
+    yield run
+
+
+def ready(way: str, address: str, connections: int) -> AbstractAsyncContextManager[CheckOut]:
+    """Prepare a way of checking out."""
+    if way == "dbos":
+        from benchmarks.dbos_workflow import durable  # noqa: PLC0415 -- its import costs 1 s
+
+        return durable(address, connections)
+    return pooled(address, connections, {"statements": by_statements, "function": by_function}[way])
+
+
+async def serve(port: int, address: str, way: str, connections: int) -> None:
+    """Serve until the process is killed."""
+    async with ready(way, address, connections) as check_out:
+        await serve_shop(port, check_out)
+
+
+async def serve_shop(port: int, check_out: CheckOut) -> None:
+    """Serve the shop's route until the process is killed."""
+
+    async def checkout(request: Request) -> PlainTextResponse:
+        request_id = request.headers.get("idempotency-key") or str(uuid.uuid4())
+        try:
+            await check_out(int(request.path_params["order_id"]), request_id)
+        except Refused as error:
+            return PlainTextResponse(str(error), 400)
         return PlainTextResponse(DONE)
 
     server = Server(
