@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-_UNIONS: Final = (typing.Union, types.UnionType)
+from penstock.base.union import UNIONS
+
 _WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired)
 
 
@@ -280,7 +281,7 @@ def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for
 def _composed(annotation: Any, inner: tuple[Any, ...]) -> Any:
     """Return a type with other arguments."""
     origin = typing.get_origin(annotation)
-    if origin in _UNIONS:
+    if origin in UNIONS:
         return typing.Union[inner]  # noqa: UP007 -- the members are known only now
     if isinstance(annotation, types.GenericAlias) and isinstance(origin, type):
         return types.GenericAlias(origin, inner)

@@ -19,6 +19,7 @@ import msgspec
 from penstock.base.misfit import misfit_of
 from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of
+from penstock.base.union import UNIONS
 from penstock.base.unstorable import alternative_to
 from penstock.errors import Unencodable
 
@@ -31,7 +32,6 @@ PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
 """Types whose values fit if they have the type itself; an `int` of over 64 bits cannot be encoded."""
 
 COLLECTIONS: Final = (list, dict, tuple, set, frozenset, deque)
-_UNIONS: Final = (typing.Union, types.UnionType)
 _FORMS_MAX: Final = 50
 """The most different arguments of one generic class in one annotation."""
 
@@ -117,7 +117,7 @@ def wire_type(annotation: Any) -> Any:
     if annotation in _AS_LIST:
         return list
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in _UNIONS:
+    if origin in UNIONS:
         members = tuple(map(wire_type, arguments))
         return typing.Union[members]  # noqa: UP007 -- the members are known only now
     if origin in COLLECTIONS:
@@ -146,14 +146,14 @@ def is_exact(annotation: Any) -> bool:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if is_record(annotation):
         return False
-    if origin in (list, dict, tuple, set, frozenset, *_UNIONS):
+    if origin in (list, dict, tuple, set, frozenset, *UNIONS):
         return all(part is Ellipsis or is_exact(part) for part in arguments)
     return annotation in _EXACT or reference_type(annotation) is not None
 
 
 def is_immutable(annotation: Any) -> bool:
     """Say whether the decoded values can never change, so that several handlers can have the same object."""
-    if typing.get_origin(annotation) in (tuple, frozenset, *_UNIONS):
+    if typing.get_origin(annotation) in (tuple, frozenset, *UNIONS):
         return all(part is Ellipsis or is_immutable(part) for part in typing.get_args(annotation))
     return annotation in SCALARS
 
@@ -193,7 +193,7 @@ def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if is_record(annotation):
         complaints = _record_complaints(annotation, seen)
-    elif origin in COLLECTIONS or origin in _UNIONS:
+    elif origin in COLLECTIONS or origin in UNIONS:
         parts = [part for part in arguments if part is not Ellipsis]
         complaints = [complaint for part in parts for complaint in _complaints(part, seen)]
         if origin in (dict, set, frozenset) and not complaints:
@@ -271,7 +271,7 @@ def _unhashable(annotation: Any, of: type) -> list[str]:
     if record_kind is RecordKind.NAMED_TUPLE:
         inside = [field.annotation for field in fields_of(annotation)]
         return [complaint for part in inside for complaint in _unhashable(part, of)]
-    if origin in (tuple, *_UNIONS):
+    if origin in (tuple, *UNIONS):
         return [
             complaint
             for part in arguments
@@ -299,7 +299,7 @@ def _unordered(annotation: Any, seen: tuple[type, ...] = ()) -> list[str]:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is type(None) or (origin is typing.Literal and None in arguments):
         return ["None in a set lets it iterate differently in each process; use a list or a dict"]
-    if origin in (tuple, *_UNIONS):
+    if origin in (tuple, *UNIONS):
         return [
             complaint
             for part in arguments
@@ -353,7 +353,7 @@ def name_of(annotation: Any) -> str:
     if not isinstance(origin, type) and origin is not typing.Union:
         return "..." if annotation is Ellipsis else str(annotation).removeprefix("typing.")
     inner = [name_of(argument) for argument in arguments]
-    return " | ".join(inner) if origin in _UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
+    return " | ".join(inner) if origin in UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
 
 
 ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)

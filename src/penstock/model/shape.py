@@ -6,7 +6,6 @@ do not matter. Equal shapes store equal values as equal bytes. A row begins with
 a reader notices a row of another shape.
 """
 
-import types
 import typing
 from collections import deque
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import xxhash
 
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, tag_of_record
 from penstock.base.schema import is_enum, name_of, reference_type
+from penstock.base.union import UNIONS
 
 KEY_MARK: Final = ", the key"
 PERSONAL_MARK: Final = " of a person"
@@ -140,7 +140,7 @@ class _Describing:
         return _PLAIN.get(annotation) or name_of(annotation)
 
     def _composed(self, origin: Any, arguments: tuple[Any, ...]) -> str:
-        if origin in (typing.Union, types.UnionType):
+        if origin in UNIONS:
             every = sorted(map(self.text, arguments), key=lambda text: (text == "None", text))
             return " | ".join(every)
         if origin is typing.Literal:

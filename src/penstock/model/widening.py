@@ -4,7 +4,6 @@ A widened type reads all values of the former type: `int` becomes `float`, `T` b
 a record gets a field with a default, at any depth.
 """
 
-import types
 import typing
 from collections import deque
 from collections.abc import Callable
@@ -21,9 +20,9 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import is_enum, name_of, reference_type
+from penstock.base.union import UNIONS
 from penstock.model.stored_default import stored_default
 
-_UNIONS: Final = (typing.Union, types.UnionType)
 _SAME_BYTES: Final = {frozenset: set, deque: list}
 _BARE: Final[dict[Any, tuple[Any, ...]]] = {
     list: (Any,),
@@ -58,7 +57,7 @@ class _Comparison:
     def _comparison_of(self, *both: Any) -> Callable[[Any, Any], str | None]:
         """Return the method that compares two types of this sort."""
         origins = [typing.get_origin(annotation) for annotation in both]
-        if any(origin in _UNIONS for origin in origins):
+        if any(origin in UNIONS for origin in origins):
             return self._of_unions
         if any(reference_type(annotation) is not None for annotation in both):
             return self._of_references
@@ -130,7 +129,7 @@ class _Comparison:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(annotation) in _UNIONS
+    is_union = typing.get_origin(annotation) in UNIONS
     return typing.get_args(annotation) if is_union else (annotation,)
 
 

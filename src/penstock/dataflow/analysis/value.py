@@ -9,13 +9,13 @@ that a loop over it binds.
 import ast
 import collections.abc
 import dataclasses
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.base.schema import reference_type
+from penstock.base.union import UNIONS
 from penstock.dataflow.graph import Endpoint, Origin
 from penstock.model.entity_type import EntityType
 
@@ -150,7 +150,7 @@ def of_type(annotation: Any, origin: Origin, home: OwnerAttribute | None = None)
     """Return the value of an annotated type; a union is each of its members, without None."""
     if typing.get_origin(annotation) is typing.Annotated:
         return of_type(typing.get_args(annotation)[0], origin, home)
-    if typing.get_origin(annotation) in _UNIONS:
+    if typing.get_origin(annotation) in UNIONS:
         return join(of_type(member, origin, home) for member in typing.get_args(annotation))
     if annotation is None or annotation is type(None):
         return NOTHING
@@ -363,7 +363,6 @@ def field_types(cls: Any) -> Mapping[str, Any]:
         return {}
 
 
-_UNIONS: Final = (typing.Union, types.UnionType)
 _SCALARS: Final = frozenset({int, float, bool, bytes, str, complex, type(None)})
 _ITERABLE: Final = frozenset(
     {

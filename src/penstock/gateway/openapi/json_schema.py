@@ -8,7 +8,6 @@ application gives the same schemas in the same order. `base.schema` defines the 
 import enum
 import inspect
 import re
-import types
 import typing
 from collections import deque
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import reference_type
+from penstock.base.union import UNIONS
 from penstock.gateway.openapi.builtin_schemas import reference_to
 from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
 from penstock.model.application import App
@@ -92,7 +92,6 @@ _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     bytes: _SIMPLE[bytes],
     Decimal: _DECIMAL,
 }
-_UNIONS: Final = (typing.Union, types.UnionType)
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ANSWERED: Final = ".Answer"
 
@@ -163,7 +162,7 @@ class SchemaRegistry:
         if origin is dict:
             return self._mapping(*inside, written=written)
         schemas = [self._of(item, written=written) for item in inside if item is not Ellipsis]
-        if origin in _UNIONS:
+        if origin in UNIONS:
             return {
                 "anyOf": [item for index, item in enumerate(schemas) if item not in schemas[:index]]
             }

@@ -1,7 +1,6 @@
 """Media: the possible forms of a result at an application's own paths."""
 
 import enum
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
@@ -10,8 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.base.schema import reference_type
-
-_UNIONS: Final = (typing.Union, types.UnionType)
+from penstock.base.union import UNIONS
 
 
 def media_of(annotation: Any) -> frozenset[str]:
@@ -27,7 +25,7 @@ def media_of(annotation: Any) -> frozenset[str]:
         return _media_of_values([member.value for member in annotation])
     if typing.get_origin(annotation) is typing.Literal:
         return _media_of_values(inside)
-    if typing.get_origin(annotation) in _UNIONS:
+    if typing.get_origin(annotation) in UNIONS:
         return frozenset().union(*map(media_of, inside))
     return _AS_TEXT if reference_type(annotation) is not None else _AS_JSON
 
