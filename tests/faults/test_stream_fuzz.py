@@ -1,7 +1,12 @@
 """Appends and followers of streams over HTTP, with random numbers, paths, headers and bodies, good and bad."""
 
+import asyncio
+import contextlib
 import json
+import random
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +18,8 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch
 from penstock.journal.api import CompactionPolicy
-from tests.stream_gateway import counting
+from tests.gateway_thread import HOST, RunningGateway
+from tests.stream_gateway import COUNTING, counting
 from tests.stream_journal import publish
 
 pytestmark = pytest.mark.faults
@@ -113,6 +119,58 @@ def follow(client: httpx.Client, last: str) -> None:
 def test_event_streams(client: httpx.Client) -> None:
     """A server-sent event stream begins behind the last id, or is refused before it begins."""
     follow(client)
+
+
+async def take(port: int, got: list[int], upto: int, cuts: random.Random | None) -> None:
+    """Take atoms behind the last one, until there are `upto`; with `cuts`, cut the connection at random bytes."""
+    while len(got) < upto:
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            head = f"GET /streams/lines HTTP/1.1\r\nHost: {HOST}\r\nAccept: text/event-stream\r\n"
+            last = f"Last-Event-ID: {got[-1]}\r\n" if got else ""
+            writer.write(f"{head}{last}\r\n".encode())
+            left, text = cuts.randrange(1, 4_000) if cuts else 1 << 30, b""
+            while len(got) < upto and left > 0 and (data := await reader.read(min(left, 1 << 16))):
+                left -= len(data)
+                whole, _, text = (text + data).rpartition(
+                    b"\n\n"
+                )  # the rest of an event may be cut off
+                got += [int(line[4:]) for line in whole.split(b"\n") if line.startswith(b"id: ")]
+            writer.transport.abort()
+
+
+async def attack(port: int, upto: int) -> list[list[int]]:
+    """Let 500 followers take atoms: most as they should, some cut off many times, some read nothing."""
+    silent = [await asyncio.open_connection(HOST, port, limit=1) for _ in range(30)]
+    for _, writer in silent:
+        writer.write(f"GET /streams/lines HTTP/1.1\r\nHost: {HOST}\r\n".encode())
+        writer.write(b"Accept: text/event-stream\r\n\r\n")
+    followers: list[list[int]] = [[] for _ in range(470)]
+    taking = [
+        take(port, got, upto, random.Random(place) if place < 20 else None)
+        for place, got in enumerate(followers)
+    ]
+    await asyncio.wait_for(asyncio.gather(*taking), 120)
+    for _, writer in silent:
+        writer.transport.abort()
+    return followers
+
+
+def test_many_followers_while_some_are_hostile(tmp_path: Path) -> None:
+    """Each follower gets each atom once, in order, beside silent ones and cuts, and goes on at another gateway."""
+    with counting(tmp_path) as (gateway, client, journal):
+        publishing = threading.Thread(
+            target=lambda: [publish(journal, {"lines": [["x" * 500]] * 5}) for _ in range(10)]
+        )
+        publishing.start()
+        followers = asyncio.run(attack(gateway.config.gateway.port, 50))
+        publishing.join()
+        assert followers == [list(range(50))] * 470
+        assert client.get("/streams/lines?limit=1").status_code == 200
+        publish(journal, {"lines": [["more"]]})
+    with RunningGateway(COUNTING, tmp_path / "data", drives=False) as again:
+        asyncio.run(take(again.config.gateway.port, followers[0], 51, None))
+    assert followers[0] == list(range(51))
 
 
 @FUZZ

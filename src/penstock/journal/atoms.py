@@ -25,6 +25,9 @@ _CHUNK: Final = 256
 """The atoms that become Python objects at once."""
 
 _CACHED_BYTES: Final = 32 << 20
+_TABLE_BYTES: Final = 8 << 10
+"""What a table takes in addition to its values: most epochs have only a few atoms of a stream."""
+
 _LOOK_MS: Final = 1_000
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -70,6 +73,7 @@ class AtomReader:
         self._journal = journal
         self._lock = threading.Lock()
         self._cached: OrderedDict[tuple[str, Epoch], pa.Table] = OrderedDict()
+        self._cached_bytes = 0
         self._oldest: dict[str, tuple[Epoch, int]] = {}
 
     def published(self, stream: str) -> int:
@@ -199,12 +203,19 @@ class AtomReader:
             tables.append(rows.filter(pc.equal(rows["stream"], stream)))
         rows = pa.concat_tables(tables) if tables else EVENTS.empty_table().select(_COLUMNS)
         rows = rows.sort_by("atom").combine_chunks() if len(tables) > 1 else rows.combine_chunks()
-        with self._lock:
-            self._cached[key] = rows
-            size = sum(table.nbytes for table in self._cached.values())
-            while size > _CACHED_BYTES and len(self._cached) > 1:
-                size -= self._cached.popitem(last=False)[1].nbytes
+        self._keep(key, rows)
         return rows
+
+    def _keep(self, key: tuple[str, Epoch], rows: pa.Table) -> None:
+        """Add a table to the cached ones, and drop those that were not read for the longest time."""
+        with self._lock:
+            if key in self._cached:  # two threads have read it
+                return
+            self._cached[key] = rows
+            self._cached_bytes += rows.nbytes + _TABLE_BYTES
+            while self._cached_bytes > _CACHED_BYTES and len(self._cached) > 1:
+                _, dropped = self._cached.popitem(last=False)
+                self._cached_bytes -= dropped.nbytes + _TABLE_BYTES
 
     def _count(self, epoch: int, stream: str) -> int:
         return self._commit(Epoch(epoch)).atoms.get(stream, 0)

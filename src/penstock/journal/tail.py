@@ -9,8 +9,9 @@ the error, and the thread tries again. Of each epoch only the rows that are wait
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
@@ -312,9 +313,14 @@ class AsyncJournalTail(JournalTail):
         """Wait until the request at a log position is processed; return False after the time limit."""
         return await self._holds(lambda: self.is_committed(position), timeout_s)
 
-    async def until_published(self, stream: str, number: int, timeout_s: float) -> bool:
-        """Wait until a stream has an atom with this number; return False after the time limit."""
-        return await self._holds(lambda: self.atoms.get(stream, 0) > number, timeout_s)
+    @contextmanager
+    def awaiting_atom(self, stream: str, number: int, waiter: Waiter) -> Iterator[None]:
+        """Give None to a waiter as soon as a stream has an atom with this number, while the block runs."""
+        self._when(lambda: self.atoms.get(stream, 0) > number, waiter)
+        try:
+            yield
+        finally:
+            self._forget_condition(waiter)
 
     async def _holds(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         future: asyncio.Future[None] = self._loop.create_future()

@@ -1,7 +1,9 @@
 """A gateway serves a deployment while it runs: paths, readers and limits change, and connections stay open."""
 
+import json
 import os
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -33,7 +35,8 @@ FIRST = """
             return f"{self.beans} beans"
 
     opened = stream("opened", int)
-    app = App("jars", Jar, opened)
+    spilled = stream("spilled", int)
+    app = App("jars", Jar, opened, spilled)
 """
 SECOND = """
     from penstock import App, Entity, key, limit, readonly, route, stream
@@ -94,6 +97,30 @@ def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> 
 
 async def unreadable(*_: object) -> Response:
     raise Diverged("Jar 'tin' is stored in another shape")
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_followers_of_a_removed_stream_end(tmp_path: Path) -> None:
+    """An event stream, and a request that waits, get the error of an unknown stream."""
+    first = write_version(tmp_path / "1", "jars", FIRST)
+    second = write_version(tmp_path / "2", "jars", SECOND)
+    with (
+        RunningGateway(first, tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        events = {"Accept": "text/event-stream"}
+        with client.stream("GET", "/streams/spilled", headers=events) as following:
+            waiting = threads.submit(client.get, "/streams/spilled?wait=60")
+            followers = 'penstock_stream_followers{stream="spilled"} 2.0'
+            wait_for(lambda: followers in client.get("/metrics").text, "the second follower")
+            deployment = record(gateway, second)
+            wait_for(lambda: gateway.deployments.served == deployment, "the switch")
+            lines = [line for line in following.iter_lines() if line not in ("", ":")]
+        assert lines[:2] == ["retry: 1000", "event: refused"]
+        for told in (lines[2].removeprefix("data: "), waiting.result().text):
+            assert json.loads(told)["error"]["code"] == "request"
+            assert "there is no stream 'spilled'" in told
 
 
 @pytest.mark.usefixtures("kept_imports")

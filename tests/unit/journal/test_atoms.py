@@ -2,15 +2,17 @@
 
 import random
 import threading
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt, Gone, RequestError
-from penstock.journal.api import Commit, CompactionPolicy, Journal, PartKind
+from penstock.journal.api import Commit, CompactionPolicy, Journal, Part, PartKind
 from penstock.journal.atoms import AtomReader, decode_atom
 from penstock.journal.delta import DeltaJournal
 from tests.memory_journal import MemoryJournal
@@ -107,6 +109,28 @@ def test_removed_atoms_are_gone(tmp_path: Path) -> None:
     with pytest.raises(Gone):
         list(late)
     journal.close()
+
+
+def test_the_tables_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many epochs with few atoms fill the memory as well: the newest stay, and an older one is read again."""
+    monkeypatch.setattr("penstock.journal.atoms._CACHED_BYTES", 10 * (8 << 10))
+    journal = MemoryJournal()
+    for epoch in range(30):
+        publish(journal, {"lines": [[epoch]]})
+    reads: list[Part] = []
+    read = journal.read
+
+    def counted(part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        reads.append(part)
+        return read(part, columns)
+
+    monkeypatch.setattr(journal, "read", counted)
+    reader = AtomReader(journal)
+    assert numbers(reader, 0) == list(range(30))
+    assert numbers(reader, 25) == list(range(25, 30))
+    assert len(reads) == 30
+    assert numbers(reader, 0) == list(range(30))
+    assert len(reads) == 60
 
 
 def test_a_missing_atom_is_damage() -> None:

@@ -6,7 +6,6 @@ So a follower that was cut off continues exactly. Each event stream and each ans
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -20,9 +19,8 @@ from penstock.gateway.errors import response_of
 from penstock.gateway.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.shared_batches import Question, RenderedBatch, SharedBatches
 from penstock.gateway.stream_bodies import (
-    AtomBatch,
-    Rendering,
     StreamsBody,
     json_body,
     msgpack_body,
@@ -31,7 +29,7 @@ from penstock.gateway.stream_bodies import (
 from penstock.gateway.stream_list import list_streams
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
-from penstock.journal.atoms import AtomReader, StreamAtom
+from penstock.journal.atoms import AtomReader
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.streams.stream import Stream
@@ -44,7 +42,6 @@ LATEST: Final = "latest"
 _WAIT_MAX_S: Final = 60.0
 _LIMIT_DEFAULT: Final = 1_000
 _LIMIT_MAX: Final = 10_000
-_BATCH_BYTES: Final = 512 << 10
 _HEARTBEAT_S: Final = 15.0
 _DIGITS_MAX: Final = 18
 _THREADS: Final = 2
@@ -70,11 +67,14 @@ class StreamHandler:
         self._metrics = metrics
         self._reader = AtomReader(journal)
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
-        self._stopping = asyncio.Event()
+        self._batches = SharedBatches(self._reader, self._threads)
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._is_stopping = False
 
     def serve(self, app: App) -> None:
-        """List and check the streams of another version of the application; followers go on."""
+        """Serve the streams of another version of the application; the followers of a removed stream end."""
         self._app = app
+        self._wake()
 
     async def index(self, request: HttpRequest) -> Response:
         """Serve `GET /streams`: the streams that the principal may follow."""
@@ -106,8 +106,9 @@ class StreamHandler:
         try:
             start = await self._start(request, name, query.get("from", EARLIEST))
             if MEDIA_TYPE in accept and request.verb == "GET":
-                rendered, following = await self._batch(stream, start, limit, server_sent_events)
-                events = self._events(stream, rendered, following, limit)
+                question = Question(stream, start, limit, server_sent_events)
+                first = self._sent(stream, await self._batches.newest(question))
+                events = self._events(question, first)
                 return EventStream(events, reply_headers(self._tail.epoch))
             return await self._answer(request, stream, start, limit)
         except Gone as error:
@@ -115,7 +116,8 @@ class StreamHandler:
 
     def stop(self) -> None:
         """End all event streams, and answer all requests that wait; their followers go on elsewhere."""
-        self._stopping.set()
+        self._is_stopping = True
+        self._wake()
 
     def close(self) -> None:
         """Stop the threads; no request may be running."""
@@ -139,58 +141,38 @@ class StreamHandler:
         """Answer with the atoms from a number on; wait for the first one if the request asks for that."""
         wait_s = request.seconds("wait", 0.0, _WAIT_MAX_S)
         packed = MSGPACK in request.headers.get("accept", "")
-        rendering = msgpack_body if packed else json_body
-        body, following = await self._batch(stream, start, limit, rendering)
-        if following == start and wait_s > 0 and request.verb == "GET":
+        question = Question(stream, start, limit, msgpack_body if packed else json_body)
+        batch = await self._batches.newest(question)
+        if not batch.atoms and wait_s > 0 and request.verb == "GET":
             with self._metrics.following(stream.name):
-                await self._published(stream.name, start, wait_s, request.gone())
-            body, following = await self._batch(stream, start, limit, rendering)
+                if await self._published(stream.name, start, wait_s, request.gone()):
+                    batch = await self._batches.at(question, self._tail.epoch)
+        body = self._sent(stream, batch).body
         return Response(body, 200, reply_headers(self._tail.epoch), MSGPACK if packed else JSON)
 
-    async def _events(
-        self, stream: Stream[Any], rendered: bytes, start: int, limit: int
-    ) -> AsyncIterator[bytes]:
-        """Yield the events of all atoms, from those that are rendered already on."""
+    async def _events(self, question: Question, batch: RenderedBatch) -> AsyncIterator[bytes]:
+        """Yield the events of all atoms, from a batch that is read already on."""
+        stream, body, following = question.stream, batch.body, batch.next
         with self._metrics.following(stream.name):
-            while True:
-                if rendered:
-                    yield rendered
-                elif not await self._published(stream.name, start, _HEARTBEAT_S):
-                    yield HEARTBEAT
-                if self._stopping.is_set():
-                    return
+            while not self._is_stopping:
+                if body:
+                    yield body
+                body = HEARTBEAT
                 try:
-                    rendered, start = await self._batch(stream, start, limit, server_sent_events)
+                    if await self._published(stream.name, following, _HEARTBEAT_S):
+                        question = question._replace(start=following)
+                        batch = await self._batches.at(question, self._tail.epoch)
+                        body, following = self._sent(stream, batch).body, batch.next
                 except PenstockError as error:  # the status is sent; a new request gets the error
-                    body = bytes(response_of(error).body)
-                    yield b"event: refused\ndata: %b\n\n" % body
+                    refusal = bytes(response_of(error).body)
+                    yield b"event: refused\ndata: %b\n\n" % refusal
                     return
 
-    async def _batch(
-        self, stream: Stream[Any], start: int, limit: int, rendering: Rendering
-    ) -> tuple[bytes, int]:
-        """Return rendered atoms from a number on, and the number after them."""
-
-        def read() -> tuple[bytes, AtomBatch]:
-            atoms = self._read(stream.name, start, limit)
-            published = self._reader.published(stream.name)
-            batch = AtomBatch(stream, start, atoms, published)
-            return rendering(batch), batch
-
-        body, batch = await self._in_thread(read)
+    def _sent(self, stream: Stream[Any], batch: RenderedBatch) -> RenderedBatch:
+        """Count the atoms of a batch that goes to a follower."""
         if batch.atoms:
-            self._metrics.sent(stream.name, len(batch.atoms), batch.published - batch.next)
-        return body, batch.next
-
-    def _read(self, stream: str, start: int, limit: int) -> list[StreamAtom]:
-        atoms: list[StreamAtom] = []
-        size = 0
-        for atom in self._reader.atoms(stream, start):
-            atoms.append(atom)
-            size += len(atom.events)
-            if len(atoms) >= limit or size >= _BATCH_BYTES:
-                break
-        return atoms
+            self._metrics.sent(stream.name, batch.atoms, batch.published - batch.next)
+        return batch
 
     async def _published(
         self,
@@ -209,22 +191,43 @@ class StreamHandler:
 
         Returns:
             False if the time is up, the client has disconnected, or the gateway stops.
+
+        Raises:
+            RequestError: A deployment has removed the stream.
         """
-        published = asyncio.create_task(self._tail.until_published(stream, number, timeout_s))
-        tasks: list[asyncio.Task[Any]] = [published, asyncio.create_task(self._stopping.wait())]
-        if gone is not None:
-            tasks.append(asyncio.create_task(gone))
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(timeout_s, _settle, waiter)
+        leaving = None if gone is None else asyncio.create_task(gone)
+        if leaving is not None:
+            leaving.add_done_callback(lambda _: _settle(waiter))
+        self._waiting[waiter] = None
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            with self._tail.awaiting_atom(stream, number, waiter):
+                if not self._is_stopping:
+                    await waiter
         finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(tasks)
-        return published.done() and not published.cancelled() and published.result()
+            del self._waiting[waiter]
+            timer.cancel()
+            if leaving is not None:
+                leaving.cancel()
+        is_published = self._tail.atoms.get(stream, 0) > number
+        if not is_published:
+            self._app.stream(stream)
+        return is_published
+
+    def _wake(self) -> None:
+        """End all waits, so that each follower looks at what has changed."""
+        for waiter in self._waiting:
+            _settle(waiter)
 
     async def _in_thread(self, read: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _number(name: str, text: str) -> int:
