@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock import Client, Forbidden
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
@@ -40,7 +41,7 @@ def appended(gateway: RunningGateway) -> list[tuple[str, list[bytes]]]:
 def test_each_atom_is_appended_once(penstock: Run, gateway: RunningGateway, tmp_path: Path) -> None:
     """A second start goes on behind the atoms that are there, and a file that was wrong is read again."""
     (tmp_path / "measures.csv").write_text("celsius\n20.5\nwarm\n")
-    words = ("generate", SPEC, "--url", gateway.url)
+    words = ("generate", SPEC, "--url", gateway.url, "--data", str(gateway.config.data))
     code, out, err = penstock(*words, "--json")
     assert code == 1, err
     counting, measures = json.loads(out)
@@ -89,9 +90,8 @@ def test_progress_is_shown_elsewhere(
 
 def test_one_generator_can_be_chosen(penstock: Run, gateway: RunningGateway) -> None:
     """With `--only`, the others do not run."""
-    code, out, err = penstock(
-        "generate", SPEC, "--url", gateway.url, "--only", "counting", "--json"
-    )
+    place = ("--url", gateway.url, "--data", str(gateway.config.data))
+    code, out, err = penstock("generate", SPEC, *place, "--only", "counting", "--json")
     assert code == 0, err
     assert [state["generator"] for state in json.loads(out)] == ["counting"]
     assert len(appended(gateway)) == 5
@@ -112,8 +112,8 @@ def test_generator_goes_on_after_its_ids_are_forgotten(
     weeks_later_s = int(time.time()) + 21 * 86_400
     monkeypatch.setattr(SqliteLog, "_now_s", lambda _: weeks_later_s)
     with RunningGateway(SPEC, data, drives=False) as gateway:
-        words = ("generate", SPEC, "--url", gateway.url, "--only", "counting", "--json")
-        code, out, err = penstock(*words)
+        place = ("--url", gateway.url, "--data", str(data))
+        code, out, err = penstock("generate", SPEC, *place, "--only", "counting", "--json")
         assert code == 0, err
         assert json.loads(out)[0]["atoms"] == 5
         response = httpx.get(f"{gateway.url}/requests/sources%2Fcounting%2F0")
@@ -122,6 +122,31 @@ def test_generator_goes_on_after_its_ids_are_forgotten(
     with closing(DataDirectory(data).open_log()) as log:
         ids = [record.request_id for record in log.read(log.start(), log.end())]
     assert ids == [f"sources/counting/{number}" for number in range(5)]
+
+
+def test_no_caller_moves_a_generator(
+    penstock: Run, gateway: RunningGateway, tmp_path: Path
+) -> None:
+    """Without keys, only who has the data directory can use an id of a generator; other ids are free."""
+    path, stolen = "/send/streams/numbers", "sources/counting/0"
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        headers |= {"Idempotency-Key": stolen}
+        refused = httpx.post(f"{gateway.url}{path}", json=[7], headers=headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    with Client(gateway.url, app) as client:
+        with pytest.raises(Forbidden, match="belongs to generator counting"):
+            client.bulk([client.prepare.append(numbers, [7], request_id=stolen)])
+        assert client.append(numbers, [7], request_id="sources/orders/0") == 1
+    place = ("generate", SPEC, "--url", gateway.url, "--only", "counting", "--json", "--data")
+    code, out, _ = penstock(*place, str(tmp_path / "elsewhere"))
+    assert code == 1
+    assert "with the data directory" in json.loads(out)[0]["reason"]
+    code, out, err = penstock(*place, str(gateway.config.data))
+    assert code == 0, err
+    assert [name for name, _ in appended(gateway)] == [
+        "sources/orders/0",
+        *(f"sources/counting/{number}" for number in range(5)),
+    ]
 
 
 def test_mistakes_of_the_command_line(penstock: Run, tmp_path: Path) -> None:

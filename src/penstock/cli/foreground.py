@@ -21,13 +21,12 @@ from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
-from penstock.process import presence
+from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.metrics import clear
 from penstock.process.partitions import ask_for_partitions
 from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
-from penstock.process.startup import step_of
 from penstock.process.stop import Stop
 
 ROLE: Final = "supervisor"
@@ -88,6 +87,7 @@ class Foreground:
                 Stop(at_once=supervisor.kill) as stop,
             ):
                 clear(settings.data)
+                startup.note(settings.data, "view", "it waits for the driver and the gateways")
                 try:
                     self._keep_running(supervisor, url, stop, look)
                 finally:
@@ -200,7 +200,7 @@ class Foreground:
 
     def _starting(self, supervisor: Supervisor) -> str:
         """Return a line that says which processes start, and which steps they have reached."""
-        steps = [(role, step_of(self.settings.data, role)) for role in supervisor.waiting]
+        steps = [(role, startup.step_of(self.settings.data, role)) for role in supervisor.waiting]
         roles = ", ".join(f"{role} ({step})" if step else role for role, step in steps)
         return f"starting: {roles}"
 

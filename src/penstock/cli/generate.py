@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HELP: Final = """Run the generators of an application, which append events to its streams.
 
 The application runs elsewhere: penstock run must be running with the same data directory, or --url names a
-gateway. penstock run --generate does both. penstock status shows how far the generators are. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
+gateway; if this gateway asks for no keys, name the data directory, too. penstock run --generate does both. penstock status shows how far the generators are. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
 each generator goes on behind its atoms that are on the stream; no atom is appended twice.
 
 Exit code 1: a generator has failed; its reason names the atom, and for a file the line and the field.
@@ -126,7 +126,8 @@ def command(
             return
         data = None if remote.url else settings.data
         progress = _ProgressDisplay(data, is_quiet=as_json or supervised)
-        states = _generate(app, names, (url, remote.api_key), stop.wanted.wait, progress)
+        key = remote.api_key or _key_of(settings)
+        states = _generate(app, names, (url, key), stop.wanted.wait, progress)
     _tell_end(states, supervised=supervised, as_json=as_json)
 
 
@@ -173,6 +174,21 @@ def _tell_end(states: "list[GeneratorState]", *, supervised: bool, as_json: bool
     print_result(plain, lambda console: _print(console, states), as_json=as_json)
     if any(state.reason for state in states):
         raise typer.Exit(1)
+
+
+def _key_of(settings: "Config") -> str | None:
+    """Return the key of the generators for a gateway without keys; None if a key or token must be given.
+
+    Raises:
+        PenstockError: The journal cannot be read, or is damaged.
+    """
+    from penstock.gateway.auth.exposure import NOT_SET
+    from penstock.gateway.auth.keys import KeyStore
+    from penstock.process.generator_key import key_in
+
+    if KeyStore(settings.data).exists or settings.gateway.jwks != NOT_SET:
+        return None
+    return key_in(settings.data)
 
 
 def _gateway_of(settings: "Config", wait: Wait | None) -> str | None:

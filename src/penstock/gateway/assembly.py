@@ -129,7 +129,7 @@ async def assemble(
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(journal, metrics.waiting)
     load = _sampled_load(config.data, log, tail)
-    gateway = Gateway(config.gateway, Authenticator.of(config, app), metrics, load)
+    gateway = Gateway(config.gateway, Authenticator.of(config, app, journal.secret), metrics, load)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
     shared = SharedParts(

@@ -17,8 +17,10 @@ from typing import Final
 
 from penstock.base.ids import RequestId
 from penstock.engine.streams.derived_ids import MARK
-from penstock.errors import RequestError
-from penstock.gateway.auth.principal import Principal
+from penstock.engine.streams.generator_positions import generated_id
+from penstock.errors import Forbidden, RequestError
+from penstock.gateway.auth.principal import ANONYMOUS, Principal
+from penstock.model.application import App
 
 SEPARATOR: Final = "~"
 """Between principal and id; URLs do not escape it."""
@@ -42,6 +44,28 @@ def check_chosen(text: str, bytes_max: int) -> str:
             f"without {SEPARATOR}, which separates it from its principal"
         )
     return text
+
+
+def check_free(app: App, principal: Principal, chosen: str) -> None:
+    """Refuse an id of a generator that an anonymous caller has chosen: it would move the generator's position.
+
+    Args:
+        app: The application.
+        principal: The caller; another principal has ids, and so positions, of its own.
+        chosen: The id that the caller has chosen.
+
+    Raises:
+        Forbidden: The id is one of a generator.
+    """
+    generators = app.topology.generators
+    if principal is not ANONYMOUS or not generators:
+        return
+    generated = generated_id(app.name, chosen)
+    if generated is not None and generated.generator in generators:
+        raise Forbidden(
+            f"the request id {chosen} belongs to generator {generated.generator}: without keys, only penstock "
+            "generate with the data directory of the application (--data) may use it; choose another id"
+        )
 
 
 def check_stored(text: str) -> RequestId:

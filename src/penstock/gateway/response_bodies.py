@@ -57,7 +57,7 @@ class Readiness(Struct, frozen=True):
     epoch: int
     waiting: Annotated[int, Meta(description="Requests that wait for their epoch.")]
     driver: Literal["running", "starting", "absent"]
-    view: Literal["running", "absent"]
+    view: Literal["running", "starting", "absent"]
     missing: Annotated[
         list[str],
         Meta(

@@ -40,7 +40,7 @@ from penstock.base.http import (
 from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
 from penstock.model.application import App
-from penstock.process import presence
+from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.isolated_upcasts import isolated_upcasts
@@ -143,6 +143,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         PenstockError: The journal or the view cannot be opened.
     """
     DataDirectory(config.data).create()
+    startup.note(config.data, ROLE, "its tables are opened")
     with (
         isolated_upcasts(),
         closing(DataDirectory(config.data).open_journal(app)) as journal,
@@ -170,6 +171,7 @@ async def _serve(view: View, spec: str, config: Config, socket: Path, *, supervi
         ):
             socket.chmod(0o600)  # the umask of the process keeps others out before
             with presence.present(config.data, ROLE, spec, socket=str(socket)):
+                startup.finish(config.data, ROLE)
                 _log.info("view.listening", extra={"socket": str(socket), "epoch": view.epoch})
                 await until_stopped(stop, task)
     finally:

@@ -12,6 +12,7 @@ may send anonymous requests.
 
 import logging
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
@@ -20,10 +21,11 @@ from penstock.errors import RequestError, Unauthenticated
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
 from penstock.gateway.auth.origin_policy import OriginPolicy
-from penstock.gateway.auth.principal import ANONYMOUS, Principal, check_scope
+from penstock.gateway.auth.principal import ANONYMOUS, GENERATOR, Principal, check_scope
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
 from penstock.process.config import Config
+from penstock.process.generator_key import generator_key
 
 if TYPE_CHECKING:
     from penstock.gateway.auth.tokens import TokenVerifier
@@ -48,6 +50,8 @@ class Authenticator:
         tokens: "TokenVerifier | None",
         origin_policy: OriginPolicy | None,
         clock: Callable[[], float] = time.time,
+        *,
+        generator_key: str = "",
     ) -> None:
         """Accept the holders of keys and tokens.
 
@@ -56,15 +60,22 @@ class Authenticator:
             tokens: Verifies tokens; None if tokens are not accepted.
             origin_policy: Checks anonymous requests while there are no keys; None refuses them all.
             clock: Seconds since the Unix epoch.
+            generator_key: The key that makes an anonymous caller the principal `GENERATOR`; empty for none.
         """
         self._keys = keys
         self._tokens = tokens
         self._origin_policy = origin_policy if tokens is None else None
         self._clock = clock
+        self._generator = b"Bearer " + generator_key.encode() if generator_key else b""
 
     @classmethod
-    def of(cls, config: Config, app: App) -> Self:
+    def of(cls, config: Config, app: App, secret: bytes = b"") -> Self:
         """Return the authenticator of a gateway's configuration.
+
+        Args:
+            config: The configuration.
+            app: The application.
+            secret: The secret of its journal, from which the key of its generators is computed; empty for no such key.
 
         Raises:
             ConfigError: Token settings or the JWKS file cannot be used.
@@ -79,7 +90,12 @@ class Authenticator:
             from penstock.gateway.auth.tokens import TokenVerifier  # noqa: PLC0415 -- with cryptography
 
             tokens = TokenVerifier(settings)
-        return cls(keys, tokens, OriginPolicy.of(settings))
+        return cls(
+            keys,
+            tokens,
+            OriginPolicy.of(settings),
+            generator_key=generator_key(secret) if secret else "",
+        )
 
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:
         """Return the principal that sent these headers.
@@ -98,7 +114,7 @@ class Authenticator:
             self._origin_policy = None
         elif self._origin_policy is not None:
             self._origin_policy.check(verb, headers)
-            return ANONYMOUS
+            return GENERATOR if self._is_generator(headers) else ANONYMOUS
         credential = credential_of(headers)
         if credential.startswith(_KEY):
             return (ring or _NO_KEYS).principal(credential, self._clock())
@@ -107,6 +123,13 @@ class Authenticator:
                 "the credential is not an API key, and this gateway accepts no tokens"
             )
         return self._tokens.principal(credential, self._clock())
+
+    def _is_generator(self, headers: Headers) -> bool:
+        """Say whether the headers have the key of the generators."""
+        return bool(self._generator) and any(
+            name == b"authorization" and secrets.compare_digest(value, self._generator)
+            for name, value in headers
+        )
 
 
 def credential_of(headers: Headers) -> bytes:

@@ -128,6 +128,10 @@ class Principal:
 ANONYMOUS: Final = Principal("anonymous", frozenset({EVERYTHING}))
 """Every caller, if neither keys nor tokens are configured."""
 
+GENERATOR: Final = Principal("generator", frozenset({APPEND}))
+"""A process of generators that has the data directory, if neither keys nor tokens are configured. It shares the ids of
+the anonymous principal, so that its appends keep their ids."""
+
 
 def parse_scope(text: str) -> Scope:
     """Return a text as a scope, if the grammar allows it; the names in it are not checked.

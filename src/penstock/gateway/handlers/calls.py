@@ -23,7 +23,7 @@ from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.request_ids import RequestIds, stored_id
+from penstock.gateway.request_ids import RequestIds, check_free, stored_id
 from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
@@ -303,7 +303,10 @@ class CallHandler:
         self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> tuple[bytes, bytes]:
         """Give a request its id, and return the body and the access hint of its log entry."""
-        request.request_id = request.chosen_id() or self._ids.draw()
+        chosen = request.chosen_id()
+        if chosen is not None:
+            check_free(self._app, request.principal, chosen)
+        request.request_id = chosen or self._ids.draw()
         return await self._encoder.encoded(target, source)
 
     def _answered_response(self, request: HttpRequest, reply: Reply) -> Response:

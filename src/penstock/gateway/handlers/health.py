@@ -1,8 +1,9 @@
 """`/healthz` and `/readyz`: whether this process is alive, and whether it can serve.
 
 A gateway is ready if it can append requests and follow the journal. `/readyz` also says whether a
-driver and a view run, and which step a starting driver has reached. A gateway without a driver stays ready: it accepts requests, and they are
-answered when a driver runs again.
+driver and a view run, and which step each of them has reached if it starts. A gateway without a driver stays ready: it
+accepts requests, and they are answered when a driver runs again. A gateway without a view stays ready, too: only SQL
+queries need the view.
 """
 
 import os
@@ -20,7 +21,7 @@ from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
 from penstock.process.startup import step_of
 
-DriverState = Literal["running", "starting", "absent"]
+ProcessState = Literal["running", "starting", "absent"]
 
 
 class HealthHandler:
@@ -55,11 +56,8 @@ class HealthHandler:
         failure = self._tail.failure
         reasons = ["this gateway stops"] if self._is_draining() else []
         reasons += [failure.code] if failure is not None else []
-        step = step_of(self._data, "driver")
-        view = self._presence_of("view")
-        driver: DriverState = self._presence_of("driver")
-        if driver == "absent" and step is not None:
-            driver = "starting"
+        driver, driver_step = self._state_of("driver")
+        view, view_step = self._state_of("view")
         readiness = Readiness(
             status="not ready" if reasons else "ready",
             reasons=reasons,
@@ -69,19 +67,23 @@ class HealthHandler:
             driver=driver,
             view=view,
             missing=[
-                *_missing_driver(driver, step),
-                *_missing_view(view),
+                *_missing_driver(driver, driver_step),
+                *_missing_view(view, view_step),
                 *_missing_deployment(self._deployment_problem()),
             ],
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
 
-    def _presence_of(self, role: str) -> Literal["running", "absent"]:
-        return "running" if presence.find(self._data, role) else "absent"
+    def _state_of(self, role: str) -> tuple[ProcessState, str | None]:
+        """Return the state of the process of a role, and the step that it has reached if it starts."""
+        if presence.find(self._data, role):
+            return "running", None
+        step = step_of(self._data, role)
+        return ("absent" if step is None else "starting"), step
 
 
-def _missing_driver(driver: DriverState, step: str | None) -> list[str]:
+def _missing_driver(driver: ProcessState, step: str | None) -> list[str]:
     match driver:
         case "running":
             return []
@@ -91,8 +93,14 @@ def _missing_driver(driver: DriverState, step: str | None) -> list[str]:
             return ["no driver runs: requests are durable, and wait until a driver starts"]
 
 
-def _missing_view(view: Literal["running", "absent"]) -> list[str]:
-    return [] if view == "running" else ["no view runs: SQL queries are refused"]
+def _missing_view(view: ProcessState, step: str | None) -> list[str]:
+    match view:
+        case "running":
+            return []
+        case "starting":
+            return [f"the view starts ({step}): SQL queries are refused until it listens"]
+        case "absent":
+            return ["no view runs: SQL queries are refused"]
 
 
 def _missing_deployment(problem: str) -> list[str]:

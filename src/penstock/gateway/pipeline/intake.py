@@ -19,7 +19,7 @@ from penstock.gateway.auth.principal import Principal
 from penstock.gateway.call_target import flow_caller, require_right
 from penstock.gateway.flow.admission import Ticket
 from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
-from penstock.gateway.request_ids import check_chosen, stored_id
+from penstock.gateway.request_ids import check_chosen, check_free, stored_id
 from penstock.gateway.version import ServedVersion, SharedParts
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
@@ -112,6 +112,7 @@ class Intake:
         target, source = _call_in(request)
         require_right(principal, target)
         version = self._version()
+        check_free(version.app, principal, chosen)
         with version.in_use():
             body, touches = await version.encoder.encoded(target, source)
         ticket = self._admission.begin(flow_caller(principal, target, touches))
