@@ -53,6 +53,17 @@ def test_a_failed_atom_leaves_nothing() -> None:
     assert failed.events == (b"\x02", b"\xff", b"\x03")
 
 
+def test_equal_keys_of_other_types() -> None:
+    """A key is remembered for the rest of its atom, but not for an equal value of another type, which has no text."""
+    keyed = flow("picky", numbers).key(lambda number: 1 if number < 9 else True).task(Picky)
+    kit = Kit(App("x", keyed.sink("out")))
+    kit.append(numbers, [1, 2, 9], check=False)
+    kit.append(numbers, [3, 4])
+    assert kit.atoms("out") == [[3, 7]]
+    [[failed]] = kit.atoms("picky-failed")
+    assert "key of type bool" in failed.message
+
+
 def test_a_kit_raises_the_failure() -> None:
     """In a test, the failure of a workflow is the failure of the append, with its exception."""
     kit = Kit(App("x", flow("picky", numbers).task(Picky).sink("out")))

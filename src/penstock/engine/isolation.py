@@ -38,6 +38,7 @@ _TRUSTED: Final = (
     "penstock.engine.streams.derived_ids",
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
+    "penstock.engine.streams.handler_turns",
     "penstock.engine.streams.paused_flows",
     "penstock.engine.streams.resumption",
     "penstock.engine.streams.step_output",

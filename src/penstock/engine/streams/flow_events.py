@@ -5,7 +5,7 @@ change. An event that no function has made or replaced keeps its bytes: it is no
 same type.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -60,8 +60,8 @@ class FlowEvents:
             return self._events(node)
         return ((key, UNDECODED, data) for key, data in self.encoded(node, target))
 
-    def encoded(self, node: FlowNode, target: EventType[Any]) -> Iterator[tuple[Any, bytes]]:
-        """Yield the keys and the encoded events of a node, in order; the functions before it run now.
+    def encoded(self, node: FlowNode, target: EventType[Any]) -> Iterable[tuple[Any, bytes]]:
+        """Return the keys and the encoded events of a node, in order; the functions before it run in the iteration.
 
         Args:
             node: The node.
@@ -78,7 +78,7 @@ class FlowEvents:
         if operator is _SOURCE:
             return ((None, data) for data in self.atom)
         if operator is _TASK:
-            return iter(self._outputs(node))
+            return self._outputs(node)
         return ((key, data) for key, _, data in self._events(node))
 
     def _events(self, node: FlowNode) -> Iterator[Keyed]:

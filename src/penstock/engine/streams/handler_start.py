@@ -1,16 +1,19 @@
 """The start of a handler: its instance, its event or its question, and its `out`."""
 
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, NoneType
+from typing import Any, Final
 
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.flow_events import UNDECODED
-from penstock.engine.streams.waiting import Held, PortalQuestion
+from penstock.engine.streams.waiting import Held, Place, PortalQuestion
 from penstock.errors import UserError
 from penstock.model.context import current
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import ONLY_KEY, TaskType
 from penstock.model.streams.topology import Topology
+
+REMEMBERED: Final = frozenset({str, int, NoneType})
+"""The types of the keys that `HandlerStarts` remembers."""
 
 
 class TaskOutput:
@@ -27,6 +30,35 @@ class TaskOutput:
         if step is None:
             raise UserError(f"the output of {self._task.name} is used outside of its handlers")
         step.publish(self._task, event)
+
+
+class HandlerStarts:
+    """The places of one task's keys, each with its `self`; a key that comes again in a step costs one look-up.
+
+    Attributes:
+        known: The places so far. Keys of other types than those in `REMEMBERED` are never here, because they can lie
+            about their equality.
+    """
+
+    __slots__ = ("_task", "known")
+
+    def __init__(self, task: TaskType) -> None:
+        self._task = task
+        self.known: dict[Any, tuple[Place, Any]] = {}
+
+    def of(self, key: Any) -> tuple[Place, Any]:
+        """Return the place of a key, and its `self`.
+
+        Raises:
+            UserError: The value cannot be a key of the task.
+        """
+        task = self._task
+        text = task.key_text(key)
+        instance = current().instances.get(EntityKey(task.rows.prefix + text))
+        known = (task.name, text), instance_of(task, text) if instance is None else instance
+        if type(key) in REMEMBERED:
+            self.known[key] = known
+        return known
 
 
 def instance_of(task: TaskType, key_text: str) -> Any:

@@ -1,5 +1,8 @@
 """The output of a workflow step: what it publishes and sends when it takes effect."""
 
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.errors import LimitExceeded
@@ -14,9 +17,10 @@ class StepOutput:
         requests: The requests and the ends of times that its handlers have sent.
         questions: The requests to portals, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
+        size_left: The bytes that it may still use; below zero the step fails.
     """
 
-    __slots__ = ("_size_left", "_size_max", "_txn", "answers", "events", "questions", "requests")
+    __slots__ = ("_size_max", "_txn", "answers", "events", "questions", "requests", "size_left")
 
     def __init__(self, txn: Transaction, size_max: int) -> None:
         """Begin empty.
@@ -27,11 +31,23 @@ class StepOutput:
         """
         self._txn = txn
         self._size_max = size_max
-        self._size_left = size_max
+        self.size_left = size_max
         self.events: list[bytes] = []
         self.requests: list[LaterRecord] = []
         self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
+
+    def publish(self, events: Iterable[tuple[Any, bytes]]) -> None:
+        """Publish the atom of the step: its keys and encoded events; raises as `count`."""
+        if isinstance(events, list):
+            self.events = [data for _, data in events]
+            self.size_left -= sum(map(len, self.events)) + len(events)
+            if self.size_left < 0:
+                self.refuse()
+            return
+        for _, data in events:  # functions of the user compute them now, perhaps without end
+            self.count(data)
+            self.events.append(data)
 
     def count(self, data: bytes) -> None:
         """Count the bytes of an event, a question, an answer or a request.
@@ -39,10 +55,18 @@ class StepOutput:
         Raises:
             LimitExceeded: The step has reached its limit; it fails, even if the handler catches the error.
         """
-        self._size_left -= len(data) + 1
-        if self._size_left < 0:
-            error = LimitExceeded(
-                f"the events of the step take more than output_bytes = {self._size_max} bytes"
-            )
-            self._txn.doom(error)
-            raise error
+        self.size_left -= len(data) + 1
+        if self.size_left < 0:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Let the step fail because it has reached its limit, even if the handler catches the error.
+
+        Raises:
+            LimitExceeded: Always.
+        """
+        error = LimitExceeded(
+            f"the events of the step take more than output_bytes = {self._size_max} bytes"
+        )
+        self._txn.doom(error)
+        raise error

@@ -84,7 +84,9 @@ class EventType(Generic[T]):
         except UNENCODABLE as error:
             raise Unencodable(f"{self.place}: {reason_of(error)}") from error
         given: Any = value
-        if type(given) is self._plain or self._has_plain_parts(given):
+        if type(given) is self._plain:
+            return data
+        if type(given) is tuple and tuple(map(type, given)) == self._parts:
             return data
         stored = self.decode(data)
         if not (self._exact and stored == value) and not alike(value, stored):
@@ -92,10 +94,6 @@ class EventType(Generic[T]):
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
-
-    def _has_plain_parts(self, value: Any) -> bool:
-        """Say whether a value is a tuple whose parts have the declared types themselves."""
-        return type(value) is tuple and tuple(map(type, value)) == self._parts
 
     def decode(self, data: bytes) -> T:
         """Return a new value.

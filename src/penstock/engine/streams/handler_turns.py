@@ -1,0 +1,231 @@
+"""The turns of the handlers of one workflow step: what a handler reads, asks and publishes while it runs.
+
+A handler runs in turns: from its start, or from a reply, until it ends or waits. `WorkflowStep` orders the turns; this
+module gives each of them its surroundings.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.cascade import LaterRecord
+from penstock.engine.streams.derived_ids import part_id, timeout_id
+from penstock.engine.streams.flow_events import FlowEvents
+from penstock.engine.streams.handler_start import (
+    TaskOutput,
+    instance_of,
+    question_of,
+    state_keys,
+)
+from penstock.engine.streams.step_output import StepOutput
+from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
+from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
+from penstock.engine.streams.waits import Asker
+from penstock.errors import LimitExceeded, UserError
+from penstock.model.call import Call, encoded, returns_of
+from penstock.model.context import Transaction
+from penstock.model.entity_type import EntityType
+from penstock.model.reply import decode_result
+from penstock.model.request import encode_continuation
+from penstock.model.streams.ask import Ask
+from penstock.model.streams.portal import Portal
+from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.workflow_plan import WorkflowPlan
+
+
+class HandlerTurns:
+    """The turns of one step of one workflow, one after the other.
+
+    Attributes:
+        output: What the step publishes and sends.
+        begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
+        is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
+            the step again, which notes them then.
+    """
+
+    def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
+        """Prepare a step.
+
+        Args:
+            plan: The workflow.
+            services: The surroundings.
+            txn: The transaction of the step.
+        """
+        self._plan = plan
+        self._services = services
+        self._topology = services.app.topology
+        self._waits = services.waits
+        self._txn = txn
+        self._flow = FlowEvents(plan)
+        self.output = StepOutput(txn, services.size_max)
+        self._out: TaskOutput | None = None  # of the running task, as the next attribute
+        self._outputs: list[tuple[Any, bytes]] = []
+        self._task: TaskType | None = None  # of the running handler, as the next attributes
+        self._key: Any = None
+        self._place = ("", "")
+        self._item: Held | None = None
+        self._handler: Waiting | None = None
+        self._turn: Turn | None = None
+        self._has_missed = self._has_listed = False
+        self._turns = 0
+        self._asked = 0
+        self.begun: list[Waiting] = []
+        self.is_unrecorded = False
+
+    def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
+        """Begin a handler, and return its `self`."""
+        self._enter(task, key, place, item)
+        known: Any = task.rows.prefix + place[1]
+        instance = self._txn.instances.get(known)
+        if instance is None:
+            instance = instance_of(task, place[1])
+        if task.noted and kind_of(item) in task.noted:
+            self._waiting()
+            self._note_live(state_keys(task, place[1]))
+        else:
+            self._has_missed = type(instance) is not task.rows.unloaded or task.shared is not None
+        return instance
+
+    def _enter(self, task: TaskType, key: Any, place: Place, item: Held | None) -> None:
+        """Let a handler run."""
+        self._turns += 1
+        self._txn.turn = self._turns
+        self._task, self._key, self._place, self._item = task, key, place, item
+        self._handler = self._turn = None
+        self._has_missed = self._has_listed = False
+
+    def _end(self) -> None:
+        """End the turn of the running handler, which may wait now."""
+        handler = self._handler
+        if handler is not None and handler.awaiting:
+            if len(handler.turns) > 1 and handler.count_size() > self._services.size_max:
+                raise LimitExceeded(
+                    f"a handler of {handler.task.name} waits, and all that it has received takes more than "
+                    f"output_bytes = {self._services.size_max} bytes"
+                )
+            self._waits.keep(handler)
+        self._task = self._turn = None
+        self._txn.turn = 0
+
+    def _waiting(self) -> Waiting:
+        """Return the running handler as a handler that may wait."""
+        if self._handler is None:
+            assert self._task is not None, "the caller has looked"
+            handler_id = f"{self._txn.request_id}!{self._turns}"
+            handler = Waiting(handler_id, self._task, self._key, self._place, self._item)
+            handler.coroutines.append(None)
+            self._handler = handler
+            self.begun.append(handler)
+            self._turn = Turn(None, self._txn.request_id, self._txn.time_us, self._turns)
+            handler.turns.append(self._turn)
+        return self._handler
+
+    def _require_record(self, handler: Waiting) -> None:
+        """Refuse that the running handler waits if one of its reads has not been noted."""
+        task = handler.task
+        if self._has_missed and task.has_state:
+            self.is_unrecorded = True
+            task.noted.add(kind_of(handler.item))
+            raise Unrecorded
+        if self._has_listed:
+            raise listing_error(handler.task)
+
+    def _note_live(self, keys: Iterable[EntityKey]) -> None:
+        """Note the rows that are live already, because their use by the running handler is not seen."""
+        instances = self._txn.instances
+        for key in keys:
+            instance = instances.get(key)
+            if instance is not None:
+                entity_type: EntityType = type(instance).__reference__
+                if self._txn.is_live(entity_type, instance):
+                    self.note_joined(entity_type, key, instance.__dict__)
+
+    def ask(self, portal: Portal[Any, Any], request: Any) -> Ask[Any]:
+        """Send a request to a portal on behalf of the running handler; see `Portal.ask`."""
+        if self._task is None:
+            raise UserError(f"portal {portal.name}: only the handler of a task can ask")
+        key, data = question_of(self._topology, self._task, self._key, portal, request)
+        self.output.count(data)
+        assert portal.reply_type is not None, "an application was built with the portal"
+        ask = self._new_ask(f"portal {portal.name}", data, portal.reply_type.decode)
+        assert self._handler is not None, "it has sent a request"
+        workflow, task = self._plan.workflow.flow_name, self._task.name
+        question = PortalQuestion(ask.id, self._handler.id, workflow, task, portal.name, key, data)
+        self.output.questions.setdefault(portal.name, []).append(question)
+        return ask
+
+    def _new_ask(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
+        ask: Ask[Any] = Ask(part_id(self._txn.request_id, self._asked), target, decode)
+        self._asked += 1
+        self._waiting().send(ask, data)
+        return ask
+
+    def call(self, call: Call[Any]) -> Ask[Any]:
+        """Send a request to an entity on behalf of the running handler; see `model.entity_ask.ask`."""
+        if self._task is None:
+            raise UserError(f"{call.method}: only the handler of a task can ask")
+        app = self._services.app
+        body, _ = encoded(app, call)
+        self.output.count(body)
+        returns = returns_of(app, call)
+        target = ".".join(filter(None, (call.entity, call.method)))
+        ask = self._new_ask(target, body, lambda data: decode_result(data, returns))
+        self._append(RequestId(ask.id), body, 0)
+        return ask
+
+    def limit(self, ask: Ask[Any], time_us: int) -> None:
+        """Let a request of the running handler fail after a time; see `Ask.within`."""
+        if self._task is None or ask.id not in self._waiting().asks:
+            raise UserError(f"{ask.target}: only the handler that has asked can limit the time")
+        self._append(timeout_id(ask.id), encode_continuation(), time_us)
+
+    def _append(self, request_id: RequestId, body: bytes, delay_us: int) -> None:
+        """Append a record to the log; the running handler gets its outcome."""
+        handler = self._waiting()
+        asker = Asker(self._plan.workflow.flow_name, handler.task.name, handler.id)
+        self._waits.send_request(request_id, asker)
+        self.output.requests.append(LaterRecord(request_id, body, delay_us))
+
+    def publish(self, task: TaskType, event: Any) -> None:
+        """Add an event to the output of the running task."""
+        if self._task is not task:
+            raise UserError(f"the output of {task.name} is used outside of its handlers")
+        assert task.output is not None, "its `out` has a declared type"
+        data = task.output.encode(event)
+        output = self.output
+        output.size_left -= len(data) + 1  # `count`, without a call for each event
+        if output.size_left < 0:
+            output.refuse()
+        self._outputs.append((self._key, data))
+
+    def keys(self, prefix: str) -> list[EntityKey]:
+        """Return the stored keys that begin with a prefix, in order.
+
+        Raises:
+            UserError: The running handler waits, or has waited, for a reply.
+        """
+        handler = self._handler
+        if handler is not None and handler.coroutines != [None]:
+            raise listing_error(handler.task)
+        self._has_listed = True
+        return self._services.keys(prefix)
+
+    def note_row(self, key: EntityKey, row: bytes | None) -> None:
+        """Note that the running handler is the first handler of the step that reads a row."""
+        if self._turn is None:
+            self._has_missed = True
+        else:
+            self._turn.rows[key] = row
+
+    def note_joined(
+        self, entity_type: EntityType, key: EntityKey, values: Mapping[str, Any]
+    ) -> None:
+        """Note that the running handler begins to use an instance that another handler of the step has used."""
+        if self._turn is None:
+            self._has_missed = True
+        elif key not in self._turn.rows:
+            self._turn.rows[key] = entity_type.encode(values)
+
+    def blank_row(self, name: str) -> bytes:
+        """Return the row of a key without state, by the name of its entity class."""
+        return self._topology.blank_rows[name]
