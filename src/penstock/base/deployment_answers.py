@@ -139,3 +139,13 @@ class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
 
     number: int | None = None
     drop: list[str] = []
+
+
+class Removal(Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to deploy the present set of applications without one of them.
+
+    Attributes:
+        remove: The module of the application, or module and name: `stock` or `stock:app`.
+    """
+
+    remove: str

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlencode
 
-from penstock.base.deployment_answers import DeploymentReport, DeploymentResult, Rollback
+from penstock.base.deployment_answers import DeploymentReport, DeploymentResult, Removal, Rollback
 from penstock.base.http import JSON
 from penstock.cli.remote import RemoteOptions
 from penstock.process.loading import locate
@@ -59,9 +59,26 @@ def roll_back_at(
         timeout_s: How long the gateway waits until the code is in force.
         drop: The stored classes to remove.
     """
+    return _ordered_at(remote, Rollback(number, list(drop)), timeout_s)
+
+
+def remove_at(remote: RemoteOptions, name: str, timeout_s: float) -> DeploymentResult:
+    """Remove an application from the deployed set through a gateway.
+
+    Args:
+        remote: The gateway.
+        name: The module of the application.
+        timeout_s: How long the gateway waits until the code is in force.
+    """
+    return _ordered_at(remote, Removal(name), timeout_s)
+
+
+def _ordered_at(
+    remote: RemoteOptions, order: Rollback | Removal, timeout_s: float
+) -> DeploymentResult:
     import msgspec
 
-    body, waits_s = msgspec.json.encode(Rollback(number, list(drop))), 2 * timeout_s + _WORK_S
+    body, waits_s = msgspec.json.encode(order), 2 * timeout_s + _WORK_S
     return remote.post(f"{_PATH}?timeout={timeout_s}", body, JSON, DeploymentResult, waits_s)
 
 

@@ -22,6 +22,7 @@ from penstock.process.archives import pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 from tests.history import journal_of
+from tests.market import MARKET, own_modules
 
 _numbers = itertools.count()
 APP = """
@@ -190,7 +191,7 @@ def test_commands_order_through_a_gateway(
         status = execute([*words, "--url", gateway.url, "--key", key, "--json"])
         return status, capsys.readouterr().out.replace(" ", "")
 
-    for words in (["apps"], ["deploy", str(source)], ["rollback"]):
+    for words in (["apps"], ["deploy", str(source)], ["rollback"], ["rebalance"], ["remove", "x"]):
         status, output = run(*words, key=reader)
         assert status != 0
         assert "lacksthescopeadmin" in output
@@ -201,3 +202,35 @@ def test_commands_order_through_a_gateway(
     status, output = run("rollback", "--to", "1", key=admin)
     assert status == 0, output
     assert len(controls(gateway.config.data)) == 2
+    assert '"partitions":1' in run("rebalance", key=admin)[1]
+    status, output = run("rebalance", "--partitions", "3", key=admin)
+    assert (status, '"before":1,"partitions":3,"epoch":null' in output) == (0, True), output
+
+
+def test_an_application_of_a_set_is_removed_through_a_gateway(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that another application uses is refused with its path; one that no other uses leaves the set."""
+    data = tmp_path / "data"
+    key = KeyStore(data).add("admin", granted(["admin"]), None, datetime.now(UTC))[1]
+    with own_modules():
+        journal_of(str(MARKET), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
+        with RunningGateway(str(MARKET), data, drives=False) as running:
+            remote = ["--url", running.url, "--key", key]
+            for name, reason in (
+                ("stock", "orders uses /stock/Item"),
+                ("stok", "did you mean stock"),
+            ):
+                assert execute(["remove", name, *remote]) != 0
+                assert reason in capsys.readouterr().err
+            both = httpx.post(
+                f"{running.url}/deployments",
+                json={"remove": "orders", "number": 1},
+                headers={"X-API-Key": key},
+                timeout=60,
+            )
+            assert both.status_code == 400
+            assert controls(data) == []
+            assert execute(["remove", "orders", *remote]) == 0
+    assert "takes effect when a driver runs" in capsys.readouterr().out
+    assert len(controls(data)) == 1

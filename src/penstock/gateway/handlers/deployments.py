@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
+import msgspec
 from starlette.responses import Response
 
 from penstock.base.deployment_answers import (
@@ -18,6 +19,7 @@ from penstock.base.deployment_answers import (
     PartitionMove,
     PartitionOrder,
     PartitionProposal,
+    Removal,
     Rollback,
 )
 from penstock.base.http import JSON, STATUS
@@ -34,8 +36,14 @@ from penstock.process.command_answer import ask_command
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployment_list import list_deployments
-from penstock.process.dropped_classes import dropped
-from penstock.process.live_deployment import deployed_code, former_code, put_in_force, store_code
+from penstock.process.dropped_classes import classes_in_force, dropped
+from penstock.process.live_deployment import (
+    deployed_code,
+    former_code,
+    put_in_force,
+    store_code,
+    store_without,
+)
 from penstock.process.partition_proposal import proposal_for
 from penstock.process.uploads import UPLOAD_BYTES_MAX, check_upload, unpacked_upload
 
@@ -115,7 +123,7 @@ class DeploymentHandler:
             raise TimedOut(f"the copy of the state has taken more than {MOVE_S:g} s") from error
 
     async def order(self, request: HttpRequest) -> Response:
-        """Serve `POST /deployments`: deploy an archive, check it, or deploy a former one again."""
+        """Serve `POST /deployments`: deploy an archive, check it, deploy a former one again, or remove an application."""
         request.principal.require_admin_key("a deployment")  # it runs code here
         async with self._ordering:
             work, facts = await self._work(request)
@@ -139,9 +147,10 @@ class DeploymentHandler:
         """Return the function that a thread runs, and the facts of its line of the log output."""
         timeout_s, by = request.seconds("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
-            expected = f'an archive ({ZIP}) or an order such as {{"number": 2}}'
-            rollback = order_in(await request.json(), Rollback, expected)
-            return lambda: self._roll_back(rollback, timeout_s, by), {"rollback": rollback.number}
+            ordered = _order_in(await request.json())
+            if isinstance(ordered, Removal):
+                return lambda: self._remove(ordered, timeout_s, by), {"remove": ordered.remove}
+            return lambda: self._roll_back(ordered, timeout_s, by), {"rollback": ordered.number}
         fields = request.query()
         app = fields.get("app", "")
         if not app:
@@ -174,6 +183,20 @@ class DeploymentHandler:
         every = Deployments(self._config.data / JOURNAL).every()
         code = former_code(every, rollback.number)
         return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop), by=by)
+
+    def _remove(self, removal: Removal, timeout_s: float, by: str) -> DeploymentResult:
+        data = self._config.data
+        replaced = deployed_code(data)
+        code = store_without(data, removal.remove)
+        return put_in_force(self._config, code, timeout_s, replaced, classes_in_force(data), by)
+
+
+def _order_in(body: bytes) -> Rollback | Removal:
+    expected = f'an archive ({ZIP}) or an order such as {{"number": 2}} or {{"remove": "stock"}}'
+    fields = order_in(body, dict[str, msgspec.Raw], expected)
+    if "remove" in fields:
+        return order_in(body, Removal, expected)
+    return order_in(body, Rollback, expected)
 
 
 def _answered(answer: DeploymentResult | DeploymentReport, facts: dict[str, object]) -> Response:

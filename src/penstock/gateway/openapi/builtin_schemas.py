@@ -12,6 +12,7 @@ from penstock.base.deployment_answers import (
     PartitionMove,
     PartitionOrder,
     PartitionProposal,
+    Removal,
     Rollback,
 )
 from penstock.base.http import JSON, ErrorAnswer
@@ -67,6 +68,7 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockDeploymentResult": DeploymentResult,
     "PenstockDeploymentReport": DeploymentReport,
     "PenstockRollback": Rollback,
+    "PenstockRemoval": Removal,
     "PenstockPartitions": PartitionProposal,
     "PenstockPartitionOrder": PartitionOrder,
     "PenstockPartitionMove": PartitionMove,

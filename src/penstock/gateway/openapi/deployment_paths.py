@@ -90,19 +90,20 @@ def _order() -> dict[str, Any]:
         for name, (text, schema) in _QUERY.items()
     ]
     either = [reference_to("PenstockDeploymentResult"), reference_to("PenstockDeploymentReport")]
+    orders = [reference_to("PenstockRollback"), reference_to("PenstockRemoval")]
     return {
         "operationId": "deployments.order",
         "tags": ["Gateway"],
         "summary": "Deploy code.",
-        "description": "The body is the archive of a source, or JSON with the number of a former deployment, "
-        "whose code is deployed again. The response comes when all gateways serve the code. Code that does "
+        "description": "The body is the archive of a source, or JSON: the number of a former deployment, whose code is "
+        "deployed again, or the application to remove from a set of applications. The response comes when all gateways serve the code. Code that does "
         "not fit is refused with 409, and nothing changes. Needs a key or token with the scope `admin`.",
         "parameters": [*parameters, seconds("timeout", "Seconds to wait; at most 60.")],
         "requestBody": {
             "required": True,
             "content": {
                 "application/zip": {"schema": _ARCHIVE},
-                **json_content("PenstockRollback"),
+                JSON: {"schema": {"anyOf": orders}},
             },
         },
         "responses": {
