@@ -46,7 +46,10 @@ def command(
             metavar="ENTITY", help="Its class.", autocompletion=word_completion.stored_classes
         ),
     ],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its key.")],
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="Its key.", autocompletion=word_completion.stored_keys),
+    ],
     options: AppOptions,
     remote: RemoteOptions,
     first: FromOption = None,

@@ -1,19 +1,22 @@
 """Completion of the words of an application and of a data directory: classes, methods, streams, request ids.
 
-Completing the words of `penstock call` imports the application, as the command itself does.
+Completing the words of `penstock call` imports the application, as the command itself does. Completing a key reads the
+stores of the state without a lock, in a child process that ends after `KEYS_S`.
 """
 
+import io
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 import typer
 
-from penstock.cli.completion import application_names, silent
+from penstock.cli.completion import application_names, beginning_in, silent
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions
-from penstock.files.layout import JOURNAL, LOG
+from penstock.files.layout import JOURNAL, LOG, STATE
 from penstock.process.loading import load_app
 
 if TYPE_CHECKING:
@@ -22,16 +25,24 @@ if TYPE_CHECKING:
 IDS_MAX: Final = 50
 """The number of newest request ids that are offered."""
 
+KEYS_MAX: Final = 50
+"""The number of keys that are offered."""
+
+KEYS_S: Final = 0.3
+"""The longest time to read keys, in seconds."""
+
 
 @silent
 def call_words(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of a call: the application, a class or function, and the method after a key."""
+    """Complete the words of a call: the application, a class or function, a key, and a method."""
     app, words = _app_and_words(ctx)
     if app is None:
         yield from application_names()
     elif not words:
         yield from app.entities
         yield from app.functions
+    elif len(words) == 1 and words[0] in app.entities:
+        yield from _keys(ctx, words[0])
     elif len(words) == 2 and words[0] in app.entities:
         yield from app.entities[words[0]].methods
         from penstock.model.declaration import RESERVED
@@ -89,6 +100,43 @@ def stored_classes(ctx: typer.Context) -> Iterator[str]:
     """Complete CLASS or ENTITY: the classes whose entities are stored in data directories."""
     for data in _data_directories(ctx):
         yield from msgspec.json.decode((data / JOURNAL / "_shapes.json").read_bytes())["shapes"]
+
+
+@silent
+def stored_keys(ctx: typer.Context) -> Iterator[str]:
+    """Complete KEY: the keys of the stored entities of a class."""
+    yield from _keys(ctx, ctx.params["entity"])
+
+
+def _keys(ctx: typer.Context, class_name: str) -> Iterator[str]:
+    """Yield keys that begin with the incomplete word; those of persons are offered nowhere."""
+    from penstock.journal.shapes import versions_in  # only this completion needs them
+    from penstock.model.shape import is_personal
+
+    until = time.monotonic() + KEYS_S
+    for data in _data_directories(ctx):
+        versions = versions_in((data / JOURNAL / "_shapes.json").read_bytes()).get(class_name, ())
+        if versions and not any(is_personal(version.shape) for version in versions):
+            yield from _keys_in(data / STATE, class_name, beginning_in(ctx), until)
+
+
+def _keys_in(directory: Path, class_name: str, beginning: str, until: float) -> list[str]:
+    """Return keys in stores; none if the read takes longer, fails or ends its process."""
+    from penstock.process.child_process import start
+
+    def read(pipe: IO[bytes]) -> None:
+        from penstock.state.key_glance import glance_at_keys
+
+        keys = glance_at_keys(directory, class_name, beginning, KEYS_MAX)
+        pipe.write(msgspec.json.encode(keys))
+
+    child, answer = start(read, None, nullcontext()), io.BytesIO()
+    try:
+        whole = child.copy(answer, until)
+    finally:
+        child.end()
+    keys = msgspec.json.decode(answer.getvalue(), type=list[str]) if whole else []
+    return [key for key in keys if not key.startswith("-")]  # such a word is an option
 
 
 @silent
