@@ -17,9 +17,12 @@ import argparse
 import asyncio
 import itertools
 import json
+import multiprocessing
 import tempfile
 import time
 import uuid
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ import uvloop
 
 from benchmarks.harness.http import HOST, running
 from benchmarks.harness.latencies import Timed, latencies_of, send_and_wait
-from benchmarks.harness.load import Answer, Load, Request
+from benchmarks.harness.load import Load, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import EVERYTHING
@@ -38,6 +41,7 @@ _APP = load_app(EXAMPLE).name
 
 PAUSE_S = 0.1
 WARM_S = 5.0
+ACCEPTED = 202
 
 
 def main() -> None:
@@ -52,17 +56,21 @@ def main() -> None:
 def measured(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the figures of each setting."""
     figures: dict[str, dict[str, Any]] = {}
-    for name, window_ms in (("turns", 1_000), ("no_turns", 0)):
-        with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-shares-") as folder:
+    context = multiprocessing.get_context("spawn")
+    for name, settings in (("turns", ()), ("no_turns", ("gateway.window_ms=0",))):
+        with (
+            ProcessPoolExecutor(1, context) as processes,
+            tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-shares-") as folder,
+        ):
             data = Path(folder)
             store = KeyStore(data)
             quiet, loud = (
                 store.add(each, [EVERYTHING], None, utc_now())[1] for each in ("quiet", "loud")
             )
-            with running(data, 1, f"gateway.window_ms={window_ms}") as port:
+            with running(data, 1, *settings) as port:
                 test = _Test(port, data, (quiet, loud), chosen)
-                figures.setdefault("alone", test.run(connections=0))
-                figures[name] = test.run(chosen.connections)
+                figures.setdefault("alone", test.run(0, processes))
+                figures[name] = test.run(chosen.connections, processes)
     return figures
 
 
@@ -83,36 +91,31 @@ class _Test:
         self._loud = Request("POST", "/send/init_items", f"[{chosen.items},1,1]".encode(), key=loud)
         self._seconds = chosen.seconds
 
-    def run(self, connections: int) -> dict[str, Any]:
-        """Return the latencies of the quiet caller next to so many connections of the loud caller."""
+    def run(self, connections: int, processes: Executor) -> dict[str, Any]:
+        """Return the latencies of the quiet caller next to so many connections of the loud caller.
+
+        Args:
+            connections: The number of connections; 0 without the loud caller.
+            processes: Runs the loud caller, in a process of its own, so that the quiet caller only waits for Penstock.
+        """
         before, began = status_in(self._data, _APP), time.perf_counter()
-        quiet, loud = uvloop.run(self._run(connections))
+        shout = partial(_shout, self._load.port, self._loud, connections, self._seconds)
+        shouting = processes.submit(shout)
+        quiet = uvloop.run(self._call())
+        accepted = shouting.result()
         after, took_s = status_in(self._data, _APP), time.perf_counter() - began
         return {
             **latencies_of(quiet),
             "quiet_calls": len(quiet),
             "quiet_errors": sum(bool(timed.error) for timed in quiet),
-            "loud_accepted_per_s": round(
-                sum(answer.status == 202 for answer in loud) / self._seconds, 1
-            ),
+            "loud_accepted_per_s": round(accepted / self._seconds, 1),
             "processed_per_s": round((after.answered - before.answered) / took_s, 1),
         }
 
-    async def _run(self, connections: int) -> tuple[list[Timed], list[Answer]]:
-        quiet: list[Timed] = []
-        loud: list[Answer] = []
+    async def _call(self) -> list[Timed]:
+        """Send the requests of the quiet caller for the time of the test, and wait for each reply."""
+        all_timed: list[Timed] = []
         deadline = time.perf_counter() + self._seconds
-        shouts = [self._shout(deadline, loud) for _ in range(connections)]
-        await asyncio.gather(self._call(deadline, quiet), *shouts)
-        return quiet, loud
-
-    async def _call(self, deadline: float, all_timed: list[Timed]) -> None:
-        """Send the requests of the quiet caller until the deadline, and wait for each reply.
-
-        Args:
-            deadline: The time at which to stop, on the clock of the load generator.
-            all_timed: Receives each request with its times.
-        """
         with self._load.connection() as connection:
             while time.perf_counter() < deadline:
                 request = Request(
@@ -120,21 +123,26 @@ class _Test:
                 )
                 all_timed.append(await send_and_wait(self._load, connection, request))
                 await asyncio.sleep(PAUSE_S)
-
-    async def _shout(self, deadline: float, answers: list[Answer]) -> None:
-        """Send requests of the loud caller over a connection, without a pause, until the deadline.
-
-        Args:
-            deadline: The time at which to stop, on the clock of the load generator.
-            answers: Receives the answers.
-        """
-        with self._load.connection() as connection:
-            while time.perf_counter() < deadline:
-                answers.append(await self._load.ask(connection, self._loud))
+        return all_timed
 
     @staticmethod
     def _add(key: str) -> Request:
         return Request("POST", "/call/Item/quiet/add", b"[1]", key=key)
+
+
+def _shout(port: int, request: Request, connections: int, seconds: float) -> int:
+    """Send requests of the loud caller without a pause; return how many were accepted.
+
+    Args:
+        port: The port of the gateway.
+        request: The request.
+        connections: The number of connections.
+        seconds: The time.
+    """
+    if not connections:
+        return 0
+    answers = Load(HOST, port, connections).run(itertools.repeat(request), seconds)
+    return sum(answer.status == ACCEPTED for answer in answers)
 
 
 if __name__ == "__main__":

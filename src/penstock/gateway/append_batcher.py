@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
@@ -19,6 +19,8 @@ from penstock.log.api import Entry, Log
 from penstock.process.cancellation import cancel
 
 _log = logging.getLogger(__name__)
+
+_WOKEN_AT_ONCE: Final = 32
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,7 +112,9 @@ class AppendBatcher:
             self._metrics.appended(time.perf_counter() - began, len(entries))
             await self._report(outcomes)
             at = 0
-            for group, future in batch:
+            for number, (group, future) in enumerate(batch, 1):
+                if number % _WOKEN_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # others of the event loop must not wait for all of them
                 if not future.done():  # otherwise the client has disconnected
                     future.set_result(outcomes[at : at + len(group)])
                 at += len(group)

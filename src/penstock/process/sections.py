@@ -22,7 +22,7 @@ class GatewayConfig:
         limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
         waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
         pipeline_window: The most requests under way of one pipelined connection.
-        window_ms: If the log holds more requests than are processed in this time, further ones wait
+        window_ms: If the log holds more requests than one epoch of this time processes, further ones wait
             for the turn of their principal; 0 appends every request at once.
         lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
         reply_timeout_ms: How long a call waits for its reply before it gets 504.
@@ -50,7 +50,7 @@ class GatewayConfig:
     limits: str = ""
     waiting_max: int = 20_000
     pipeline_window: int = 2_000
-    window_ms: int = 1_000
+    window_ms: int = 100
     lag_max: int = 1_000_000
     reply_timeout_ms: int = 300_000
     receive_timeout_ms: int = 30_000

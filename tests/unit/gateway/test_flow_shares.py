@@ -13,7 +13,7 @@ from penstock.errors import Overloaded, Stopping
 from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
 from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
 from penstock.gateway.flow.limit_table import Caller, LimitTable
-from penstock.gateway.flow.window import SIZE_FIRST, SIZE_MIN, Window
+from penstock.gateway.flow.window import FIXED_TIMES, SIZE_FIRST, SIZE_MAX, Progress, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.api import Commit
 from penstock.journal.tail import AsyncJournalTail
@@ -57,7 +57,7 @@ class FixedWindow(Window):
         super().__init__(1.0 if bounded else 0.0)
         self.size = 4
 
-    def note(self, committed: int, now_s: float, *, busy: bool) -> None:
+    def note(self, progress: Progress, *, busy: bool) -> None:
         pass
 
 
@@ -118,8 +118,8 @@ def run(test: Callable[[Gate], Awaitable[None]], gate: Callable[[], Gate]) -> No
 SETTINGS = GatewayConfig()
 
 
-def test_quiet_principal_waits_for_one_round(tmp_path: Path) -> None:
-    """Behind a hundred waiting requests of another principal, a request is among the next appended."""
+def test_quiet_principal_does_not_wait_behind_a_loud_one(tmp_path: Path) -> None:
+    """Its request is appended at once, while a hundred requests of a loud principal wait; a full share waits."""
 
     async def test(gate: Gate) -> None:
         async with asyncio.TaskGroup() as group:
@@ -127,18 +127,38 @@ def test_quiet_principal_waits_for_one_round(tmp_path: Path) -> None:
                 group.create_task(gate.send("loud"))
             await until(lambda: len(gate.admission._queue) == 100)
             assert gate.appended == ["loud"] * 4
-            quiet = group.create_task(gate.send("quiet"))
+            await gate.send("quiet")
+            await gate.send("quiet")
+            third = group.create_task(gate.send("quiet"))  # two of four are its share
             await until(lambda: len(gate.admission._queue) == 101)
             await gate.commit(4)
-            await quiet
+            await third
             await until(lambda: len(gate.appended) == 8)
-            assert gate.appended[4:].count("quiet") == 1
-            for end in range(8, 106, 4):
-                await gate.commit(min(end, 105))
-                await until(lambda end=end: len(gate.appended) == min(end + 4, 105))  # type: ignore[misc]
-        await gate.commit(105)
+            assert gate.appended[6:] == ["loud", "quiet"]
+            while gate.end < 107:
+                await gate.commit(gate.end)
+                await until(lambda: gate.end == 107 or gate.admission._lag() == 4)
+        await gate.commit(107)
         assert gate.admission._count == 0
         assert not gate.admission._under_way
+        assert not gate.admission._shares._counts
+
+    run(test, lambda: Gate(tmp_path, SETTINGS))
+
+
+def test_principals_below_their_shares_get_one_more_window(tmp_path: Path) -> None:
+    """However many principals come, they fill at most two windows; the others wait for their turns."""
+
+    async def test(gate: Gate) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(gate.send(f"principal {number}"))
+            await until(lambda: len(gate.admission._queue) == 12)
+            assert len(gate.appended) == 8
+            while gate.end < 20:
+                await gate.commit(gate.end)
+                await until(lambda: gate.end == 20 or gate.admission._lag() >= 4)
+        await gate.commit(20)
 
     run(test, lambda: Gate(tmp_path, SETTINGS))
 
@@ -181,7 +201,7 @@ def test_full_gateway_admits_a_principal_below_its_share(tmp_path: Path) -> None
                 await gate.send("loud")
             for _ in range(5):
                 group.create_task(gate.send("quiet"))
-            await until(lambda: len(gate.admission._queue) == 15)
+            await until(lambda: len(gate.admission._queue) == 13)  # two are appended
             with pytest.raises(Overloaded):
                 await gate.send("quiet")
             while gate.end < 19:
@@ -220,10 +240,10 @@ def test_failed_append_gives_its_turn_away(tmp_path: Path) -> None:
         tickets = [
             await gate.admission.admit(Caller("loud", "Item", "add"), 10, 1) for _ in range(4)
         ]
-        waiting = asyncio.create_task(gate.send("quiet"))
+        waiting = asyncio.create_task(gate.send("loud"))
         await until(lambda: len(gate.admission._queue) == 1)
         gate.admission.abandon(tickets[0])
-        assert (await waiting).principal == "quiet"
+        assert (await waiting).principal == "loud"
         for ticket in tickets[1:]:
             gate.admission.abandon(ticket)
         await gate.commit(1)
@@ -236,13 +256,16 @@ def test_fresh_gateway_counts_the_requests_of_others(tmp_path: Path) -> None:
     """Requests that were in the log before count from the first request on, and end with their epochs."""
 
     async def test(gate: Gate) -> None:
-        waiting = asyncio.create_task(gate.send("quiet"))
+        for _ in range(4):
+            await gate.send("loud")
+        waiting = asyncio.create_task(gate.send("loud"))
         await until(lambda: len(gate.admission._queue) == 1)
         await gate.commit(5)
-        assert gate.appended == []
-        await gate.commit(6)
+        await gate.commit(9)
+        assert len(gate.appended) == 4
+        await gate.commit(10)
         await waiting
-        assert gate.appended == ["quiet"]
+        assert len(gate.appended) == 5
 
     run(test, lambda: Gate(tmp_path, SETTINGS, log_end=9))
 
@@ -266,13 +289,13 @@ def test_gateway_that_stops_refuses_requests_without_a_turn(tmp_path: Path) -> N
         admitted = await gate.admission.admit(Caller("loud", "Item", "add"), 10, DEADLINE_S)
         for _ in range(3):
             await gate.send("loud")
-        waiting = [asyncio.create_task(gate.send(name)) for name in ("loud", "loud", "quiet")]
+        waiting = [asyncio.create_task(gate.send(name)) for name in ("loud",) * 3]
         await until(lambda: len(gate.admission._queue) == 3)
         gate.admission.refuse_waiting()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Stopping] * 3
         with pytest.raises(Stopping):
-            await gate.send("quiet")
+            await gate.send("loud")
         assert (gate.admission._count, gate.admission._appending) == (4, 1)
         gate.admission.abandon(admitted)
         await gate.commit(3)
@@ -281,21 +304,45 @@ def test_gateway_that_stops_refuses_requests_without_a_turn(tmp_path: Path) -> N
     run(test, lambda: Gate(tmp_path, SETTINGS))
 
 
-@pytest.mark.parametrize("cost_s", [0.00005, 0.001, 0.05])
-def test_window_holds_the_requests_of_its_time(cost_s: float) -> None:
-    """For fast and slow handlers the window becomes what a driver processes in the time, and stays there."""
-    window, overhead_s, committed, now_s = Window(1.0), 0.08, 0, 0.0
-    for _ in range(60):
-        half = max(1, window.size // 2)  # an epoch runs while the other half of the window waits
-        committed, now_s = committed + half, now_s + overhead_s + half * cost_s
-        window.note(committed, now_s, busy=True)
-    waited_s = window.size * cost_s + 2 * overhead_s
-    assert window.size == SIZE_MIN or waited_s == pytest.approx(1.0, rel=0.1)
+@pytest.mark.parametrize("each_s", [0.00005, 0.001, 0.05])
+@pytest.mark.parametrize("fixed_s", [0.01, 0.1])
+def test_window_holds_the_requests_of_one_epoch(each_s: float, fixed_s: float) -> None:
+    """For fast and slow handlers an epoch takes the given time, or a few fixed times if that is longer."""
+    window = Window(0.2)
+    run_epochs(window, fixed_s, each_s)
+    expected_s = max(0.2, FIXED_TIMES * fixed_s)
+    assert fixed_s + window.size * each_s == pytest.approx(expected_s, rel=0.25)
+
+
+def run_epochs(window: Window, fixed_s: float, each_s: float, own: float = 1.0) -> None:
+    """Let a driver process the window in each epoch; each tenth epoch has a single request."""
+    committed, now_s = 0, 0.0
+    for epoch in range(100):
+        count = round(window.size / own) if epoch % 10 else 1
+        committed, now_s = committed + count, now_s + fixed_s + count * each_s
+        window.note(Progress(epoch, committed, round(committed * own), now_s), busy=True)
+
+
+def test_window_is_divided_between_gateways() -> None:
+    """A gateway has the part of the window that is its part of the requests, and at least an equal part."""
+    alone, busy, quiet = Window(0.2), Window(0.2, gateways=4), Window(0.2, gateways=4)
+    run_epochs(alone, 0.01, 0.001)
+    run_epochs(busy, 0.01, 0.001, own=0.5)
+    run_epochs(quiet, 0.01, 0.001, own=0.01)
+    assert busy.size == pytest.approx(alone.size / 2, rel=0.1)
+    assert quiet.size == pytest.approx(alone.size / 4, rel=0.1)
+
+
+def test_epochs_of_equal_time_do_not_let_the_window_grow_without_end() -> None:
+    """If the number of requests does not change the time, the window stays within its bound."""
+    window = Window(0.2)
+    run_epochs(window, 0.1, 0.0)
+    assert window.size == SIZE_MAX
 
 
 def test_idle_time_is_no_rate() -> None:
     """Epochs with pauses between them say nothing about the driver, and do not change the window."""
     window = Window(1.0)
     for second in range(10):
-        window.note(second, float(second), busy=False)
+        window.note(Progress(second, second, second, float(second)), busy=False)
     assert window.size == SIZE_FIRST

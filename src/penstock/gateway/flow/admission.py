@@ -19,7 +19,8 @@ from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.gateway.flow.fair_queue import FairQueue
 from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
 from penstock.gateway.flow.limiters import Group, Limiter
-from penstock.gateway.flow.window import Window
+from penstock.gateway.flow.shares import Shares
+from penstock.gateway.flow.window import Progress, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import Limit
@@ -31,6 +32,7 @@ THROTTLED: Final = "throttled"
 PAUSED: Final = "paused"
 
 _FOLLOW_S: Final = 60.0
+_TURNS_AT_ONCE: Final = 32
 
 
 def watched_pauses(data: Path) -> WatchedFile[Pauses]:
@@ -79,17 +81,19 @@ class Admission:
             log_end: The position after the log's newest record.
         """
         self.clock: Callable[[], float] = time.monotonic
-        self.window = Window(settings.window_ms / 1_000)
+        self.window = Window(settings.window_ms / 1_000, settings.processes)
         self._settings = settings
         self._limits = limits
         self._pauses = pauses
         self._tail = tail
         self._metrics = metrics
-        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._queue: FairQueue[tuple[asyncio.Future[None], str]] = FairQueue()
+        self._shares = Shares()
         self._under_way: dict[str, int] = {}
         self._count = 0
         self._appending = 0  # requests that had their turn, and are not in the log yet
         self._in_log: deque[tuple[Lsn, Ticket]] = deque()
+        self._own_committed = 0
         self._log_end = log_end  # or after the newest record that this gateway has appended
         self._follower: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -116,7 +120,7 @@ class Admission:
         if self.must_wait(ticket):
             await self.wait_for_turn(ticket, size, timeout_s)
         else:
-            self.take_turn()
+            self.take_turn(ticket)
         return ticket
 
     def begin(self, caller: Caller) -> Ticket:
@@ -137,13 +141,18 @@ class Admission:
     def must_wait(self, ticket: Ticket) -> bool:
         """Say whether a request must wait for its turn.
 
-        Without keys and tokens there is one principal, and the log itself is its queue.
+        Without keys and tokens there is one principal, and the log itself is its queue. A principal with less
+        than an equal share of the window does not wait.
         """
-        return bool(ticket.principal) and (bool(self._queue) or self._room() <= 0)
+        if not ticket.principal or (not self._queue and self._room() > 0):
+            return False
+        return self._queue.holds(ticket.principal) or not self._shares.is_below(
+            ticket.principal, self.window.size, len(self._under_way)
+        )
 
-    def take_turn(self) -> None:
+    def take_turn(self, ticket: Ticket) -> None:
         """Count a request that need not wait as one that is being appended."""
-        self._appending += 1
+        self._place(ticket.principal)
 
     def apply_limits(self, limits: Iterable[Limit]) -> None:
         """Apply other limits from now on; a limit that stays keeps its counts."""
@@ -154,7 +163,7 @@ class Admission:
         self._appending -= 1
         self._log_end = max(self._log_end, Lsn(lsn + 1))
         if self._tail.is_committed((ONLY_PARTITION, lsn)):  # the id was used before
-            self._end(ticket)
+            self._leave(ticket)
             self._give_turns()
         else:
             self._in_log.append((lsn, ticket))
@@ -163,7 +172,7 @@ class Admission:
     def abandon(self, ticket: Ticket) -> None:
         """End a request that was not appended to the log."""
         self._appending -= 1
-        self._end(ticket)
+        self._leave(ticket)
         self._give_turns()
 
     @contextmanager
@@ -195,7 +204,7 @@ class Admission:
         """
         self._is_stopping = True
         while self._queue:
-            turn = self._queue.pop()
+            turn, _ = self._queue.pop()
             if not turn.done():
                 turn.set_exception(_stopping())
 
@@ -272,7 +281,7 @@ class Admission:
         if self._is_stopping:
             turn.set_exception(_stopping())
         else:
-            self._queue.push(ticket.principal, size, turn)
+            self._queue.push(ticket.principal, size, (turn, ticket.principal))
             self._follow()
         try:
             async with asyncio.timeout(timeout_s):
@@ -280,6 +289,7 @@ class Admission:
         except BaseException as error:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._appending -= 1  # the turn came, and its request has ended
+                self._shares.remove(ticket.principal)
             self._end(ticket)
             self._give_turns()
             if isinstance(error, TimeoutError):
@@ -288,11 +298,22 @@ class Admission:
             raise
 
     def _give_turns(self) -> None:
+        """Give turns while there is room, a few in each round of the event loop: other callers must not wait for all."""
+        given = 0
         while self._queue and self._room() > 0:
-            turn = self._queue.pop()
+            if given == _TURNS_AT_ONCE:
+                asyncio.get_running_loop().call_soon(self._give_turns)
+                return
+            given += 1
+            turn, principal = self._queue.pop()
             if not turn.done():  # otherwise its request has ended
                 turn.set_result(None)
-                self._appending += 1
+                self._place(principal)
+
+    def _place(self, principal: str) -> None:
+        """Count a request as one that is being appended."""
+        self._appending += 1
+        self._shares.add(principal)
 
     def _room(self) -> int:
         """Return the number of requests that may be appended now."""
@@ -310,7 +331,13 @@ class Admission:
     def _release_committed(self) -> None:
         in_log = self._in_log
         while in_log and in_log[0][0] < self._committed:
-            self._end(in_log.popleft()[1])
+            self._leave(in_log.popleft()[1])
+            self._own_committed += 1
+
+    def _leave(self, ticket: Ticket) -> None:
+        """End a request that had its turn."""
+        self._shares.remove(ticket.principal)
+        self._end(ticket)
 
     def _end(self, ticket: Ticket) -> None:
         """End the time under way of a request."""
@@ -339,7 +366,9 @@ class Admission:
             await self._tail.until_committed((ONLY_PARTITION, awaited), _FOLLOW_S)
             self._release_committed()
             committed = self._committed
-            self.window.note(committed, self.clock(), busy=self._log_end > committed)
+            progress = Progress(self._tail.epoch, committed, self._own_committed, self.clock())
+            busy = bool(self._queue) or self._log_end > committed
+            self.window.note(progress, busy=busy)
             self._give_turns()
             self._show()
         self._follower = None

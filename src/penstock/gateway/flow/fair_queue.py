@@ -27,6 +27,10 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return self._length
 
+    def holds(self, principal: str) -> bool:
+        """Say whether requests of a principal wait."""
+        return principal in self._queues
+
     def push(self, principal: str, size: int, item: T) -> None:
         """Let a request wait.
 

@@ -120,7 +120,7 @@ class Intake:
             self._append_soon(admitted)
             await self._admission.wait_for_turn(ticket, len(body), self._timeout_s)
         else:
-            self._admission.take_turn()
+            self._admission.take_turn(ticket)
         time_us = time.time_ns() // 1_000
         entry = Entry(stored_id(principal, chosen), body, touches, time_us)
         admitted.append(_Admitted(request, ticket, entry))
