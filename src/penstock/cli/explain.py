@@ -9,15 +9,21 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
+from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.text import plan_text
+from penstock.errors import ConfigError
 
 HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals, and the calls between them.
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
 target is known only when they run. Warnings name lines that would make replay differ, such as calls
 to other services, and give the remedy.
+
+With --url, the output also shows the rates of a running application over the last seconds: the events of each
+stream, the calls of each edge, and the lag of each workflow that has one.
 
 With --data, the command also checks that the stored entities in DIR fit the declared classes. If they
 do not, the exit code is 2, and every command refuses the application there.
@@ -28,6 +34,7 @@ Examples:
   penstock explain shop:app --format json
   penstock explain examples/shop --data /var/lib/shop
   penstock explain examples/shop --format mermaid > shop.mmd
+  penstock explain examples/shop --url http://127.0.0.1:8000
 """
 
 
@@ -49,6 +56,7 @@ _PRINTERS: Final = {
 
 def command(
     options: AppOptions,
+    remote: RemoteOptions,
     form: Annotated[
         ExplainFormat, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
     ] = ExplainFormat.TEXT,
@@ -57,7 +65,7 @@ def command(
     """Print the plan of an application.
 
     Raises:
-        ConfigError: The application cannot be found or imported.
+        ConfigError: The application cannot be found or imported, or runs elsewhere under another name.
         DefinitionError: It is defined wrongly.
         ClassChanged: With `--data`: a class is declared differently from its stored entities.
     """
@@ -65,4 +73,19 @@ def command(
     from penstock.dataflow.analysis.analyze import analyze_app
 
     chosen = ExplainFormat.JSON if as_json else form
-    typer.echo(_PRINTERS[chosen](analyze_app(application)), nl=False)
+    rates = NO_RATES if remote.url is None else _rates_at(remote, application.name)
+    typer.echo(_PRINTERS[chosen](analyze_app(application), rates), nl=False)
+
+
+def _rates_at(remote: RemoteOptions, app: str) -> Rates:
+    """Return the rates that a gateway measures.
+
+    Raises:
+        ConfigError: It serves another application.
+    """
+    from penstock.console.observation import Observed
+
+    seen = remote.get("/console/api/status", Observed)
+    if seen.app != app:
+        raise ConfigError(f"{remote.url} serves the application {seen.app}, and not {app}")
+    return seen.rates

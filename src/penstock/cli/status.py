@@ -12,6 +12,7 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result
 from penstock.cli.remote import RemoteOptions
+from penstock.dataflow.rates import Rates
 from penstock.files.layout import RUN
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
@@ -72,6 +73,7 @@ class Status(msgspec.Struct, frozen=True):
         held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
         generators: The progress of each generator that has run.
+        rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
         partitions: The number of partitions; None before the first epoch, and with `--url`.
     """
 
@@ -89,6 +91,7 @@ class Status(msgspec.Struct, frozen=True):
     held_by: list[str]
     incidents: list[Incident]
     generators: list[GeneratorProgress]
+    rates: Rates
     partitions: int | None = None
 
 
@@ -137,6 +140,7 @@ def _status_at(remote: RemoteOptions) -> Status:
         held_by=[],
         incidents=seen.incidents,
         generators=seen.generators,
+        rates=seen.rates,
     )
 
 
@@ -171,6 +175,7 @@ def status_of(data: Path) -> Status:
         held_by=[holder.who for holder in report.holders],
         incidents=IncidentLog(data).newest(),
         generators=read_progress(data),
+        rates=standing.rates,
         partitions=standing.partitions or None,
     )
 
@@ -227,6 +232,7 @@ def _show(status: Status, console: Console) -> None:
             f"newest snapshot: epoch {status.snapshot_epoch}; history begins with epoch "
             f"{status.first_epoch}{held}",
         )
+    _show_rates(status.rates, console)
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
     if status.incidents:
@@ -237,6 +243,14 @@ def _show(status: Status, console: Console) -> None:
             f"({status.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
         )
+
+
+def _show_rates(rates: Rates, console: Console) -> None:
+    for stream in rates.events:
+        console.print(f"stream {stream}: {rates.of_stream(stream)}")
+    for workflow, lag in rates.lags.items():
+        if lag:
+            console.print(f"workflow {workflow}: {rates.of_workflow(workflow)}", style="yellow")
 
 
 def generator_text(progress: GeneratorProgress) -> str:

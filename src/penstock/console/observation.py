@@ -5,21 +5,24 @@ stays open between two answers.
 """
 
 import time
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import psutil
 
 from penstock.base.ids import Epoch
+from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import OperationalError
+from penstock.model.application import App
 from penstock.process import presence
+from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.reports import ReportReader
 from penstock.process.running import RunningProcess, running_processes
 from penstock.process.status import status_in
+from penstock.process.workflow_lag import workflow_lags
 from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
@@ -57,6 +60,7 @@ class Observed(msgspec.Struct, frozen=True):
         processes: The running processes, in the order of their roles.
         incidents: The newest requests that were set aside, the newest first.
         generators: The progress of each generator that has run.
+        rates: The rates of streams and of calls over the last seconds, and the lag of each workflow.
     """
 
     app: str
@@ -71,6 +75,7 @@ class Observed(msgspec.Struct, frozen=True):
     processes: list[ObservedProcess]
     incidents: list[Incident]
     generators: list[GeneratorProgress]
+    rates: Rates = NO_RATES
 
 
 class Killed(msgspec.Struct, frozen=True):
@@ -86,12 +91,13 @@ class Killed(msgspec.Struct, frozen=True):
 class Observation:
     """Looks at one application's data directory."""
 
-    def __init__(self, app: str, data: Path, *, dev: bool) -> None:
-        """Look at a directory, which need not exist yet."""
-        self._app = app
-        self._data = data
+    def __init__(self, app: App, config: Config, *, dev: bool) -> None:
+        """Look at the data directory of a configuration, which need not exist yet."""
+        self._application = app
+        self._config = config
+        self._app, self._data = app.name, config.data
         self._dev = dev
-        self._reports = ReportReader(data)
+        self._reports = ReportReader(self._data)
 
     def now(self) -> Observed:
         """Return how the application stands.
@@ -115,6 +121,9 @@ class Observation:
             processes=[_described(process) for process in running_processes(self._data)],
             incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
             generators=read_progress(self._data),
+            rates=msgspec.structs.replace(
+                standing.rates, lags=workflow_lags(self._application, self._config)
+            ),
         )
 
     def epochs(self, after: Epoch) -> list[EpochReport]:

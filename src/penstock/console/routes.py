@@ -43,7 +43,7 @@ def console_routes(app: App, config: Config, *, dev: bool) -> list[BaseRoute]:
         config: Its settings, of which the console uses the data directory.
         dev: Whether the page may kill the driver.
     """
-    observation = Observation(app.name, config.data, dev=dev)
+    observation = Observation(app, config, dev=dev)
     routes: list[BaseRoute] = [
         *_page_routes(),
         *_api_routes(app, config.data, observation),

@@ -17,6 +17,7 @@ from penstock.dataflow.graph import (
     StreamKind,
     StreamOperator,
 )
+from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.summary import Link, links_of
 
 _ENTITIES: Final = {"&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;"}
@@ -44,8 +45,8 @@ _SHAPES: Final = {
 _LINE: Final = "<br/>"
 
 
-def plan_mermaid(plan: Plan) -> str:
-    """Return the flowchart, with a newline at its end."""
+def plan_mermaid(plan: Plan, rates: Rates = NO_RATES) -> str:
+    """Return the flowchart, with a newline at its end; an arrow also has its measured rate."""
     ids = {operator.name: f"n{index}" for index, operator in enumerate(plan.operators)}
     for operator in plan.stream_operators:
         ids[operator.path] = f"n{len(ids)}"
@@ -62,7 +63,7 @@ def plan_mermaid(plan: Plan) -> str:
         if link.source.operator == link.target.operator and link.origin is Origin.SELF:
             continue
         pair = (link.source.operator, link.target.operator, link.origin.dynamic)
-        arrows.setdefault(pair, []).append(_label(link))
+        arrows.setdefault(pair, []).append(_label(link, rates))
     if any(target == UNKNOWN_OPERATOR for _, target, _ in arrows):
         ids[UNKNOWN_OPERATOR] = "unknown"
         lines.append('  unknown{{"?"}}')
@@ -88,7 +89,12 @@ def _stream_node(operator: StreamOperator) -> str:
     return opening + _LINE.join(map(_escape, filter(None, words))) + closing
 
 
-def _label(link: Link) -> str:
+def _label(link: Link, rates: Rates) -> str:
+    words = _words(link), _escape(rates.of_link(link))
+    return " ".join(filter(None, words))
+
+
+def _words(link: Link) -> str:
     if link.action in (Action.FEED, Action.EMIT, Action.REPLY) or link.source.is_stream:
         return _escape(_stream_label(link))
     target = "" if link.target.is_whole and link.action is Action.ASK else link.target.member

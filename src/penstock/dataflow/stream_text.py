@@ -12,6 +12,7 @@ from penstock.dataflow.graph import (
     StreamOperator,
     path_of,
 )
+from penstock.dataflow.rates import Rates
 from penstock.dataflow.summary import Link, how_text, places_text
 
 _NOTHING: Final = "Any"
@@ -41,20 +42,32 @@ def count_text(plan: Plan) -> str:
     return ", ".join(counted)
 
 
-def stream_operator_lines(operator: StreamOperator, links: Sequence[Link]) -> list[str]:
+def stream_operator_lines(
+    operator: StreamOperator, links: Sequence[Link], rates: Rates
+) -> list[str]:
     """Return the lines of a stream, workflow, splitter, sequencer or portal.
 
     Args:
         operator: The operator.
         links: The links that begin at it.
+        rates: The measured rates.
     """
     events = f": {operator.events}" if operator.events else ""
-    lines = [f"{operator.kind.value} {operator.name}{events}  {operator.where.text}"]
-    lines += [row[2:] for row in _rows(links, operator.path)]
+    title = f"{operator.kind.value} {operator.name}{events}  {operator.where.text}"
+    is_workflow = operator.kind is StreamKind.WORKFLOW
+    measured = rates.of_workflow if is_workflow else rates.of_stream
+    lines = [with_rate(title, measured(operator.name))]
+    lines += [row[2:] for row in _rows(links, operator.path, rates)]
     for member in operator.members:
-        lines.append(f"  {_member(member)}")
-        lines += _rows(links, member.name)
+        rate = rates.of_stream(member.title) if member.is_stream else ""
+        lines.append(with_rate(f"  {_member(member)}", rate))
+        lines += _rows(links, member.name, rates)
     return lines
+
+
+def with_rate(line: str, rate: str) -> str:
+    """Return a line with a rate behind it, if there is one."""
+    return f"{line}  [{rate}]" if rate else line
 
 
 def _member(member: StreamMember) -> str:
@@ -64,18 +77,22 @@ def _member(member: StreamMember) -> str:
     return f"stream {member.title}{events}"
 
 
-def _rows(links: Sequence[Link], member: str) -> list[str]:
+def _rows(links: Sequence[Link], member: str, rates: Rates) -> list[str]:
     """Return the lines of the links that begin at a member."""
-    return aligned_rows(
+    rows = (
         (_VERBS.get(link.action, f"{link.action.value}s"), _target(link), link)
         for link in links
         if link.source.member == member
     )
+    return aligned_rows(rows, rates)
 
 
-def aligned_rows(rows: Iterator[tuple[str, str, Link]]) -> list[str]:
-    """Return a line for each link, in columns: the verb, the target, how it happens, and its places."""
-    cells = [(verb, target, how_text(link), places_text(link.where)) for verb, target, link in rows]
+def aligned_rows(rows: Iterator[tuple[str, str, Link]], rates: Rates) -> list[str]:
+    """Return a line for each link, in columns: the verb, the target, how it happens, its places, and its rate."""
+    cells = [
+        (verb, target, how_text(link), with_rate(places_text(link.where), rates.of_link(link)))
+        for verb, target, link in rows
+    ]
     wide = max((len(target) for _, target, _, _ in cells), default=0)
     how_wide = max((len(how) for _, _, how, _ in cells), default=0)
     return [

@@ -3,12 +3,21 @@
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.dataflow.graph import UNKNOWN_OPERATOR, Action, Method, Operator, Plan
+from penstock.dataflow.graph import (
+    UNKNOWN_OPERATOR,
+    Action,
+    Endpoint,
+    Method,
+    Operator,
+    Plan,
+)
+from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.stream_text import (
     aligned_rows,
     count_text,
     stream_operator_lines,
     stream_target,
+    with_rate,
 )
 from penstock.dataflow.summary import Link, links_of
 
@@ -29,13 +38,13 @@ _LEGEND: Final = (
 )
 
 
-def plan_text(plan: Plan) -> str:
-    """Return the text, with a newline at its end."""
+def plan_text(plan: Plan, rates: Rates = NO_RATES) -> str:
+    """Return the text, with a newline at its end, and with the rates that were measured."""
     links = links_of(plan)
     calls = sum(link.action is Action.CALL for link in links)
     summary = f"{plan.app}: {_count(len(plan.operators), 'operator')}, {_count(calls, 'call')}"
     parts = [["; ".join(filter(None, (summary, count_text(plan))))]]
-    blocks = _blocks(plan, links)
+    blocks = _blocks(plan, links, rates)
     for part in plan.applications:
         parts.append([f"application {part.name}"])
         parts += [blocks.pop(name) for name in part.operators]
@@ -47,14 +56,14 @@ def plan_text(plan: Plan) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _blocks(plan: Plan, links: Sequence[Link]) -> dict[str, list[str]]:
+def _blocks(plan: Plan, links: Sequence[Link], rates: Rates) -> dict[str, list[str]]:
     """Return the lines of each operator, by its name or path."""
     of: dict[str, list[Link]] = {}
     for link in links:
         of.setdefault(link.source.operator, []).append(link)
-    entities = {each.name: _operator(each, of.get(each.name, ())) for each in plan.operators}
+    entities = {each.name: _operator(each, of.get(each.name, ()), rates) for each in plan.operators}
     streams = {
-        each.path: stream_operator_lines(each, of.get(each.path, ()))
+        each.path: stream_operator_lines(each, of.get(each.path, ()), rates)
         for each in plan.stream_operators
     }
     return entities | streams
@@ -64,15 +73,16 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _operator(operator: Operator, links: Sequence[Link]) -> list[str]:
+def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[str]:
     noun = "function" if operator.key is None else "entity"
     lines = [f"{noun} {operator.name}  {operator.where.text}"]
     if operator.key is not None:
         lines.append(f"  {operator.key.text}  (key)")
         lines += [f"  {attribute.text}" for attribute in operator.attributes]
     for method in operator.methods:
-        lines.append(f"  {_signature(method)}")
-        lines += _method([link for link in links if link.source.member == method.name])
+        called = Endpoint(operator.name, method.name).text
+        lines.append(with_rate(f"  {_signature(method)}", rates.of_method(called)))
+        lines += _method([link for link in links if link.source.member == method.name], rates)
     return lines
 
 
@@ -80,16 +90,15 @@ def _signature(method: Method) -> str:
     return f"@readonly {method.text}" if method.readonly else method.text
 
 
-def _method(links: Sequence[Link]) -> list[str]:
+def _method(links: Sequence[Link], rates: Rates) -> list[str]:
     """Return the lines of a method's effects; those on its own attributes share a line."""
     lines = []
     for action in (Action.READ, Action.WRITE):
         own = [link.target.member for link in links if link.is_own and link.action is action]
         if own:
             lines.append(f"    {_VERBS[action]:<9}{', '.join(own)}")
-    return lines + aligned_rows(
-        (_VERBS[link.action], _target(link), link) for link in links if not link.is_own
-    )
+    rows = ((_VERBS[link.action], _target(link), link) for link in links if not link.is_own)
+    return lines + aligned_rows(rows, rates)
 
 
 def _target(link: Link) -> str:

@@ -143,7 +143,7 @@ async def assemble(
         health=HealthHandler(
             config.data, tail, lambda: gateway.draining, lambda: deployments.problem
         ),
-        load=LoadHandler(metrics, load, journal, log),
+        load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
         streams=StreamHandler(app, journal, tail, metrics.follow),
         deployments=DeploymentHandler(config),

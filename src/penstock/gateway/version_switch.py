@@ -66,6 +66,7 @@ class VersionSwitch:
         self._shared.admission.apply_limits(limits)
         self._shared.history.serve(app, spec)
         self._shared.streams.serve(app)
+        self._shared.load.serve(app)
         self._gateway.version = version
         _log.info("a deployment is served", extra={"deployment": deployment.number})
         retiring = asyncio.create_task(former.retire())

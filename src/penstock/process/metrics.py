@@ -86,8 +86,8 @@ def live_sum(data: Path, name: str) -> float:
     return sum(values)
 
 
-class _StreamMetrics:
-    """The atoms and events that epochs published, by stream."""
+class _FlowMetrics:
+    """The atoms and events that epochs published, by stream, and the calls, by edge of the graph."""
 
     def __init__(self, registry: "CollectorRegistry") -> None:
         from prometheus_client import Counter  # noqa: PLC0415
@@ -100,8 +100,18 @@ class _StreamMetrics:
             "penstock_stream_events_total", "Events in these atoms.", label, registry=registry
         )
 
+        self._calls = Counter(
+            "penstock_calls_total",
+            "Calls between methods, and of methods from outside (caller is empty); estimated.",
+            ["caller", "callee"],
+            registry=registry,
+        )
+
     def take(self, report: EpochReport) -> None:
-        """Count the atoms of a committed epoch."""
+        """Count the atoms and calls of a committed epoch."""
+        for call, times in report.calls.items():
+            caller, _, callee = call.partition(">")
+            self._calls.labels(caller, callee).inc(times)
         for stream, atoms in report.atoms.items():
             self._atoms.labels(stream).inc(atoms)
         for stream, events in report.events.items():
@@ -153,7 +163,7 @@ class DriverMetrics:
             "Transactions that were undone because their handler raised.",
             registry=registry,
         )
-        self._streams = _StreamMetrics(registry)
+        self._streams = _FlowMetrics(registry)
         self._incidents = Counter(
             "penstock_incidents_total",
             "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",

@@ -125,17 +125,24 @@ def resume_workflow(app: App, config: Config, name: str, *, skip: bool) -> Pause
 def _paused_in(app: App, config: Config) -> dict[str, PausedFlow]:
     """Return the state of each paused workflow at the newest epoch."""
     names = [name for name, plan in app.topology.workflows.items() if plan.workflow.pauses]
-    directory = DataDirectory(config.data)
-    if not names or directory.app_name is None:
+    if not names:
         return {}
-    states = map(decode_paused, _newest_rows(app, config, [paused_key(name) for name in names]))
+    states = map(decode_paused, newest_rows(app, config, [paused_key(name) for name in names]))
     return {
         name: state for name, state in zip(names, states, strict=True) if state.failure is not None
     }
 
 
-def _newest_rows(app: App, config: Config, keys: list[EntityKey]) -> list[bytes | None]:
+def newest_rows(app: App, config: Config, keys: list[EntityKey]) -> list[bytes | None]:
+    """Return some rows at the newest epoch; None for each before the first start.
+
+    Raises:
+        OperationalError: Journal or state cannot be read.
+        IntegrityError: They are damaged.
+    """
     directory = DataDirectory(config.data)
+    if directory.app_name is None:
+        return [None] * len(keys)
     with (
         closing(directory.open_journal_of(app.name)) as journal,
         closing(directory.open_stores(journal)) as stores,

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import took_ms
+from penstock.process.rates import rates_of
 from penstock.process.reports import ReportReader
 
 RATE_OVER_S: Final = 5.0
@@ -32,6 +34,7 @@ class ApplicationStatus:
         requests_per_s: The rate of the last seconds.
         epoch_ms: The duration of the newest epoch; None without a report.
         partitions: The number of partitions; 0 before the first epoch.
+        rates: The rates of streams and of calls over the last seconds.
     """
 
     epoch: Epoch = BEFORE_FIRST
@@ -40,6 +43,7 @@ class ApplicationStatus:
     requests_per_s: float = 0.0
     epoch_ms: float | None = None
     partitions: int = 0
+    rates: Rates = NO_RATES
 
     @property
     def lag(self) -> int:
@@ -95,4 +99,5 @@ def status_of(
         requests_per_s=sum(report.records for report in recent) / over_s,
         epoch_ms=None if newest is None else took_ms(newest.phases_ms),
         partitions=0 if last is None else last.partitions,
+        rates=rates_of(recent, over_s),
     )

@@ -43,7 +43,7 @@ from penstock.process.epoch_report import EpochReport
 phases = {"rest": 9_000.0, "read": 1.0, "round1": 20.0, "round7": 3.0, "round12": 4.0, "commit": 2.0}
 report = EpochReport(
     epoch=Epoch(0), time_us=1, records=7, aborts=2, rounds=12, reran=3, tasks=2, phases_ms=phases,
-    atoms={"lines": 2}, events={"lines": 30},
+    atoms={"lines": 2}, events={"lines": 30}, calls={"Order.check>Item.sell": 4},
 )
 DriverMetrics(Path(sys.argv[1])).take(report)
 from penstock.process.generator_progress import GeneratorProgress, write_progress
@@ -61,7 +61,7 @@ from tests.checkout import TOP
 data = Path(sys.argv[1])
 metrics = Metrics(data)
 with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):
-    print(metrics.exposition(MemoryJournal(), MemoryLog())[0].decode())
+    print(metrics.exposition(MemoryJournal(), MemoryLog(), {"total": 0})[0].decode())
 """
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -12,34 +12,56 @@ from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
+from penstock.model.application import App
+from penstock.process.config import Config
 from penstock.process.load_history import KEPT_S, STEP_US
+from penstock.process.workflow_lag import workflow_lags
 
 
 class LoadHandler:
     """Serves the metrics and the load of one application."""
 
-    def __init__(self, metrics: Metrics, load: LoadSampler, journal: Journal, log: Log) -> None:
+    def __init__(
+        self,
+        app: App,
+        config: Config,
+        metrics: Metrics,
+        load: LoadSampler,
+        journal: Journal,
+        log: Log,
+    ) -> None:
         """Create the handler.
 
         Args:
+            app: The application.
+            config: The gateway's configuration.
             metrics: The metrics of all processes.
             load: The load of the last hour.
             journal: The journal.
             log: The log.
         """
+        self._app = app
+        self._config = config
         self._metrics = metrics
         self._load = load
         self._journal = journal
         self._log = log
 
+    def serve(self, app: App) -> None:
+        """Show the workflows of another version of the application."""
+        self._app = app
+
     async def exposition(self, request: HttpRequest) -> Response:
         """Serve `GET /metrics`, in the text format of Prometheus."""
         request.principal.require_admin()
         self._metrics.flush()
-        text, content_type = await asyncio.to_thread(
-            self._metrics.exposition, self._journal, self._log
-        )
+        text, content_type = await asyncio.to_thread(self._exposition)
         return Response(text, 200, None, content_type)
+
+    def _exposition(self) -> tuple[bytes, str]:
+        return self._metrics.exposition(
+            self._journal, self._log, workflow_lags(self._app, self._config)
+        )
 
     async def recent(self, request: HttpRequest) -> Response:
         """Serve `GET /metrics/recent`: the load of the last seconds."""

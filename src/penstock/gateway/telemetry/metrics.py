@@ -1,6 +1,6 @@
 """Counters of a gateway, and the `/metrics` page, on which one gateway reports all processes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -142,8 +142,16 @@ class Metrics:
         """Count a reader that has started."""
         self._readers.inc()
 
-    def exposition(self, journal: Journal, log: Log) -> tuple[bytes, str]:
-        """Return the metrics of all processes as text, and its content type."""
+    def exposition(
+        self, journal: Journal, log: Log, workflow_lags: Mapping[str, int]
+    ) -> tuple[bytes, str]:
+        """Return the metrics of all processes as text, and its content type.
+
+        Args:
+            journal: The journal.
+            log: The log.
+            workflow_lags: The atoms that each workflow has still to take.
+        """
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
         from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
@@ -152,7 +160,28 @@ class Metrics:
         registry = CollectorRegistry()
         MultiProcessCollector(registry, str(self._path))  # type: ignore[no-untyped-call]
         registry.register(_CurrentGauges(self._data, journal, log))
+        registry.register(_WorkflowLags(workflow_lags))
         return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _WorkflowLags:
+    """The lag of each workflow."""
+
+    def __init__(self, lags: Mapping[str, int]) -> None:
+        self._lags = lags
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the metric."""
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+        lag = GaugeMetricFamily(
+            "penstock_workflow_lag_atoms",
+            "Atoms of its source that a workflow has still to take.",
+            labels=["workflow"],
+        )
+        for workflow, atoms in self._lags.items():
+            lag.add_metric([workflow], atoms)
+        yield lag
 
 
 class _CurrentGauges:
