@@ -10,7 +10,7 @@ from penstock.process.config import Config
 
 
 class TraceQuery(msgspec.Struct, frozen=True, tag="trace"):
-    """A question for the trace of one request."""
+    """A question for the trace of one request: its id, or the unique beginning of its id."""
 
     request_id: str
 

@@ -6,7 +6,7 @@ It only reads the data directory. Requests run again in it, within the limits of
 configuration.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,9 @@ from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history, trace
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
+
+_SEPARATOR: Final = "~"
+"""Stands between a principal and its request ids."""
 
 
 def main() -> None:
@@ -47,7 +50,8 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
                 HistoryReader(data, app, "trace") as history,
                 CodeVersions(history, app, lookup.spec) as versions,
             ):
-                return document_json(trace(history, versions, request_id, limits))
+                named = _own(history.complete(request_id), request_id)
+                return document_json(trace(history, versions, named, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
             name = entity_key(entity, key)
             with (
@@ -57,6 +61,11 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
                 span = history.span(first, last)
                 changes = entity_history(history, versions, name, span, changes_max, limits)
                 return document_json(changes)
+
+
+def _own(completed: str, text: str) -> str:
+    """Return a completed id, unless it belongs to a principal that the text does not name."""
+    return completed if (_SEPARATOR in completed) == (_SEPARATOR in text) else text
 
 
 if __name__ == "__main__":

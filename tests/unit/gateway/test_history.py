@@ -54,6 +54,7 @@ def test_trace_is_that_of_the_command(ledger: httpx.Client) -> None:
     """The tree of calls, the entities and the reply are there."""
     found = asked(ledger, "/requests/paid/trace")
     assert found["reply"] == {"value": 6}
+    assert asked(ledger, "/requests/pai/trace")["request_id"] == "paid"  # the beginning is unique
     for name in ("appended", "committed"):
         assert found[name].endswith("Z")
         told = datetime.fromisoformat(found[name]).timestamp()
