@@ -224,11 +224,11 @@ class Task:
     def _note(
         self, position: int, keys: Collection[EntityKey], writes: Container[EntityKey]
     ) -> None:
-        digest = xxhash.xxh3_64_intdigest  # `fingerprint_of`, without a call for each key
         self._position.append(position)
         self._count.append(len(keys))
-        self._entity.extend([digest(key.encode()) for key in keys])
-        self._wrote.extend([key in writes for key in keys])
+        # `fingerprint_of`, without a call for each key
+        self._entity.extend(map(xxhash.xxh3_64_intdigest, map(str.encode, keys)))
+        self._wrote.extend(map(writes.__contains__, keys))
 
 
 class StoredKeys:

@@ -8,6 +8,7 @@ transaction. A process runs one transaction at a time.
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import partial
 from sys import getrefcount
 from typing import Any, Final
 
@@ -58,9 +59,8 @@ def current() -> "Transaction":
         ) from None
 
 
-def active() -> "Transaction | None":
-    """Return the running transaction; None outside of transactions."""
-    return _ACTIVE.get(None)
+active: Final[Callable[[], "Transaction | None"]] = partial(_ACTIVE.get, None)
+"""Returns the running transaction; None outside of transactions. Without a frame: each reference calls it."""
 
 
 class Transaction:

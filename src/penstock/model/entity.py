@@ -207,7 +207,7 @@ def _load_to_get(instance: Any, name: str) -> Any:
     entity_type: EntityType = type(instance).__reference__
     if name[:2] == "__" or name == entity_type.key_name or name == "delete":
         return _get(instance, name)
-    current().load(entity_type, instance)
+    (active() or current()).load(entity_type, instance)
     return getattr(instance, name)
 
 
@@ -262,23 +262,15 @@ def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
 def _refer_text(entity_type: EntityType, text: str) -> Any:
     """Return the reference with the text of a key; decoded references come from here."""
     txn = active()
-    if txn is None:
-        return _unloaded(entity_type, text)
-    full: Any = (
-        entity_type.prefix + text
-    )  # an entity key; calling `EntityKey` costs more than all else here
-    reference = txn.instances.get(full)
-    if reference is None:
-        reference = txn.instances[full] = _unloaded(entity_type, text)
-    return reference
-
-
-def _unloaded(entity_type: EntityType, text: str) -> Any:
-    key = (
-        text if entity_type.key_is_text and 0 < len(text) < SHORT_KEY else entity_type.key_at(text)
-    )
+    # An entity key; calling `EntityKey` costs more than all else here.
+    full: Any = entity_type.prefix + text
+    if txn is not None and (known := txn.instances.get(full)) is not None:
+        return known
+    is_checked = entity_type.key_is_text and 0 < len(text) < SHORT_KEY
     instance: Any = _new(entity_type.unloaded)
-    _set(instance, entity_type.key_name, key)
+    _set(instance, entity_type.key_name, text if is_checked else entity_type.key_at(text))
+    if txn is not None:
+        txn.instances[full] = instance
     return instance
 
 

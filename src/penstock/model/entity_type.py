@@ -7,7 +7,6 @@ reads their source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -29,7 +28,7 @@ from penstock.base.schema import (
 )
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
-from penstock.model.attribute_dict import attribute_dict_of
+from penstock.model.row_functions import attribute_dict_of, row_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
@@ -112,22 +111,14 @@ class EntityType:
         self._all_names = (self.key_name, *names)
         self._attribute_dict = attribute_dict_of(self.key_name, names)
         self._width = len(self._all_names)
-        self._lowers: list[tuple[int, Lower]] = [
-            (index, lower)
-            for index, annotation in enumerate(annotations)
+        self._lowers: dict[str, Lower] = {
+            name: lower
+            for name, annotation in attributes.items()
             if (lower := lower_of(annotation)) is not None
-        ]
+        }
         self._exact = all(map(is_exact, annotations))
         is_plain = all(annotation in PLAIN for annotation in annotations)
         self._plain_types = (int, *annotations) if is_plain else None  # with the tag
-        self._pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-        if len(names) > 1:
-            self._pick = itemgetter(*names)
-        elif names:
-            only = names[0]
-            self._pick = lambda values: (values[only],)
-        else:
-            self._pick = lambda _: ()
 
     def settle(self, shape: Shape | None = None) -> None:
         """Fix the shape of rows, after `bind` of every class that a row may refer to.
@@ -138,7 +129,7 @@ class EntityType:
         key = (self.key_name, self.key_annotation)
         self.shape = shape or shape_of(self.name, key, self.attributes, personal=self.personal)
         tag = self.shape.tag
-        self._tag = (tag,)
+        self._row_of = row_of(tag, self._names, self._lowers)
         self.row_head = row_head(tag, len(annotations))
         self._decode = _decoder_of(tag, annotations).decode
         self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
@@ -150,10 +141,11 @@ class EntityType:
         Raises:
             Unencodable: An attribute is missing, undeclared, or cannot be stored.
         """
-        row = self._tag + self._lower(values)
         try:
-            return _encode(row)
-        except UNENCODABLE as error:
+            if len(values) != self._width:
+                raise KeyError
+            return _encode(self._row_of(values))
+        except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
 
     def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
@@ -165,16 +157,15 @@ class EntityType:
             Unencodable: An attribute is missing, undeclared, or does not fit its annotation.
         """
         try:
-            if self._lowers or len(values) != self._width:
-                row = self._tag + self._lower(values)
-            else:  # nothing to lower: the common case, without a call
-                row = self._tag + self._pick(values)
+            if len(values) != self._width:
+                raise KeyError
+            row = self._row_of(values)
             after = _encode(row)
         except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
         if after == before:
             return None
-        if tuple(map(type, row)) == self._plain_types:
+        if self._plain_types is not None and tuple(map(type, row)) == self._plain_types:
             return after
         return self._checked(values, row, after, before)
 
@@ -207,22 +198,16 @@ class EntityType:
                     f"{self.name}.{name} is {name_of(self.attributes[name])} "
                     f"and cannot hold {shown(values[name])}"
                 )
-        after = _encode(self._tag + self._lower(attributes, self._width))
+        after = self._packed(attributes)
         return None if after == before else after
 
-    def _lower(self, values: Mapping[str, Any], width: int = 0) -> tuple[Any, ...]:
+    def _packed(self, values: Mapping[str, Any]) -> bytes:
+        """Encode attributes that come from a row, without the key."""
         try:
-            if len(values) != self._width and not width:
-                raise KeyError
-            row = self._pick(values)
-            if not self._lowers:
-                return row
-            lowered = list(row)
-            for index, lower in self._lowers:
-                lowered[index] = lower(lowered[index])
+            row = self._row_of(values)
         except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
-        return tuple(lowered)
+        return _encode(row)
 
     def learn(self, versions: Sequence[SchemaVersion]) -> None:
         """Let rows of earlier versions be read, too.
@@ -258,7 +243,7 @@ class EntityType:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unencodable(self._explain(reason_of(error))) from error
         values = dict(zip(self._names, restored, strict=True))
-        return _encode(self._tag + self._lower(values, self._width))
+        return self._packed(values)
 
     def decode(self, key: object, data: bytes) -> dict[str, Any]:
         """Return the attributes of a row that `encode` wrote, and the key; also of an earlier version.
@@ -325,10 +310,9 @@ class EntityType:
         extra = [name for name in values if name not in self._all_names]
         if extra:
             return f"{self.name} declares no attribute {', '.join(extra)}"
-        lowers = dict(self._lowers)
-        for index, name in enumerate(self._names):
+        for name in self._names:
             try:
-                lower = lowers.get(index)
+                lower = self._lowers.get(name)
                 _encode(lower(values[name]) if lower else values[name])
             except UNENCODABLE as unencodable:
                 return f"{self.name}.{name}: {reason_of(unencodable)}"
