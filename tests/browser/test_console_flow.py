@@ -26,13 +26,17 @@ def status_of_call(shop: RunningConsole) -> int:
 
 
 def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
-    """The page pauses a target with a reason; gateways obey, and the button resumes it."""
+    """The page pauses a target with a reason, which is not blank; gateways obey, and the button resumes it."""
     page.open("/flow")
     page.until("#paused", "Nothing is paused.")
     page.choose("Pause", "init_users")
+    page.write("Reason", "  ")
+    page.press("Pause")
+    assert page.all("#pause-reason:invalid")
     page.write("Reason", "the bank is closed")
     page.press("Pause")
     page.until("#paused", "the bank is closed")
+    wait_for(lambda: page.labelled("Reason").get_attribute("value") == "", "an empty form")
     wait_for(lambda: status_of_call(shop) == 503, "the pause")
     refused = shop.http.post(CALL, json=BODY).json()["error"]
     assert refused["message"] == "init_users is paused: the bank is closed"

@@ -115,7 +115,7 @@ def test_graph_runs_from_left_to_right_and_nothing_overlaps(ask: Any) -> None:
     names = "abcdefgh"
     edges = ["a>b", "a>c", "b>d", "c>d", "d>e", "a>e", "e>f", "f>g", "g>d", "a>h"]
     given = {
-        "nodes": [{"id": name, "width": 100, "height": 40} for name in names],
+        "nodes": [{"id": name, "width": 60, "height": 40} for name in names],
         "edges": [{"from": edge[0], "to": edge[2]} for edge in edges],
     }
     placed = ask(
@@ -128,7 +128,7 @@ def test_graph_runs_from_left_to_right_and_nothing_overlaps(ask: Any) -> None:
     boxes = [placed[name] for name in names]
     for index, one in enumerate(boxes):
         for other in boxes[index + 1 :]:
-            beside = abs(one["x"] - other["x"]) >= 100
+            beside = abs(one["x"] - other["x"]) >= 60
             assert beside or abs(one["y"] - other["y"]) >= 40
 
 

@@ -129,7 +129,7 @@ function factsOf(deployment) {
 
 const orderedBy = ({ by, live }) => by || (live ? "a command" : "the start of a driver");
 
-const hashOf = (archive) => el("code", { title: archive }, archive.slice(0, HASH_SHOWN));
+const hashOf = (archive) => el("code", { class: "hash", title: archive }, archive.slice(0, HASH_SHOWN));
 
 function changesOf(deployment) {
   if (deployment.number === 1) return "the first deployment";

@@ -3,7 +3,7 @@
 
 import { ask } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
-import { plural } from "./format.js";
+import { moment, plural } from "./format.js";
 import { dataTable } from "./table.js";
 import { button, panel } from "./widgets.js";
 
@@ -32,8 +32,10 @@ export async function open(body) {
       const content = JSON.stringify({ kind, target, reason, skip });
       const headers = { "Penstock-Console": "flow" };
       update((await ask(PATH, { method: "POST", headers, body: content })).value);
+      return true;
     } catch (failure) {
       show(said, problem(failure));
+      return false;
     }
   }
 
@@ -99,10 +101,11 @@ function formOf(targets, change) {
     { id: "pause-target" },
     targets.map((name) => el("option", { value: name }, nameOf(name))),
   );
-  const reason = el("input", { id: "pause-reason", required: true, maxlength: 500 });
+  const given = { id: "pause-reason", required: true, maxlength: 500, pattern: ".*\\S.*", title: "Say why." };
+  const reason = el("input", given);
   const submit = async (event) => {
     event.preventDefault();
-    await change("pause", target.value, reason.value.trim());
+    if (await change("pause", target.value, reason.value.trim())) reason.value = "";
   };
   return el(
     "form",
@@ -117,7 +120,7 @@ function pausedTable(actions, change) {
   if (!actions.length) return empty("Nothing is paused.", "Gateways accept every request.");
   const columns = [
     { name: "Target", cell: nameOf },
-    { name: "Since", cell: timeOf },
+    { name: "Since", cell: moment },
     { name: "By" },
     { name: "Reason" },
     { name: "Resume", cell: (target) => resumeButton(target, change) },
@@ -141,7 +144,7 @@ const resumeButton = (target, change) =>
 function workflowTable(workflows, change) {
   const columns = [
     { name: "Workflow" },
-    { name: "Since", cell: timeOf },
+    { name: "Since", cell: moment },
     { name: "Held steps" },
     { name: "Failure" },
     { name: "Resume", cell: (one) => workflowButtons(one, change) },
@@ -182,7 +185,7 @@ function limitList(limits) {
 function recordTable(actions) {
   if (!actions.length) return empty("Nothing was paused yet.", "Pauses and resumes appear here.");
   const columns = [
-    { name: "Time", cell: timeOf },
+    { name: "Time", cell: moment },
     { name: "Action" },
     { name: "Target", cell: nameOf },
     { name: "By" },
@@ -199,5 +202,3 @@ function recordTable(actions) {
 }
 
 const nameOf = (target) => (target === EVERYTHING ? "everything" : target);
-
-const timeOf = (time) => new Date(Number(time) / 1_000).toLocaleString();

@@ -1,10 +1,9 @@
 // Layered layout of a directed graph: ranks from left to right, few crossings, straight long edges.
 // After Sugiyama, Tagawa & Toda, 1981: break circles, rank, part long edges, order, place.
 
+import { placed } from "./bands.js";
+
 const SWEEPS = 12;
-const COLUMN_GAP = 84;
-const GAP_OF_LINK = 6; // a column gap grows with the number of its links,
-const LINKS_MAX = 16; // up to this number of them
 const ROW_GAP = 22;
 const LANE_GAP = 15;
 
@@ -14,8 +13,9 @@ const LANE_GAP = 15;
  * The nodes of a column get the same width. `source` is the id of a node whose edges may begin at
  * any height, so that it does not pull its neighbours towards itself.
  *
- * Returns `{width, height, places, ways}`: the box of each node by id, and for each edge, under
- * `from>to`, the points that it passes between its ends.
+ * Returns `{width, height, places, ways, ranks}`: the box and the column of each node by id, and for each edge, under
+ * `from>to`, the points that it passes between its ends. A point with `turns` is a fold: the line goes on in the
+ * next band.
  */
 export function layered(nodes, edges, source = null) {
   const forward = withoutCircles(nodes, edges);
@@ -23,8 +23,8 @@ export function layered(nodes, edges, source = null) {
   const { layers, links, dummies } = withDummies(nodes, forward, ranks);
   order(layers, links);
   const pulls = links.filter((link) => link.from !== source);
-  const middles = withoutEmptyBands(layers, middlesOf(layers, pulls));
-  return place(layers, links, { middles, edges, forward, dummies });
+  const picture = placed(layers, links, middlesOf(layers, pulls));
+  return { ...picture, ways: waysOf(picture, { edges, forward, dummies }), ranks };
 }
 
 function withoutCircles(nodes, edges) {
@@ -74,11 +74,11 @@ function withDummies(nodes, edges, ranks) {
     for (let rank = ranks.get(edge.from) + 1; rank < ranks.get(edge.to); rank += 1) {
       const id = `${edge.name}@${rank}`;
       at(rank).push({ id, width: 0, height: 0, dummy: true });
-      links.push({ from: last, to: id });
+      links.push({ from: last, to: id, name: `${edge.name}@${id}` });
       passed.push(id);
       last = id;
     }
-    links.push({ from: last, to: edge.to });
+    links.push({ from: last, to: edge.to, name: `${edge.name}@${edge.to}` });
     dummies.set(edge.name, passed);
   }
   return { layers, links, dummies };
@@ -119,37 +119,23 @@ function mean(ids, values) {
   return ids.reduce((sum, id) => sum + values.get(id), 0) / ids.length;
 }
 
-function place(layers, links, { middles, edges, forward, dummies }) {
-  const places = new Map();
-  let left = 0;
-  let right = 0;
-  let height = 0;
-  const top = Math.min(...layers.flat().map((node) => middles.get(node.id) - node.height / 2));
-  for (const layer of layers) {
-    const width = Math.max(...layer.map((node) => node.width));
-    for (const node of layer) {
-      const y = middles.get(node.id) - node.height / 2 - top;
-      places.set(node.id, { x: left, y, width, height: node.height });
-      height = Math.max(height, y + node.height);
-    }
-    const ids = new Set(layer.map((node) => node.id));
-    const crowd = links.filter((link) => ids.has(link.from)).length;
-    right = left + width;
-    left = right + COLUMN_GAP + GAP_OF_LINK * Math.min(LINKS_MAX, crowd);
-  }
+/** Return the points that each edge passes between its ends, by the name of the edge. */
+function waysOf({ places, folds }, { edges, forward, dummies }) {
   const ways = new Map();
   forward.forEach((edge, index) => {
-    const points = dummies.get(edge.name).flatMap((id) => {
+    const points = [];
+    for (const id of [...dummies.get(edge.name), edge.to]) {
+      if (folds.has(`${edge.name}@${id}`)) points.push(folds.get(`${edge.name}@${id}`));
       const { x, y, width } = places.get(id);
-      return [
-        { x, y },
-        { x: x + width, y },
-      ];
-    });
-    ways.set(`${edges[index].from}>${edges[index].to}`, edge.turned ? points.reverse() : points);
+      if (id !== edge.to) points.push({ x, y }, { x: x + width, y });
+    }
+    ways.set(`${edges[index].from}>${edges[index].to}`, edge.turned ? backwards(points) : points);
   });
-  return { width: right, height, places, ways };
+  return ways;
 }
+
+const backwards = (points) =>
+  points.reverse().map((point) => (point.turns ? { ...point, turns: [...point.turns].reverse() } : point));
 
 /** Return the height of each node's middle: near its neighbours', apart from others of its layer. */
 function middlesOf(layers, links) {
@@ -172,21 +158,6 @@ function middlesOf(layers, links) {
     }
   }
   return middles;
-}
-
-/** Move nodes up where a band over the whole width is empty; the order of all heights stays. */
-function withoutEmptyBands(layers, middles) {
-  const top = (node) => middles.get(node.id) - node.height / 2;
-  const nodes = layers.flat().sort((one, other) => top(one) - top(other));
-  const moved = new Map();
-  let reached = top(nodes[0]);
-  let empty = 0;
-  for (const node of nodes) {
-    empty += Math.max(0, top(node) - reached - ROW_GAP);
-    reached = Math.max(reached, top(node) + node.height);
-    moved.set(node.id, middles.get(node.id) - empty);
-  }
-  return moved;
 }
 
 /** Return heights close to the wanted ones that keep order and gaps: the mean of both extremes. */

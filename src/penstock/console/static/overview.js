@@ -1,7 +1,7 @@
 // Overview: the dataflow graph with live rates, the processes, and what happens when one is killed.
 
 import { el, empty, show } from "./dom.js";
-import { age, bytes, count, plural } from "./format.js";
+import { age, bytes, count, moment, plural } from "./format.js";
 import { Graph } from "./graph.js";
 import { killButton } from "./kill.js";
 import { live } from "./live.js";
@@ -99,7 +99,7 @@ function summary({ operators, stream_operators: streams, cycles }) {
 function incidentPanel(incidents) {
   if (!incidents.length) return null;
   const columns = [
-    { name: "Time", cell: (time) => new Date(time / 1_000).toLocaleString() },
+    { name: "Time", cell: moment },
     { name: "Request", cell: (id) => el("a", { href: `#/requests/${encodeURIComponent(id)}` }, id) },
     { name: "Epoch", numeric: true, cell: count },
     { name: "Incident" },

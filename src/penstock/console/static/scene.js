@@ -51,7 +51,7 @@ export function sceneOf(plan) {
   const byId = new Map(boxes.map((box) => [box.id, box]));
   const loops = new Map();
   const lines = [...links, ...entries].map((link) =>
-    lineOf(link, byId, link.from === link.to ? loopsOf(loops, link) : picture.ways),
+    lineOf(link, byId, link.from === link.to ? loopsOf(loops, link) : picture),
   );
   const entered = lines.filter((line) => line.link.from === OUTSIDE);
   const shown = entered.filter((line) => !line.link.quiet);
@@ -59,7 +59,7 @@ export function sceneOf(plan) {
   const level = (Math.min(...drawn.map(startOf)) + Math.max(...drawn.map(startOf)) - LOG.height) / 2;
   const log = { x: 0, y: Math.max(0, Math.min(level, LOG_TOP_MAX)), ...LOG, rail: LOG.width + RAIL };
   labelled(lines, [...boxes, log]);
-  const width = Math.max(...boxes.map((box) => box.x + box.width));
+  const width = Math.max(picture.width, ...boxes.map((box) => box.x + box.width));
   const height = Math.max(picture.height, ...boxes.map((box) => box.y + box.height));
   return { width, height, log, boxes, lines };
 }
@@ -108,17 +108,18 @@ function loopsOf(loops, link) {
   return number;
 }
 
-function lineOf(link, boxes, ways) {
+/** Return the course of a line; `picture` is the number of the loop if the line leads to its own box. */
+function lineOf(link, boxes, picture) {
   const to = boxes.get(link.to);
   const level = levelOf(to, link.toRow);
-  if (link.from === OUTSIDE) return { link, ...entryCourse(to, level, ways.get(`>${link.to}`)) };
+  if (link.from === OUTSIDE) return { link, ...entryCourse(to, level, picture.ways.get(`>${link.to}`)) };
   const from = boxes.get(link.from);
   const start = { x: from.x + from.width, y: levelOf(from, link.fromRow) };
-  if (link.from === link.to) return { link, ...looped(start, { x: start.x, y: level }, ways) };
-  const isBack = to.x < from.x; // it closes a circle: from the left side to a right side
+  if (link.from === link.to) return { link, ...looped(start, { x: start.x, y: level }, picture) };
+  const isBack = picture.ranks.get(link.to) < picture.ranks.get(link.from); // it closes a circle: from the left side to a right side
   const end = { x: isBack ? to.x + to.width : to.x, y: level };
   if (isBack) start.x = from.x;
-  return { link, ...bent([start, ...ways.get(`${link.from}>${link.to}`), end]) };
+  return { link, ...bent([start, ...picture.ways.get(`${link.from}>${link.to}`), end]) };
 }
 
 function entryCourse(to, level, way) {
