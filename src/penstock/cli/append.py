@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.text import Text
 
 from penstock.cli import word_completion
+from penstock.cli.app_word import split_app
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
@@ -69,8 +69,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Append events to a stream; see `HELP`."""
+    from rich.text import Text
+
     from penstock.cli.append_words import append_of_words  # the help needs no model of applications
-    from penstock.cli.call_words import split_app
 
     form = "penstock append STREAM EVENT"
     options, (stream, *events) = split_app(options, words, form, remote=remote.url is not None)

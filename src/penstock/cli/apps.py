@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from penstock.base.ids import epochs_text
 from penstock.cli.options import AppOptions, JsonOption
@@ -13,6 +12,8 @@ from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.base.deployment_answers import ListedDeployment
     from penstock.journal.deployments import Deployment
 
@@ -102,7 +103,7 @@ def _write_source(
     return {"number": number, "archive": chosen.code.archive, "target": str(target), "files": files}
 
 
-def _show(rows: "list[ListedDeployment]", console: Console) -> None:
+def _show(rows: "list[ListedDeployment]", console: "Console") -> None:
     if not rows:
         console.print("no deployment is recorded; the next start of the driver records one")
         return

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.filesize import decimal
 
 from penstock.base.ids import Epoch
 from penstock.cli.options import AppOptions, JsonOption
@@ -16,6 +14,8 @@ from penstock.cli.progress import ProgressBar
 from penstock.process.fault import Fault
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.history.backup import Backup, CreatedBackup
 
 HELP: Final = """Back up an application, which may run meanwhile, into a directory of backups.
@@ -64,6 +64,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Make or list backups; see `HELP`."""
+    from rich.filesize import decimal
+
     options.find()
     from penstock.history.backup import Backups
 
@@ -91,7 +93,9 @@ def command(
         sys.stdout.write(f"removed {len(removed)} older backups\n")
 
 
-def _show(lines: list[BackupLine], damaged: list[Path], console: Console) -> None:
+def _show(lines: list[BackupLine], damaged: list[Path], console: "Console") -> None:
+    from rich.filesize import decimal
+
     table = folding_table("made", "application", "epochs", "files", "size")
     for line in lines:
         epochs = f"{line.first} to {line.epoch}"

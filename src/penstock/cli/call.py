@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from penstock.base.lowering import lower_reply
 from penstock.cli import word_completion
+from penstock.cli.app_word import split_app
 from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_json
@@ -67,8 +67,6 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Send one request and print its reply; see `HELP`."""
-    from penstock.cli.call_words import split_app  # the help needs no model of applications
-
     form = "penstock call ENTITY KEY METHOD"
     options, words = split_app(options, words, form, remote=remote.url is not None)
     try:
@@ -111,6 +109,7 @@ def _ask_gateway(
         RefusedRequest: The reply is an error.
         PenstockError: The request was not taken, or no reply came in time.
     """
+    from penstock.base.lowering import lower_reply
     from penstock.cli.call_words import call_of_words
 
     spec = options.settings().app

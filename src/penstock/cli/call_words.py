@@ -1,49 +1,14 @@
-"""The words of `penstock call` and `penstock append`: the application among them, and the call of the others."""
+"""The words of `penstock call` without those of the application: the call that they describe."""
 
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from penstock.base.http import DERIVED_KEY
-from penstock.cli.options import UNNAMED, DataOptions
-from penstock.errors import ConfigError, RequestError
+from penstock.errors import RequestError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.declaration import CREATIONS
-
-_SIGNS_OF_APP: Final = "/.:"
-"""A word with one of these characters names an application: classes and functions have none."""
-
-
-def split_app(
-    options: DataOptions, words: list[str], form: str, *, remote: bool
-) -> tuple[DataOptions, list[str]]:
-    """Return the options with the application that the words name, and the other words.
-
-    The first word is the application if it has the form of a path or of `module:name`. A bare word is
-    the application only if no option or setting names one, and if the call is not sent to a URL.
-
-    Args:
-        options: The options of the command.
-        words: The words of the command line.
-        form: The command and its words without the application: `penstock call ENTITY KEY METHOD`.
-        remote: Whether a gateway gets the call or the append; it needs no application.
-
-    Raises:
-        ConfigError: No word, option or setting names an application, or no other word is left.
-    """
-    first, *rest = words
-    known = options.settings().app
-    bare = not any(sign in first for sign in _SIGNS_OF_APP)
-    if options.named is not None or (bare and first != known and (known or remote)):
-        return options, words
-    if not rest:
-        raise ConfigError(
-            f"{first} is taken for the application, and nothing follows; write {form} with --app APP. "
-            f"Or {UNNAMED}"
-        )
-    return replace(options, named=first), rest
 
 
 def call_of_words(app: App | None, words: list[str]) -> Call[Any]:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.text import Text
 
 from penstock.base.ids import RequestId
 from penstock.cli import word_completion
@@ -58,6 +57,8 @@ def command(
         RequestError: No request has this id.
         TooLate: The request was due before.
     """
+    from rich.text import Text
+
     if remote.url is None:
         request_id = _cancel_here(request_id, options)
     else:

@@ -1,20 +1,24 @@
 """The cascade of a traced request, as a tree for the terminal."""
 
-from typing import Any, Final
-
-from rich.console import Console
-from rich.text import Text
-from rich.tree import Tree
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.output import counted
 from penstock.cli.value_text import value_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
 
 _DIM: Final = "dim"
 _US_PER_S: Final = 1_000_000
 
 
-def show_cascade(cascade: dict[str, Any], console: Console) -> None:
+def show_cascade(cascade: dict[str, Any], console: "Console") -> None:
     """Print the cascade of a traced request, and then what differs from the journal."""
+    from rich.text import Text
+    from rich.tree import Tree
+
     tree = Tree("caused")
     for sent in cascade["sent"]:
         tree.add(_sent(sent))
@@ -35,7 +39,9 @@ def show_cascade(cascade: dict[str, Any], console: Console) -> None:
         console.print(f"{cascade['differences_left_out']:,} further differences", style="red")
 
 
-def _add_step(tree: Tree, step: dict[str, Any]) -> Tree:
+def _add_step(tree: "Tree", step: dict[str, Any]) -> "Tree":
+    from rich.text import Text
+
     amount = counted(step["count"], step["takes"][:-1], step["takes"])
     label = Text.assemble(
         ("step ", _DIM), (step["step_id"], "bold"), f" {step['consumer']} took {amount}"
@@ -62,7 +68,9 @@ def _add_step(tree: Tree, step: dict[str, Any]) -> Tree:
     return branch
 
 
-def _add_atoms(tree: Tree, atoms: list[dict[str, Any]]) -> None:
+def _add_atoms(tree: "Tree", atoms: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
     for atom in atoms:
         number = "?" if atom["atom"] is None else f"{atom['atom']:,}"
         amount = counted(atom["count"], "event", "events")
@@ -75,7 +83,9 @@ def _add_atoms(tree: Tree, atoms: list[dict[str, Any]]) -> None:
         tree.add(label)
 
 
-def _add_later(tree: Tree, part: dict[str, Any]) -> None:
+def _add_later(tree: "Tree", part: dict[str, Any]) -> None:
+    from rich.text import Text
+
     for record in part["later"]:
         label = Text.assemble(
             ("later ", _DIM), (record["request_id"], "bold"), f" {record['call']}"
@@ -92,12 +102,16 @@ def _add_later(tree: Tree, part: dict[str, Any]) -> None:
     _leave_out(tree, part["later_left_out"], "later records")
 
 
-def _leave_out(tree: Tree, count: int, name: str) -> None:
+def _leave_out(tree: "Tree", count: int, name: str) -> None:
+    from rich.text import Text
+
     if count:
         tree.add(Text(f"{count:,} further {name}", _DIM))
 
 
-def _sent(request: dict[str, Any]) -> Text:
+def _sent(request: dict[str, Any]) -> "Text":
+    from rich.text import Text
+
     reply = request["reply"]
     label = Text.assemble(("sent ", _DIM), (request["request_id"], "bold"), f" {request['call']}")
     if "error" in reply:

@@ -5,8 +5,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
-from rich.console import Console
-from rich.text import Text
 
 from penstock.base.difference import attribute_differences
 from penstock.base.http import EPOCH
@@ -82,6 +80,9 @@ def changes_at(
 
 def print_changes(answer: EncodedAnswer) -> None:
     """Show each change by the elements that differ."""
+    from rich.console import Console
+    from rich.text import Text
+
     changes = pa.ipc.open_stream(answer.content).read_all()
     table = table_of(changes, f"up to epoch {answer.epoch}, ", "change", "lines")
     for name in ("epoch", "time", "key", "kind", "change"):

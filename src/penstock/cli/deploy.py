@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.cli.deployment import show_deployment
@@ -26,6 +25,8 @@ from penstock.cli.remote import RemoteOptions
 from penstock.errors import ClassChanged, ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.base.deployment_answers import DeploymentResult
     from penstock.history.deployment_check import CheckFinding
     from penstock.model.application import App
@@ -242,7 +243,7 @@ def _plain(deployed: int | None, verdict: str, findings: "list[CheckFinding]") -
     }
 
 
-def _show(report: dict[str, Any], console: Console) -> None:
+def _show(report: dict[str, Any], console: "Console") -> None:
     """Print the report for people."""
     for finding in report["findings"]:
         level = finding["level"]

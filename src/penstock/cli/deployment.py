@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.base.deployment_answers import DeploymentResult
 
 
-def show_deployment(answer: "DeploymentResult", console: Console) -> None:
+def show_deployment(answer: "DeploymentResult", console: "Console") -> None:
     """Print the answer for people."""
     for change in answer.changes:
         console.print(change, style="green", highlight=False, markup=False)

@@ -1,9 +1,7 @@
 """The service of a driver: a runtime in the foreground, with its status, until a stop is requested."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.cli.status_line import shown
 from penstock.journal.api import Journal
@@ -15,6 +13,9 @@ from penstock.process.metrics import DriverMetrics
 from penstock.process.reports import ReportWriter
 from penstock.process.status import status_of
 from penstock.process.stop import Stop
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ROLE: Final = "driver"
 LOOK_S: Final = 0.25
@@ -54,7 +55,7 @@ def serve(
     app: str,
     settings: Config,
     stop: Stop,
-    console: Console,
+    console: "Console",
     *,
     when_running: Callable[[], None] = nothing,
 ) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from penstock.base.ids import Epoch
 from penstock.cli.options import DataOptions, JsonOption
@@ -13,6 +12,8 @@ from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.process.erasures import Certificate
 
 HELP: Final = """Erase a person: an entity of a class that is declared with personal=True.
@@ -117,7 +118,7 @@ def _confirm(subject: str, *, confirmed: bool) -> None:
         typer.confirm(f"Erase {subject}? This cannot be undone.", abort=True, err=True)
 
 
-def _show(every: "list[Certificate]", console: Console) -> None:
+def _show(every: "list[Certificate]", console: "Console") -> None:
     table = folding_table("subject", "epoch", "erased", "certificate")
     for certificate in every:
         epoch, erased = str(Epoch(certificate.epoch)), utc_text(certificate.time_us)

@@ -5,6 +5,7 @@ holds nothing else. Exit codes and the keys of the object are stable. Every code
 advice.
 """
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -120,7 +121,10 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
 
 def text_of(error: Exception) -> str:
     """Return the message of an error with its code, and the advice on the last line."""
-    description = describe(error)
+    return _text(describe(error))
+
+
+def _text(description: ErrorDescription) -> str:
     return f"error [{description.code}] {description.message}\n{description.hint}"
 
 
@@ -137,7 +141,10 @@ def show(
     if as_json:
         print_json({"error": description})
         return description.exit_code
-    from rich.console import Console  # most commands print no error
+    if console is None and not sys.stderr.isatty():
+        sys.stderr.write(f"{_text(description)}\n")  # rich takes long to load
+        return description.exit_code
+    from rich.console import Console
     from rich.text import Text
 
     text = Text.assemble(

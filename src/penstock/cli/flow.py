@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
@@ -22,6 +20,8 @@ from penstock.model.limit import EVERYTHING
 from penstock.process.pauses import EFFECTIVE_S, PauseAction, PauseFile, describe, target_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.gateway.flow.standing import FlowStanding
     from penstock.process.paused_workflows import PausedWorkflow
 
@@ -189,6 +189,8 @@ def drain(
     Raises:
         OperationalError: Requests still wait when the time is over.
     """
+    from rich.console import Console
+
     if remote.url is None:
         application, settings = options.load_unchecked()
         from penstock.gateway.flow.standing import under_way
@@ -305,7 +307,9 @@ def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def _print(flow: "FlowStanding", console: Console) -> None:
+def _print(flow: "FlowStanding", console: "Console") -> None:
+    from rich.text import Text
+
     console.print("Limits:" if flow.limits else "There are no limits.")
     for limit in flow.limits:
         console.print(f"  {limit}")

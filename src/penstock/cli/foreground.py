@@ -8,10 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli.processes import ChildOptions, children_of
 from penstock.cli.status_line import shown
@@ -28,6 +25,9 @@ from penstock.process.partitions import ask_for_partitions
 from penstock.process.pauses import PauseFile, describe
 from penstock.process.port import reserved
 from penstock.process.stop import Stop
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ROLE: Final = "supervisor"
 LOOK_S: Final = 0.1
@@ -61,7 +61,7 @@ class Foreground:
     app: App
     options: ChildOptions
     settings: Config
-    console: Console
+    console: "Console"
     children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
     schema_changes: Sequence[SchemaChange] = ()
 
@@ -110,12 +110,16 @@ class Foreground:
         return self.settings.log_format == "json"
 
     @property
-    def _display(self) -> Console:
+    def _display(self) -> "Console":
         """The place for the status line."""
+        from rich.console import Console
+
         return Console(quiet=True) if self._for_programs else self.console
 
     def say(self, role: str, line: str) -> None:
         """Print a line of a process's output."""
+        from rich.text import Text
+
         if self._for_programs:
             self._relay(role, line)
             return
@@ -131,6 +135,8 @@ class Foreground:
 
     def tell(self, role: str, line: str) -> None:
         """Report an event of a process."""
+        from rich.text import Text
+
         if self._for_programs:
             _log.warning("%s %s", role, line)
             return

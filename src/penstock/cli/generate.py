@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from penstock.cli.options import AppOptions, JsonOption, SupervisedOption
 from penstock.cli.output import folding_table, print_result
@@ -23,6 +22,8 @@ from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, Gone, OperationalError, PenstockError, RequestError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.client.synchronous import Client
     from penstock.model.application import App
     from penstock.process.config import Config
@@ -230,6 +231,8 @@ class _ProgressDisplay:
 
     def look(self, runner: "GeneratorRunner", now_us: int) -> None:
         """Show the states if it is time."""
+        from rich.console import Console
+
         now = time.monotonic()
         if now - self._saved >= _SAVE_S:
             self._saved = now
@@ -271,7 +274,7 @@ def _run(runner: "GeneratorRunner", wait: Wait, progress: _ProgressDisplay) -> N
             return
 
 
-def _print(console: Console, states: "Sequence[GeneratorState]") -> None:
+def _print(console: "Console", states: "Sequence[GeneratorState]") -> None:
     table = folding_table("Generator", "Stream", "Status", "Atoms", "Place")
     for state in states:
         share = "" if state.share is None else f" ({state.share:.0%})"

@@ -2,12 +2,9 @@
 
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.text import Text
 
 from penstock.base.ids import entity_key
 from penstock.cli import word_completion
@@ -24,6 +21,9 @@ from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of
 from penstock.errors import RequestError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
 
@@ -110,7 +110,10 @@ def _history_here(
         return document_json(entity_history(past, versions, name, span, most, settings.limits))
 
 
-def _show(plain: dict[str, Any], console: Console) -> None:
+def _show(plain: dict[str, Any], console: "Console") -> None:
+    from rich import box
+    from rich.text import Text
+
     for change in plain["changes"]:
         committed = utc_text(change["time_us"])
         console.print(Text(f"epoch {change['epoch']}, {committed}: request {change['request_id']}"))

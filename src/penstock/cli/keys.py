@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from penstock.cli.options import AppOptions, JsonOption, expanded
 from penstock.cli.output import folding_table, print_json, print_result
@@ -19,6 +18,8 @@ from penstock.gateway.auth.keys import ApiKey, KeyStore, utc_now
 from penstock.gateway.auth.principal import Scope, check_scope, parse_scope
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.model.application import App
 
 HELP: Final = """Make, list and revoke the API keys of an application.
@@ -97,6 +98,8 @@ def add(
         ConfigError: The name is taken, or a value is invalid.
         RequestError: A scope is malformed, or the application has nothing of its name.
     """
+    from rich.console import Console
+
     application, settings = options.load_unchecked()
     scopes = _scopes(scope, application)
     now = utc_now()
@@ -149,7 +152,7 @@ command.command("list", help=LIST_HELP)(expanded(list_keys))
 command.command("revoke", help=REVOKE_HELP)(expanded(revoke))
 
 
-def _show(keys: Sequence[ApiKey], now: datetime, console: Console) -> None:
+def _show(keys: Sequence[ApiKey], now: datetime, console: "Console") -> None:
     table = folding_table("id", "name", "ends in", "created", "valid", "scopes", box=None)
     for key in keys:
         created, valid = f"{key.created:%Y-%m-%d}", _validity(key, now)

@@ -6,8 +6,6 @@ import uuid
 from contextlib import closing, redirect_stdout
 from typing import Any
 
-from rich.console import Console
-
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.errors import TimedOut
 from penstock.gateway.request_ids import check_stored
@@ -43,6 +41,8 @@ def reply_to(
         RequestConflict: The id was used with another body.
         TimedOut: The reply did not come in time.
     """
+    from rich.console import Console
+
     readable(app, call)  # a wrong call changes nothing
     stored = check_stored(request_id or uuid.uuid4().hex)
     data = DataDirectory(settings.data)

@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from penstock.base.ids import Epoch
 
 REFRESHES_PER_S: Final = 4
@@ -17,6 +14,15 @@ class ProgressBar:
 
     def __init__(self, text: str) -> None:
         """Describe the task."""
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from penstock.base.http import JSON
 from penstock.base.ids import BUCKETS, ONLY_PARTITION, Epoch
@@ -18,6 +17,8 @@ from penstock.cli.remote import TIMEOUT_S, RemoteOptions
 from penstock.errors import ConfigError, TimedOut
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.base.deployment_answers import PartitionMove, PartitionProposal
     from penstock.journal.delta import DeltaJournal
     from penstock.process.config import Config
@@ -179,7 +180,7 @@ def _text_of(made: "PartitionMove") -> str:
     return f"{made.before} → {made.partitions} partitions, from epoch {made.epoch + 1} on."
 
 
-def _propose(proposal: "PartitionProposal", console: Console) -> None:
+def _propose(proposal: "PartitionProposal", console: "Console") -> None:
     if proposal.proposed == proposal.partitions:
         console.print(f"{proposal.partitions} partitions are a good number. {proposal.reason}")
         return

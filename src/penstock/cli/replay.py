@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from penstock.base.ids import epochs_text
 from penstock.cli import word_completion
@@ -17,6 +16,8 @@ from penstock.cli.progress import epoch_progress
 from penstock.cli.value_text import difference_rows, finding_differences
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.history.nondeterminism import Cause
     from penstock.history.replay import Divergence, ReplayResult
 
@@ -101,7 +102,7 @@ def _plain(replayed: "ReplayResult") -> dict[str, Any]:
     return plain
 
 
-def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> None:
+def _show(replayed: "ReplayResult", console: "Console", *, has_streams: bool) -> None:
     rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
         f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
@@ -127,7 +128,7 @@ def _show(replayed: "ReplayResult", console: Console, *, has_streams: bool) -> N
         _show_divergence(replayed.divergence, console)
 
 
-def _show_divergence(divergence: "Divergence", console: Console) -> None:
+def _show_divergence(divergence: "Divergence", console: "Console") -> None:
     console.print(f"epoch {divergence.epoch} differs from the journal", style="bold red")
     console.print(f"  request  {divergence.request_id} (position {divergence.lsn} of the log)")
     console.print(f"  call     {divergence.call}")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from penstock.cli.options import JsonOption, config_of
 from penstock.cli.output import print_result, utc_text
@@ -13,6 +12,8 @@ from penstock.errors import ConfigError
 from penstock.process.fault import Fault
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.history.branch import Branch
     from penstock.history.restore import RestorePoint
 
@@ -76,7 +77,7 @@ def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None
     """
     from penstock.history.branch import DROPPED
 
-    def show(console: Console) -> None:
+    def show(console: "Console") -> None:
         console.print(
             f"{branch.app}, {how} at epoch {branch.epoch} ({utc_text(branch.time_us)}): {branch.data}"
         )

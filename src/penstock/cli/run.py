@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-
 from penstock.cli.options import (
     AppOptions,
     CoresOption,
@@ -115,6 +113,8 @@ def foreground_of(
 
         drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
+    from rich.console import Console
+
     from penstock.cli.foreground import ROLE, Foreground
     from penstock.cli.processes import ChildOptions
     from penstock.gateway.flow.limit_table import limits_in_force

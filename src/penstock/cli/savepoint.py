@@ -2,16 +2,18 @@
 
 import time
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HELP: Final = """Give the newest epoch a name, and keep this epoch and all later ones.
 
@@ -74,7 +76,7 @@ def command(
     print_result(made, lambda console: console.print(line), as_json=as_json)
 
 
-def _show(every: list[Savepoint], console: Console) -> None:
+def _show(every: list[Savepoint], console: "Console") -> None:
     table = folding_table("savepoint", "epoch", "made", "note")
     for savepoint in every:
         epoch, made = str(savepoint.epoch), utc_text(savepoint.time_us)

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import AppOptions, JsonOption
@@ -12,6 +11,8 @@ from penstock.cli.output import print_result
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.retention.maintenance import MaintenanceReport
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
@@ -39,6 +40,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Take a snapshot and print the state of the history; see `HELP`."""
+    from rich.console import Console
+
     application, settings = options.load()
     from penstock.process.data_directory import DataDirectory
     from penstock.retention.maintenance import maintain
@@ -58,7 +61,7 @@ def _plain(done: "MaintenanceReport") -> dict[str, Any]:
     return {**msgspec.to_builtins(done), "holders": holders}
 
 
-def _show(done: "MaintenanceReport", console: Console) -> None:
+def _show(done: "MaintenanceReport", console: "Console") -> None:
     if done.snapshot == BEFORE_FIRST:
         console.print("there is no snapshot yet")
     else:

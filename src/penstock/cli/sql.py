@@ -5,7 +5,6 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output_format import OutputFormat
@@ -58,6 +57,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a query and print the result; see `HELP`."""
+    from rich.console import Console
+
     if remote.url is None:
         options.find()
     from penstock.cli.sql_answer import answer_to

@@ -5,15 +5,16 @@ room for its name and for the beginning of its values; otherwise each row is a b
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
 
 from penstock.snapshots.text import json_text
 from penstock.sql.result_format import json_rows
 from penstock.sql.view_client import EncodedAnswer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 ROWS_SHOWN: Final = 1_000
 
@@ -26,6 +27,8 @@ _FRAME: Final = 3
 
 def print_result_table(answer: EncodedAnswer) -> None:
     """Print the rows of an answer, which is an Arrow stream."""
+    from rich.console import Console
+
     result = pa.ipc.open_stream(answer.content).read_all()
     rows = [
         ["" if value is None else cell_text(value) for value in row]
@@ -56,7 +59,7 @@ def is_legible(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     return len(columns) == 1 or sum(needed) + _FRAME * len(columns) + 1 <= width
 
 
-def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
+def table_of(result: pa.Table, head: str, noun: str, whole: str) -> "Table":
     """Return an empty table whose caption says how many rows a result has.
 
     Args:
@@ -65,6 +68,8 @@ def table_of(result: pa.Table, head: str, noun: str, whole: str) -> Table:
         noun: The word for a row, in the singular.
         whole: The output format that prints all rows.
     """
+    from rich.table import Table
+
     caption = head + counted_rows(result, noun, whole)
     return Table(caption=caption, min_width=len(caption))
 
@@ -82,7 +87,7 @@ def cell_text(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value).strip('"')
 
 
-def _filled(table: Table, schema: pa.Schema, rows: Sequence[Sequence[str]]) -> Table:
+def _filled(table: "Table", schema: pa.Schema, rows: Sequence[Sequence[str]]) -> "Table":
     for field in schema:
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         numeric = numeric or pa.types.is_decimal(field.type)
@@ -92,8 +97,10 @@ def _filled(table: Table, schema: pa.Schema, rows: Sequence[Sequence[str]]) -> T
     return table
 
 
-def _block(names: Sequence[str], row: Sequence[str]) -> Table:
+def _block(names: Sequence[str], row: Sequence[str]) -> "Table":
     """Return a row as lines of a name and a value."""
+    from rich.table import Table
+
     block = Table.grid(padding=(0, 2, 0, 0))
     block.add_column(style="dim", no_wrap=True)
     block.add_column(overflow="fold")

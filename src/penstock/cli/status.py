@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
@@ -18,6 +17,8 @@ from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.process.running import RunningProcess
 
 HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.
@@ -201,7 +202,7 @@ def _status_of_process(role: str, process: "RunningProcess") -> ProcessStatus:
     )
 
 
-def _show(status: Status, console: Console) -> None:
+def _show(status: Status, console: "Console") -> None:
     if not status.processes:
         console.print(f"nothing runs in {status.data}")
     else:

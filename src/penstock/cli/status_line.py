@@ -3,18 +3,21 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 LINE_EVERY_S: Final = 5.0
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[Callable[[Callable[[], str]], None]]:
+def shown(console: "Console") -> Iterator[Callable[[Callable[[], str]], None]]:
     """Give a function that shows a line: live on a terminal, else every few seconds if it has changed."""
+    from rich.live import Live
+    from rich.text import Text
+
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             yield lambda line: live.update(Text(line()), refresh=True)

@@ -2,13 +2,9 @@
 
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-from rich.tree import Tree
 
 from penstock.cli import word_completion
 from penstock.cli.cascade_tree import show_cascade
@@ -16,6 +12,12 @@ from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, value_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
 
 HELP: Final = """Show one request: its calls, the entities that it read and changed, its reply.
 
@@ -81,7 +83,7 @@ def _trace_here(request_id: str, options: AppOptions, *, present_only: bool) -> 
         return document_json(trace(past, versions, named, settings.limits))
 
 
-def show_outside_calls(calls: list[dict[str, str]], console: Console) -> None:
+def show_outside_calls(calls: list[dict[str, str]], console: "Console") -> None:
     """Print the requests whose calls to the outside were refused."""
     for call in calls:
         where = f" ({call['where']})" if call["where"] else ""
@@ -92,7 +94,9 @@ def show_outside_calls(calls: list[dict[str, str]], console: Console) -> None:
         )
 
 
-def _show(trace_: dict[str, Any], console: Console) -> None:
+def _show(trace_: dict[str, Any], console: "Console") -> None:
+    from rich.text import Text
+
     console.print(Text.assemble((trace_["request_id"], "bold"), f"  {trace_['call']}"))
     console.print(
         f"epoch {trace_['epoch']}, request {trace_['position'] + 1:,} of "
@@ -133,7 +137,7 @@ def _rounds(trace_: dict[str, Any]) -> str:
     return f"its epoch took {rounds} of {tasks}; {reran} ran more than once"
 
 
-def _show_reply(reply: dict[str, Any], console: Console) -> None:
+def _show_reply(reply: dict[str, Any], console: "Console") -> None:
     if "value" in reply:
         console.print(f"reply: {value_text(reply['value'])}", style="green")
         return
@@ -149,13 +153,17 @@ def _duration(microseconds: float) -> str:
     return f"{microseconds:.0f} µs"
 
 
-def _tree(call: dict[str, Any]) -> Tree:
+def _tree(call: dict[str, Any]) -> "Tree":
+    from rich.tree import Tree
+
     tree = Tree(_label(call))
     tree.children += [_tree(inner) for inner in call["calls"]]
     return tree
 
 
-def _label(call: dict[str, Any]) -> Text:
+def _label(call: dict[str, Any]) -> "Text":
+    from rich.text import Text
+
     label = Text.assemble(call["call"], " ", (_duration(call["took_us"]), "dim"))
     if call["error"] is not None:
         label.append(f" raised {call['error']}", "red")
@@ -168,7 +176,7 @@ def _label(call: dict[str, Any]) -> Text:
     return label
 
 
-def _entities(entities: list[dict[str, Any]]) -> Table:
+def _entities(entities: list[dict[str, Any]]) -> "Table":
     table = folding_table("entity", "", *SIDES, "changed next by")
     for entity in entities:
         name = f"{entity['entity']}/{entity['key']}"

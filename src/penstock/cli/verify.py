@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
-from rich.console import Console
 
 from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
@@ -14,6 +13,8 @@ from penstock.cli.progress import ProgressBar
 from penstock.history.verification.finding import Remedy
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from penstock.history.verification.verify import VerificationReport
 
 HELP: Final = """Check every checksum and invariant of a data directory.
@@ -64,7 +65,7 @@ def command(
         raise typer.Exit(OTHER_ERROR)
 
 
-def _show(verified: "VerificationReport", removed: list[str], console: Console) -> None:
+def _show(verified: "VerificationReport", removed: list[str], console: "Console") -> None:
     console.print(f"{verified.data}: {epochs_text(verified.first, verified.epoch)}")
     for finding in verified.findings:
         console.print(f"{finding.where}: {finding.what}", style=_STYLES[finding.remedy])

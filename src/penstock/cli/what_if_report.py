@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
-from rich.console import Console
-from rich.table import Table
 
 from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
@@ -32,6 +30,10 @@ from penstock.history.rerun import outside_calls_json
 from penstock.history.what_if import WhatIf
 from penstock.snapshots.text import json_text
 from penstock.sql.result_diff import ResultDiff, Row, pair_rows
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _T = TypeVar("_T")
 
@@ -87,7 +89,7 @@ def _requests(count: int) -> str:
     return counted(count, "request", "requests")
 
 
-def show(report: WhatIfReport, console: Console) -> None:
+def show(report: WhatIfReport, console: "Console") -> None:
     """Print the report for people."""
     what_if = report.what_if
     console.print(summary_of(report), style="bold")
@@ -126,7 +128,7 @@ def show(report: WhatIfReport, console: Console) -> None:
 
 
 def _show_replies(
-    title: str, differences: DifferenceList[ReplyDifference], console: Console
+    title: str, differences: DifferenceList[ReplyDifference], console: "Console"
 ) -> None:
     if differences.count:
         table = folding_table("epoch", "request", "call", "recorded", "what-if", title=title)
@@ -137,7 +139,7 @@ def _show_replies(
 
 
 def _show_entities(
-    title: str, differences: DifferenceList[EntityDifference], console: Console
+    title: str, differences: DifferenceList[EntityDifference], console: "Console"
 ) -> None:
     if differences.count:
         table = folding_table("entity", "element", "recorded", "what-if", title=title)
@@ -148,7 +150,7 @@ def _show_entities(
         _print(table, differences.count, console)
 
 
-def _show_cascades(cascades: CascadeDifferences, console: Console) -> None:
+def _show_cascades(cascades: CascadeDifferences, console: "Console") -> None:
     for stream, count in sorted(cascades.atoms.items()):
         differing = counted(count, "atom differs", "atoms differ")
         console.print(f"stream {stream}: {differing}")
@@ -158,7 +160,7 @@ def _show_cascades(cascades: CascadeDifferences, console: Console) -> None:
 
 
 def _show_caused(
-    title: str, differences: DifferenceList[CausedDifference], console: Console
+    title: str, differences: DifferenceList[CausedDifference], console: "Console"
 ) -> None:
     if differences.count:
         columns = ("epoch", "request", "place", "element", "recorded", "what-if")
@@ -169,7 +171,7 @@ def _show_caused(
         _print(table, differences.count, console)
 
 
-def _show_query(query: QueryDifference, console: Console) -> None:
+def _show_query(query: QueryDifference, console: "Console") -> None:
     diff = query.difference
     console.print(query.query, style="bold")
     former, latter = diff.columns
@@ -196,7 +198,7 @@ def _row_text(columns: Sequence[str], row: Row | None) -> str:
     )
 
 
-def _print(table: Table, count: int, console: Console) -> None:
+def _print(table: "Table", count: int, console: "Console") -> None:
     if count > SHOWN_MAX:
         table.caption = f"the first {SHOWN_MAX} of {count:,}"
     console.print(table)

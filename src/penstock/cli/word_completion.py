@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Final
 import msgspec
 import typer
 
+from penstock.cli.app_word import split_app
 from penstock.cli.completion import application_names, beginning_in, silent
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions
 from penstock.files.layout import JOURNAL, LOG, STATE
@@ -74,8 +75,6 @@ def flow_targets(ctx: typer.Context) -> Iterator[str]:
 
 def _app_and_words(ctx: typer.Context) -> tuple["App | None", list[str]]:
     """Return the application that a command line or a setting names, and the words behind it."""
-    from penstock.cli.call_words import split_app  # it imports the application's model
-
     words, options = list(ctx.params.get("words") or ()), _options(ctx)
     if words:
         options, words = split_app(options, [*words, "next"], "", remote=False)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.call_words import call_of_words, split_app
+from penstock.cli.app_word import split_app
+from penstock.cli.call_words import call_of_words
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import execute
 from penstock.cli.options import UNNAMED, AppOptions, DataOptions

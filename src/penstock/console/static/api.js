@@ -11,10 +11,10 @@ export class Failure extends Error {
     this.code = code;
     this.where = where;
     this.title =
-      TITLES[code] ?? (status === 0 ? "The gateway does not answer" : "This did not work");
+      TITLES[code] ?? (code === "unreachable" ? "The gateway does not answer" : "This did not work");
     this.next =
       NEXT[code] ??
-      (status === 0 ? "It is asked again every two seconds; see that penstock still runs." : "");
+      (code === "unreachable" ? "It is asked again every two seconds; see that penstock still runs." : "");
   }
 }
 

@@ -31,7 +31,8 @@ export function compare(one, other) {
  * With `sortable`, the heads are buttons that sort the rows here; with `order`, which is
  * `{index, falling, choose}`, they call `choose(index)`, and the rows are shown as they come.
  * With `stacked`, a narrow window shows each row as a block, every value behind the name of its
- * column; the roles keep it a table for assistive technology.
+ * column; the roles keep it a table for assistive technology. A `nested` table is inside of another one or of an
+ * attribute; it is no landmark, because its name is not the only one of the page.
  */
 export function dataTable({
   columns,
@@ -41,6 +42,7 @@ export function dataTable({
   order = null,
   rowHead = false,
   stacked = false,
+  nested = false,
 }) {
   const body = el("tbody", stacked ? { role: "rowgroup" } : {});
   const choose = order ? order.choose : sortable ? sort : null;
@@ -78,7 +80,7 @@ export function dataTable({
   );
   return el(
     "div",
-    { class: "table-scroll", tabindex: 0, role: "region", "aria-label": caption },
+    { class: "table-scroll", tabindex: 0, role: nested ? "group" : "region", "aria-label": caption },
     table,
   );
 }

@@ -167,6 +167,7 @@ function grid(columns, rows) {
     rows: rows.slice(0, ROWS_MAX),
     sortable: rows.length > 1,
     stacked: true,
+    nested: true,
   });
   return rows.length > ROWS_MAX ? el("div", {}, table, rest(rows.length)) : table;
 }

@@ -29,7 +29,11 @@ QUIET_S: Final = 0.2
 _BLOCK: Final = 64 << 10
 _PYTHON: Final = "Traceback (most recent call last):"
 _FLUSH: Final = "PySpark daemon failed to flush the output to the worker process:"
-"""PySpark's line before the trace of a worker whose connection has ended: usually Spark has ended an idle worker."""
+"""PySpark's line before some traces of a worker whose connection has ended."""
+
+_FRAME: Final = re.compile(r'\s+File "')
+_LAST_FLUSH: Final = re.compile(r'\s+File ".*pyspark/daemon\.py", line \d+, in worker$')
+"""The innermost frame of a worker whose connection has ended: usually Spark has ended an idle worker."""
 
 _CHAINED: Final = ("During handling of the above exception", "The above exception was the direct")
 _JAVA: Final = re.compile(r"\s+at [\w.$/<>@-]+\(.*\)$")
@@ -51,29 +55,34 @@ class TraceFolder:
         self._thrown: str | None = None  # below the kept line; a trace of Java may follow it
         self._folded = False
         self._in_python = False  # between "Traceback" and the line with the error
-        self._at_flush = False  # the next trace is that of a worker's last flush
+        self._at_flush = False  # the innermost frame of the trace is a worker's last flush
         self.is_ending = False  # a stop interrupts workers: their traces tell nothing
 
     def take(self, line: str) -> list[str]:
         """Take a line; return the lines that are complete now."""
         if line == _FLUSH:
-            self._at_flush = True
             return self.flush()
         if line == _PYTHON:
             ready = [] if self._folded and self._kept is None else self.flush()
             self._in_python = self._folded = True
             return ready
         if self._in_python:
-            if line and not line[0].isspace():  # the error itself
-                is_normal = self._at_flush and line.startswith("BrokenPipeError")
-                self._kept = None if is_normal else line
-                self._in_python = self._at_flush = False
+            self._take_of_python(line)
             return []
         if self._belongs_to_kept(line):
             return []
         ready = self.flush()
         self._kept = line
         return ready
+
+    def _take_of_python(self, line: str) -> None:
+        """Take a line of a trace of Python; keep the error in its last line."""
+        if _FRAME.match(line):
+            self._at_flush = _LAST_FLUSH.match(line) is not None
+        elif line and not line[0].isspace():  # the error itself
+            is_normal = self._at_flush and line.startswith("BrokenPipeError")
+            self._kept = None if is_normal else line
+            self._in_python = self._at_flush = False
 
     def _belongs_to_kept(self, line: str) -> bool:
         """Say whether a line continues the trace of the line that is kept."""

@@ -1,0 +1,40 @@
+"""The application among the words of `penstock call` and `penstock append`; no model of applications is needed for it."""
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.cli.options import UNNAMED, DataOptions
+from penstock.errors import ConfigError
+
+_SIGNS_OF_APP: Final = "/.:"
+"""A word with one of these characters names an application: classes and functions have none."""
+
+
+def split_app(
+    options: DataOptions, words: list[str], form: str, *, remote: bool
+) -> tuple[DataOptions, list[str]]:
+    """Return the options with the application that the words name, and the other words.
+
+    The first word is the application if it has the form of a path or of `module:name`. A bare word is
+    the application only if no option or setting names one, and if the call is not sent to a URL.
+
+    Args:
+        options: The options of the command.
+        words: The words of the command line.
+        form: The command and its words without the application: `penstock call ENTITY KEY METHOD`.
+        remote: Whether a gateway gets the call or the append; it needs no application.
+
+    Raises:
+        ConfigError: No word, option or setting names an application, or no other word is left.
+    """
+    first, *rest = words
+    known = options.settings().app
+    bare = not any(sign in first for sign in _SIGNS_OF_APP)
+    if options.named is not None or (bare and first != known and (known or remote)):
+        return options, words
+    if not rest:
+        raise ConfigError(
+            f"{first} is taken for the application, and nothing follows; write {form} with --app APP. "
+            f"Or {UNNAMED}"
+        )
+    return replace(options, named=first), rest
