@@ -246,7 +246,7 @@ def _show(status: Status, console: "Console") -> None:
         )
 
 
-def _show_rates(rates: Rates, console: Console) -> None:
+def _show_rates(rates: Rates, console: "Console") -> None:
     for stream in rates.events:
         console.print(f"stream {stream}: {rates.of_stream(stream)}")
     for workflow, lag in rates.lags.items():

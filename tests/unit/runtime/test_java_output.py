@@ -70,8 +70,13 @@ def test_end_of_an_idle_worker_is_in_the_file_only() -> None:
         assert folded(text) == ["printed by a handler"]
     full = "OSError: [Errno 28] No space left on device"
     assert folded(FLUSH.format(error=full)) == [f"{full} {NAMED}", "printed by a handler"]
-    handler = broken.replace("worker\n    outfile.flush()", 'worker\n  File "shop.py", line 2, in sell')
-    assert folded(handler) == [f"BrokenPipeError: [Errno 32] Broken pipe {NAMED}", "printed by a handler"]
+    handler = broken.replace(
+        "worker\n    outfile.flush()", 'worker\n  File "shop.py", line 2, in sell'
+    )
+    assert folded(handler) == [
+        f"BrokenPipeError: [Errno 32] Broken pipe {NAMED}",
+        "printed by a handler",
+    ]
 
 
 def test_java_trace_is_its_event() -> None:
