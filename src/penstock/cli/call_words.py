@@ -26,12 +26,12 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
         RequestError: The words name no method or function, or the arguments do not fit.
     """
     first, *rest = words
-    if app is not None and first not in {**app.entities, **app.functions}:
+    if app is not None and first not in app.entities | app.former | app.functions:
         raise RequestError(unknown("class or function", first, [*app.entities, *app.functions]))
-    if first not in app.entities if app is not None else not first[:1].isupper():
+    if app.present_name(first) not in app.entities if app is not None else not first[:1].isupper():
         return Call("", None, first, *_arguments(app, "", first, rest))
     if len(rest) < 2:
-        known = [] if app is None else app.entities[first].methods
+        known = [] if app is None else app.entity(first).methods
         methods = ", ".join([*known, "create", "delete", "exists"])
         raise RequestError(f"{first} needs a key and a method; the methods are {methods}")
     key_text, method, *arguments = rest

@@ -1,5 +1,6 @@
 """`penstock erase`: erase a person, or list the certificates of erasures."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -114,8 +115,15 @@ def _erased_at(
 
 
 def _confirm(subject: str, *, confirmed: bool) -> None:
-    if not confirmed:
-        typer.confirm(f"Erase {subject}? This cannot be undone.", abort=True, err=True)
+    if confirmed:
+        return
+    is_sure = False
+    with suppress(typer.Abort):  # the end of the input
+        is_sure = typer.confirm(f"Erase {subject}? This cannot be undone.", err=True)
+    if not is_sure:
+        raise ConfigError(
+            f"{subject} is not erased, because the question was not answered with y; --yes answers it"
+        )
 
 
 def _show(every: "list[Certificate]", console: "Console") -> None:

@@ -20,7 +20,6 @@ from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of
-from penstock.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,14 +92,11 @@ def _history_here(
         PenstockError: The application or the entity does not exist, or the journal cannot be read.
     """
     application, settings = options.load_unchecked()
-    if entity not in application.entities:
-        known = ", ".join(application.entities)
-        raise RequestError(f"{application.name} has no entity class {entity!r}; it has {known}")
     from penstock.history.code_versions import CodeVersions
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, entity_history
 
-    name = entity_key(entity, key)
+    name = entity_key(application.entity(entity).stored_name, key)
     with (
         HistoryReader(settings.data, application, "history") as past,
         CodeVersions(past, application, settings.app, present_only=present_only) as versions,

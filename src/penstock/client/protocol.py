@@ -338,7 +338,7 @@ class GatewayProtocol:
         """Return an entity's attributes, with their types if the application is known."""
         if self.app is None:
             return dict(value_of(response, dict[str, Any]))
-        entity_type = self.app.entities[entity]
+        entity_type = self.app.entity(entity)
         types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
         attributes: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
         decode = msgspec.msgpack.decode if is_msgpack(response) else msgspec.json.decode

@@ -261,7 +261,7 @@ class Executor:
         """Call the handler that a request names."""
         if not request.entity:
             return signature.function(*arguments, **named)
-        entity = self._app.entities[request.entity]
+        entity = self._app.entity(request.entity)
         if request.method in CREATIONS:
             create = getattr(entity.cls, request.method)
             return self._create(entity, create, request.key, arguments, named)

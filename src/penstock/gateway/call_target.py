@@ -6,6 +6,8 @@ from penstock.base.http import DERIVED_KEY
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.read_bodies import ReadBodyCall
+from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import APPEND, Request
 from penstock.runtime.reads.arguments import CallTarget
@@ -14,8 +16,13 @@ FINGERPRINT_BYTES: Final = 8
 """The size of a fingerprint in an access hint."""
 
 
-def target_of(request: HttpRequest) -> CallTarget:
-    """Return the target that the path of a request names."""
+def target_in(app: App, call: CallTarget | ReadBodyCall | Request) -> CallTarget:
+    """Return the target of a call or an append, with the present name of its class."""
+    return _target(app, call.entity, call.key, call.method)
+
+
+def target_of(app: App, request: HttpRequest) -> CallTarget:
+    """Return the target that the path of a request names, with the present name of its class."""
     path = request.path
     if "stream" in path:
         return CallTarget("", path["stream"], APPEND)
@@ -24,7 +31,13 @@ def target_of(request: HttpRequest) -> CallTarget:
     key: str | None = path["key"]
     if path["method"] in CREATIONS and key == DERIVED_KEY:
         key = None
-    return CallTarget(path["entity"], key, path["method"])
+    return _target(app, path["entity"], key, path["method"])
+
+
+def _target(app: App, entity: str, key: str | None, method: str) -> CallTarget:
+    name = app.present_name(entity)
+    former = app.stored_name(name)
+    return CallTarget(name, key, method, "" if former == name else former)
 
 
 def flow_caller(principal: Principal, target: CallTarget, touches: bytes) -> Caller:
@@ -36,16 +49,16 @@ def flow_caller(principal: Principal, target: CallTarget, touches: bytes) -> Cal
         touches: The access hint of the call; its first fingerprint is that of the key, if there is one.
     """
     key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
-    return Caller(principal.namespace, target.owner, target.method, key)
+    return Caller(principal.namespace, target.owner, target.method, key, target.former)
 
 
-def require_right(principal: Principal, target: CallTarget | Request) -> None:
+def require_right(principal: Principal, target: CallTarget) -> None:
     """Check that a principal may make a call or an append.
 
     Raises:
         Forbidden: The scope is missing; the message names it.
     """
     if target.stream is None:
-        principal.require_call(target.entity, target.method)
+        principal.require_call(target.entity, target.method, target.former)
     else:
         principal.require_append(target.stream)

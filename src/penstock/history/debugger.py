@@ -56,7 +56,7 @@ def _handler_code(app: App, body: bytes) -> CodeType:
     signature = app.signature(request.entity, request.method)
     function: Any = signature.function
     if request.entity and request.method in CREATIONS:
-        function = app.entities[request.entity].initializer or function
+        function = app.entity(request.entity).initializer or function
     function = inspect.unwrap(getattr(function, "__func__", function))
     code: CodeType = function.__code__
     return code

@@ -24,6 +24,7 @@ from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.journal.api import Journal
 from penstock.log import copy_prefix as logs
 from penstock.model.application import App
+from penstock.model.shape import described
 from penstock.model.signature import Signature
 
 SHOWN_MAX: Final = 20
@@ -154,10 +155,11 @@ def level_of(findings: list[CheckFinding]) -> Level:
 
 def _interface(app: App) -> dict[str, str]:
     """Return the parts of an application that callers use, as text by name."""
-    interface = {f"class {name}": "an entity class" for name in app.entities}
+    classes = app.entities | app.former  # callers may use former names
+    interface = {f"class {name}": "an entity class" for name in classes}
     interface |= {
         f"method {name}.{method}": _text(signature)
-        for name, entity_type in app.entities.items()
+        for name, entity_type in classes.items()
         for method, signature in entity_type.methods.items()
     }
     interface |= {f"function {name}": _text(signature) for name, signature in app.functions.items()}
@@ -166,14 +168,23 @@ def _interface(app: App) -> dict[str, str]:
         interface[f"route {route.verb} {route.path}"] = target
     for name, stream in app.topology.streams.items():
         if not name.startswith("$"):
-            interface[f"stream {name}"] = (
-                f"a stream of {inspect.formatannotation(stream.annotation)}"
-            )
+            interface[f"stream {name}"] = f"a stream of {described(stream.annotation)[0]}"
     return interface
 
 
+class _TypeText(str):
+    """The text of a type, which a signature shows as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 def _text(signature: Signature) -> str:
-    shape = inspect.Signature(
-        list(signature.parameters.values()), return_annotation=signature.returns
-    )
+    """Return a signature as text; a class has its stored name, so that a new name is no difference."""
+    parameters = [
+        parameter.replace(annotation=_TypeText(described(parameter.annotation)[0]))
+        for parameter in signature.parameters.values()
+    ]
+    returns = _TypeText(described(signature.returns)[0])
+    shape = inspect.Signature(parameters, return_annotation=returns)
     return f"{'@readonly ' if signature.readonly else ''}{shape}"

@@ -118,8 +118,8 @@ def _class_changes(question: DifferenceQuestion, now: App) -> Iterator[CheckFind
     """Compare the classes as they were stored before the deployment with the classes that it has brought."""
     for name, versions in Shapes(question.data / JOURNAL, {}).versions().items():
         before = tuple(version for version in versions if version.since < question.since)
-        if before and name in now.entities:
-            comparison = compare_classes({name: before}, now.entities, question.since)
+        if before and name in now.stored:
+            comparison = compare_classes({name: before}, now.stored, question.since)
             for change in comparison.changes:
                 for line in change.changes:
                     yield CheckFinding(Level.SAFE, "schema", f"{name}: {line}")

@@ -53,7 +53,7 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
                 named = _own(history.complete(request_id), request_id)
                 return document_json(trace(history, versions, named, limits))
         case HistoryQuery(entity, key, first, last, changes_max):
-            name = entity_key(entity, key)
+            name = entity_key(app.stored_name(entity), key)
             with (
                 HistoryReader(data, app, "history") as history,
                 CodeVersions(history, app, lookup.spec) as versions,

@@ -83,7 +83,10 @@ def trace(
         rerun = Rerun(version.app, history.state_before(recorded.epoch), limits, history.secret)
         document = _trace(history, rerun, recorded, position)
         outcomes = rerun.run_all(recorded.rows[position + 1 :])
-    names = {entity_key(entity.entity, entity.key): entity for entity in document.entities}
+    stored_name = version.app.stored_name
+    names = {
+        entity_key(stored_name(entity.entity), entity.key): entity for entity in document.entities
+    }
     changes = _first_writers(recorded.epoch, recorded.rows[position + 1 :], outcomes, list(names))
     state = rerun.replayer.state
     later = _LaterEpochs(history, versions, state, Epoch(recorded.epoch - 1), limits)
@@ -256,7 +259,8 @@ def _entities_of(
     entities: dict[EntityKey, TracedEntity] = {}
     writes = traced.outcome.writes
     for key in dict.fromkeys([*traced.outcome.reads, *traced.undone, *writes]):
-        if is_system(split_entity_key(key)[0]):
+        name, text = split_entity_key(key)
+        if is_system(name):
             continue
         old = before(key)
         written = key in writes
@@ -266,7 +270,14 @@ def _entities_of(
         values = attributes_of(app, key, old), attributes_of(app, key, new)
         parts = attribute_differences(*values)
         entities[key] = TracedEntity(
-            *split_entity_key(key), written, undone, *values, None, parts.shown, parts.left_out
+            app.readable[name].name,
+            text,
+            written,
+            undone,
+            *values,
+            None,
+            parts.shown,
+            parts.left_out,
         )
     return entities
 

@@ -8,14 +8,13 @@ import decimal
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
 from penstock.base.schema import entities_in
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_signatures import creation_of, methods_of
@@ -25,8 +24,9 @@ from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
 from penstock.model.personal_request import protected_request
 from penstock.model.registry import Interface, interface_of
+from penstock.model.renamed_class import by_former_name
 from penstock.model.request import Request, encode_append, encode_request
-from penstock.model.resolver import Resolver, default_complaint
+from penstock.model.resolver import Resolver, default_complaints
 from penstock.model.route import routes_of
 from penstock.model.sealed_value import opened_request
 from penstock.model.shape import Shape
@@ -45,10 +45,11 @@ class App:
         name: The name of the application in its journal.
         context: The context variables at the time of construction; handlers begin with them.
         entities: The entity classes by name.
+        former: The renamed ones by their former names.
         functions: The signatures, by name, of the functions that requests may call.
         routes: The application's own paths, from `@route`.
         limits: The limits of its members, from `@limit` and `stream(…, limits=…)`.
-        stored: The classes whose rows the state has, by name: the entity classes, and those of the tasks' rows.
+        stored: The classes whose rows the state has, by stored name: the entity classes, and those of the tasks' rows.
         shapes: The stored shape of each of them.
         removed: The classes that the application does not declare any more, and whose rows are stored; see `removed_class`.
         topology: The streams, workflows and portals.
@@ -81,6 +82,7 @@ class App:
         resolver = Resolver(name, own.classes, [interface.cls for interface in own.interfaces])
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
         self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
+        self.former = by_former_name(self.entities.values(), complaints)
         complaints += take_migrations(own.migrations, own.classes)
         for label, function in own.functions.items():
             self.functions[label] = resolver.signature(label, function)
@@ -93,16 +95,14 @@ class App:
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
-        self.stored = {**self.entities, **self.topology.rows}
+        classes = {each.stored_name: each for each in self.entities.values()}
+        self.stored = {**classes, **self.topology.rows}
         self.shapes: dict[str, Shape] = {
             name: entity_type.shape for name, entity_type in self.stored.items()
         }
         self.keys: SubjectKeys | None = None
         self.learn_removed({})
-        self.context = copy_context()
-        chosen = decimal.getcontext().copy()
-        chosen.clear_flags()
-        self.context.run(decimal.setcontext, chosen)
+        self.context = _present_context()
 
     def _bind(self, cls: type, resolver: Resolver, complaints: list[str]) -> EntityType:
         """Resolve the annotations of an entity class, and check its declaration."""
@@ -143,7 +143,7 @@ class App:
                 f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
             )
         entity_type.creation = creation_of(entity_type, declaration, resolver)
-        complaints += _default_complaints(entity_type)
+        complaints += default_complaints(entity_type)
         complaints += [
             f"{entity_type.where}: {entity_type.name}.{name}: reference(exists=True) needs a type that names "
             "an entity class"
@@ -151,6 +151,25 @@ class App:
             if not entities_in(attributes.get(name, Any))
         ]
         return entity_type
+
+    def entity(self, name: str) -> EntityType:
+        """Return the entity class with a name, which may also be its former name.
+
+        Raises:
+            RequestError: There is no such class; the message suggests similar names.
+        """
+        entity_type = self.entities.get(name) or self.former.get(name)
+        if entity_type is None:
+            raise RequestError(unknown("entity class", name, self.entities))
+        return entity_type
+
+    def present_name(self, name: str) -> str:
+        """Return the present name of an entity class for a former one, and any other name as it is."""
+        return self.former[name].name if name in self.former else name
+
+    def stored_name(self, name: str) -> str:
+        """Return the name that stored entities of a class have, and any other name as it is."""
+        return self.entities[name].stored_name if name in self.entities else name
 
     @property
     def readable(self) -> dict[str, EntityType]:
@@ -200,7 +219,7 @@ class App:
         request, touched = self.readable_request(entity, key, method, positional, named)
         if self.is_personal:
             arguments = (*positional, *named.values())
-            request = protected_request(self.entities, self.keys, request, arguments)
+            request = protected_request(self.entity, self.keys, request, arguments)
         body = encode_request(request)
         return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
 
@@ -232,7 +251,7 @@ class App:
         text = None
         touched = signature.fingerprints(positional, named)
         if entity and key is not None:
-            entity_type = self.entities[entity]
+            entity_type = self.entity(entity)
             try:
                 text = (
                     entity_type.text_of(key)
@@ -263,8 +282,10 @@ class App:
         named: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """Add the key to the arguments of an `__init__` that takes it and did not get it."""
-        entity_type = self.entities.get(entity)
-        if entity_type is None or entity_type.initializer is None or key is None:
+        if not entity or key is None:
+            return named
+        entity_type = self.entity(entity)
+        if entity_type.initializer is None:
             return named
         if signature is not entity_type.creation or entity_type.key_name in named:
             return named
@@ -316,9 +337,7 @@ class App:
         Raises:
             RequestError: The class does not exist, or the text is not a key of it.
         """
-        entity_type = self.entities.get(entity)
-        if entity_type is None:
-            raise RequestError(unknown("entity class", entity, self.entities))
+        entity_type = self.entity(entity)
         try:
             key: object = entity_type.key_at(text)
         except (Unencodable, ValueError) as error:
@@ -335,9 +354,7 @@ class App:
             if method in self.functions:
                 return self.functions[method]
             raise RequestError(unknown("function", method, self.functions))
-        entity_type = self.entities.get(entity)
-        if entity_type is None:
-            raise RequestError(unknown("entity class", entity, self.entities))
+        entity_type = self.entity(entity)
         if method in entity_type.methods:
             return entity_type.methods[method]
         if method in CREATIONS and entity_type.creation is not None:
@@ -349,22 +366,13 @@ class App:
         )
 
 
-def _default_complaints(entity_type: EntityType) -> list[str]:
-    """Return a complaint for each default that does not fit; factories are called only by `create`."""
-    fixed = {
-        name: default
-        for name, default in entity_type.defaults.items()
-        if not isinstance(default, DefaultFactory)
-    }
-    complaints = {
-        name: default_complaint(default, entity_type.attributes.get(name, Any))
-        for name, default in fixed.items()
-    }
-    return [
-        f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"
-        for name, complaint in complaints.items()
-        if complaint
-    ]
+def _present_context() -> Context:
+    """Return a copy of the present context, with a decimal context of its own."""
+    context = copy_context()
+    chosen = decimal.getcontext().copy()
+    chosen.clear_flags()
+    context.run(decimal.setcontext, chosen)
+    return context
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

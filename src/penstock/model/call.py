@@ -160,8 +160,8 @@ def returns_of(app: App | None, call: Call[Any]) -> Any:
         return int
     if app is None:
         return Any
-    if call.entity in app.entities and call.method in CREATIONS:
-        return app.entities[call.entity].cls
+    if call.entity and call.method in CREATIONS:
+        return app.entity(call.entity).cls
     return app.signature(call.entity, call.method).returns
 
 
@@ -181,7 +181,7 @@ class _Calling:
         if name.startswith("__"):
             raise AttributeError(name)
         app = self._app
-        if name in app.entities if app is not None else name[:1].isupper():
+        if app.present_name(name) in app.entities if app is not None else name[:1].isupper():
             return _EntityCalling(app, self._perform, name)
         if app is not None:
             app.signature("", name)
@@ -257,7 +257,7 @@ class _EntityCalling:
         """Create an entity; its key comes first, or is derived from the request."""
         key: object = None
         app = self._app
-        if positional and (app is None or app.entities[self._name].initializer is None):
+        if positional and (app is None or app.entity(self._name).initializer is None):
             key, *rest = positional
             positional = tuple(rest)
         return self._perform(Call(self._name, key, "create", positional, named, request_id))

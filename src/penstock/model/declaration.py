@@ -71,13 +71,17 @@ def where_of(thing: Any) -> str:
         return f"{getattr(thing, '__module__', '?')}:?"
 
 
-def declare(cls: type) -> Declaration:
-    """Read the declaration of an entity class."""
+def declare(cls: type, was: str = "") -> Declaration:
+    """Read the declaration of an entity class, which may have had another name before."""
     declaration = Declaration()
     where = where_of(cls)
     if not 0 < len(cls.__name__.encode()) <= CLASS_NAME_BYTES_MAX:
         declaration.complaints.append(
             f"{where}: the name of an entity class takes at most {CLASS_NAME_BYTES_MAX} bytes"
+        )
+    if was and (not was.isidentifier() or len(was.encode()) > CLASS_NAME_BYTES_MAX):
+        declaration.complaints.append(
+            f"{where}: {cls.__name__}: was={was!r} needs the former name of the class"
         )
     lineage = [owner for owner in reversed(cls.__mro__) if owner is not object]
     for owner in lineage:

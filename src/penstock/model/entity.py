@@ -46,8 +46,8 @@ def key() -> Any:
 @overload
 def entity(cls: T, /) -> T: ...
 @overload
-def entity(*, personal: bool = False) -> Callable[[T], T]: ...
-def entity(cls: Any = None, /, *, personal: bool = False) -> Any:
+def entity(*, personal: bool = False, was: str = "") -> Callable[[T], T]: ...
+def entity(cls: Any = None, /, *, personal: bool = False, was: str = "") -> Any:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity. `Item.create("i1", price=3)` creates the entity,
@@ -56,19 +56,22 @@ def entity(cls: Any = None, /, *, personal: bool = False) -> Any:
 
     `@entity(personal=True)` is for a class whose entities are persons: what is stored of each entity is encrypted
     with a key of its own, and `penstock erase` destroys this key.
+
+    `@entity(was="Item")` is for a class that was `Item` when it was deployed first: it keeps the stored entities. The
+    class keeps this mark, because stored entities keep the first name of their class.
     """
     if cls is None:
-        return functools.partial(_declared, personal=personal)
-    return _declared(cls, personal=personal)
+        return functools.partial(_declared, personal=personal, was=was)
+    return _declared(cls, personal=personal, was=was)
 
 
-def _declared(cls: T, *, personal: bool) -> T:
+def _declared(cls: T, *, personal: bool, was: str) -> T:
     """Make a class an entity; see `entity`."""
     if "__reference__" in vars(cls):
         return cls  # a subclass of `Entity` is an entity already
-    declaration = declare(cls)
+    declaration = declare(cls, was)
     described = PersonalType if personal else EntityType
-    entity_type = described(cls, declaration.key_name, where_of(cls))
+    entity_type = described(cls, declaration.key_name, where_of(cls), was)
     entity_type.initializer = declaration.initializer
     entity_type.defaults = declaration.defaults
     entity_type.assigned = declaration.assigned
@@ -112,9 +115,9 @@ class Entity:
 
     __slots__ = ()  # the memory layout of a subclass is that of a class without a base
 
-    def __init_subclass__(cls, *, personal: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, *, personal: bool = False, was: str = "", **options: Any) -> None:
         super().__init_subclass__(**options)
-        _declared(cls, personal=personal)
+        _declared(cls, personal=personal, was=was)
 
     if TYPE_CHECKING:
 

@@ -1,9 +1,8 @@
 """The description of an entity class: its key, attributes and methods, and the encoding of its state.
 
-`@entity` creates an `EntityType` when the class is defined; `App` binds it, because annotations may name
-entity classes that are defined later. Equal attributes have one encoding, and a row of another shape is
-never read as a row of this class. `entity` gives classes their behaviour in transactions; `declaration`
-reads their source.
+`@entity` creates an `EntityType` when the class is defined; `App` binds it, because annotations may name entity classes
+that are defined later. Equal attributes have one encoding, and a row of another shape is never read as a row of this
+class. `entity` gives classes their behaviour in transactions; `declaration` reads their source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +37,6 @@ _encode: Final = ENCODER.encode
 _values_of: Final = object.__getattribute__
 _SAFE_DIGITS: Final = 19
 """A number with fewer characters than this has less than 64 bits."""
-
 SHORT_KEY: Final = 1 + KEY_BYTES_MAX // 4
 """A key with fewer characters than this never exceeds the limit of bytes."""
 
@@ -48,16 +46,16 @@ class EntityType:
 
     Attributes:
         name: The name of the class, unique in an application.
+        stored_name: The name that the stored entities have: the name of the class when it was deployed first.
         cls: The user's class; its instances are loaded entities.
         unloaded: The subclass of `cls` whose instances are references that are not loaded.
-        asleep: The subclass of `cls` whose instances are entities that have not been touched since
-            a block opened (`savepoint`).
+        asleep: The subclass of `cls` whose instances are entities that no block (`savepoint`) has touched yet.
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Set by `bind` and by `App`.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
-        defaults: The default values by attribute; each creation copies them.
+        defaults: The default values by attribute, copied at creation.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.
@@ -67,20 +65,21 @@ class EntityType:
         former_types: The classes of earlier versions, by their place in `versions`; `former_class` fills it.
         of_text: Returns the reference with the text of a key; set by `@entity`.
         initializer: The user's `__init__`; None in the style without it.
-        keys: The keys of the subjects of a personal class; `App.use_keys` sets them.
+        keys: The keys of the subjects of a personal class, from `App.use_keys`.
     """
 
     personal: ClassVar = False
     """Whether the rows are encrypted; `PersonalType` is the class of such classes."""
 
-    def __init__(self, cls: type, key_name: str, where: str) -> None:
+    def __init__(self, cls: type, key_name: str, where: str, stored_name: str = "") -> None:
         self.name = cls.__name__
+        self.stored_name = stored_name or self.name
         self.cls = cls
         self.unloaded: type = cls
         self.asleep: type = cls
         self.key_name = key_name
         self.where = where
-        self.prefix = f"{cls.__name__}/"
+        self.prefix = f"{self.stored_name}/"
         self.initializer: Callable[..., None] | None = None
         self.defaults: dict[str, Any] = {}
         self.assigned: dict[str, Any] = {}
@@ -127,7 +126,9 @@ class EntityType:
         """
         annotations = tuple(self.attributes.values())
         key = (self.key_name, self.key_annotation)
-        self.shape = shape or shape_of(self.name, key, self.attributes, personal=self.personal)
+        self.shape = shape or shape_of(
+            self.stored_name, key, self.attributes, personal=self.personal
+        )
         tag = self.shape.tag
         self._row_of = row_of(tag, self._names, self._lowers)
         self.row_head = row_head(tag, len(annotations))

@@ -29,7 +29,7 @@ def type_at(declared: EntityType, epoch: int) -> EntityType:
         return declared
     former = declared.former_types.get(index)
     if former is None:
-        former = stored_type(declared.name, versions[index].shape, versions[index].fields)
+        former = stored_type(declared.stored_name, versions[index].shape, versions[index].fields)
         former.migrations = declared.migrations
         former.keys = declared.keys
         former.learn(versions[: index + 1])

@@ -1,9 +1,9 @@
 """Which subject a request concerns: its arguments and its reply are encrypted with the key of this subject."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.base.ids import EntityKey, entity_key
+from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, RequestError
 from penstock.model.entity_type import EntityType
@@ -12,7 +12,7 @@ from penstock.model.sealed_value import sealed_request
 
 
 def protected_request(
-    entities: Mapping[str, EntityType],
+    class_of: Callable[[str], EntityType],
     keys: SubjectKeys | None,
     request: Request,
     arguments: Sequence[Any],
@@ -20,7 +20,7 @@ def protected_request(
     """Return a request with its arguments encrypted if it concerns a subject.
 
     Args:
-        entities: The classes of the application.
+        class_of: Returns an entity class of the application by its name.
         keys: The keys of the subjects; None in a process that has none.
         request: The request, with readable arguments.
         arguments: Its arguments, before they are encoded.
@@ -29,7 +29,7 @@ def protected_request(
         RequestError: The request creates an entity of a personal class, and its key is not known yet.
         ConfigError: The request concerns a subject, and there are no keys.
     """
-    subject = _subject(entities, request, arguments)
+    subject = _subject(class_of, request, arguments)
     if subject is None:
         return request
     if keys is None:
@@ -41,25 +41,26 @@ def protected_request(
 
 
 def _subject(
-    entities: Mapping[str, EntityType], request: Request, arguments: Sequence[Any]
+    class_of: Callable[[str], EntityType], request: Request, arguments: Sequence[Any]
 ) -> EntityKey | None:
     """Return the called entity of a personal class, or else the first argument that refers to such an entity.
 
     Args:
-        entities: The classes of the application.
+        class_of: Returns an entity class of the application by its name.
         request: The request.
         arguments: Its arguments, before they are encoded.
 
     Raises:
         RequestError: The request creates an entity of a personal class, and its key is not known yet.
     """
-    if request.entity and entities[request.entity].personal:
+    entity_type = class_of(request.entity) if request.entity else None
+    if entity_type is not None and entity_type.personal:
         if request.key is None:
             raise RequestError(
                 f"{request.entity} is a personal class, so the request that creates an entity needs its key: the "
                 "arguments are encrypted with a key of this entity"
             )
-        return entity_key(request.entity, request.key)
+        return EntityKey(entity_type.prefix + request.key)
     for value in arguments:
         entity_type = getattr(type(value), "__reference__", None)
         if isinstance(entity_type, EntityType) and entity_type.personal:

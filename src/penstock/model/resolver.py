@@ -23,7 +23,9 @@ from penstock.base.schema import (
     refuse,
 )
 from penstock.errors import Unencodable
+from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import where_of
+from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
 _MUTABLE: Final = (list, dict, set, bytearray, deque)
@@ -217,3 +219,21 @@ def default_complaint(default: Any, annotation: Any) -> str | None:
     except (msgspec.ValidationError, Unencodable, TypeError, ValueError, OverflowError) as error:
         return f"the default does not fit: {error}"
     return None if alike(default, stored) else f"the default does not fit: {default!r}"
+
+
+def default_complaints(entity_type: EntityType) -> list[str]:
+    """Return a complaint for each default that does not fit; factories are called only by `create`."""
+    fixed = {
+        name: default
+        for name, default in entity_type.defaults.items()
+        if not isinstance(default, DefaultFactory)
+    }
+    complaints = {
+        name: default_complaint(default, entity_type.attributes.get(name, Any))
+        for name, default in fixed.items()
+    }
+    return [
+        f"{entity_type.where}: {entity_type.name}.{name}: {complaint}"
+        for name, complaint in complaints.items()
+        if complaint
+    ]

@@ -155,7 +155,8 @@ def _absent(
         if other not in stored and declared.shape.lines == newest.shape.lines
     ]
     renamed = (
-        f" {alike[0]} has the same attributes: an entity keeps the name of its class, so give the class its name back."
+        f' {alike[0]} has the same attributes: if the class was renamed, write @entity(was="{name}") above it, or '
+        f'class {alike[0]}(Entity, was="{name}").'
         if alike
         else ""
     )
@@ -193,8 +194,8 @@ def change_of(
         if not newest.removed:
             return None
         again = unchanged_version(newest, since, removed=False)
-        return SchemaChange(declared.name, again, [_RETURNED], [])
-    former = stored_type(declared.name, newest.shape)
+        return SchemaChange(declared.stored_name, again, [_RETURNED], [])
+    former = stored_type(declared.stored_name, newest.shape)
     comparison = _Comparison(former, declared, number)
     if newest.removed:
         comparison.changes.append(_RETURNED)
@@ -222,7 +223,7 @@ def change_of(
         *_mistaken(versions, version),
         *_unfit(versions, version, declared),
     ]
-    return SchemaChange(declared.name, version, comparison.changes, refusals)
+    return SchemaChange(declared.stored_name, version, comparison.changes, refusals)
 
 
 class _Comparison:
@@ -382,7 +383,7 @@ def _unfit(
         if step.migrated:
             return
         names = {name: former and step.origins[former].former for name, former in names.items()}
-        stored = stored_type(declared.name, earlier.shape).attributes
+        stored = stored_type(declared.stored_name, earlier.shape).attributes
         for name, former in names.items():
             if former is None:
                 continue

@@ -132,7 +132,7 @@ class _Describing:
         """Return a type as text; the types that it consists of follow in `rest`."""
         reference: Any = reference_type(annotation)
         if reference is not None:
-            return f"{reference.name}({self.text(reference.key_annotation)})"
+            return f"{reference.stored_name}({self.text(reference.key_annotation)})"
         if is_record(annotation) or is_enum(annotation):
             return self._label(annotation)
         if typing.get_origin(annotation) is not None:

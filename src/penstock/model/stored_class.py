@@ -79,7 +79,7 @@ class _StoredReferenceType:
     """The reference type of a class that only the lines of a shape name."""
 
     def __init__(self, name: str, key_annotation: Any) -> None:
-        self.name = name
+        self.name = self.stored_name = name
         self.key_annotation = key_annotation
         self.cls: type[StoredReference] = type(name, (StoredReference,), {"__reference__": self})
 

@@ -78,7 +78,7 @@ class _Comparison:
     def _of_references(self, former: Any, present: Any) -> str | None:
         was: Any = reference_type(former)
         now: Any = reference_type(present)
-        if was is None or now is None or was.name != now.name:
+        if was is None or now is None or was.stored_name != now.stored_name:
             return _differ(former, present)
         return self.narrowing(was.key_annotation, now.key_annotation)
 

@@ -137,14 +137,15 @@ def subject_named(app: App, text: str) -> EntityKey:
     Raises:
         RequestError: It names no entity of a personal class.
     """
-    name, key = split_entity_key(EntityKey(text))
+    given, key = split_entity_key(EntityKey(text))
+    name = app.stored_name(given)
     personal = [each for each, entity_type in app.readable.items() if entity_type.personal]
     if name not in personal:
         if name in app.readable:
             raise RequestError(
-                f"{name} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
+                f"{given} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
             )
-        raise RequestError(unknown("personal class", name, personal))
+        raise RequestError(unknown("personal class", given, personal))
     entity_type = app.readable[name]
     try:
         return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))

@@ -305,7 +305,7 @@ def reason_text(error: Exception) -> str:
 def tables_of(
     app: App, wide: Iterable[str] = (), epoch: int | None = None
 ) -> dict[str, EntityTable]:
-    """Return the tables of the stored classes by class name.
+    """Return the tables of the stored classes by stored name; in SQL a table has the present name of its class.
 
     Args:
         app: The application.
@@ -317,20 +317,21 @@ def tables_of(
     """
     chosen = frozenset(wide)
     classes = app.readable
+    names = [entity_type.name for entity_type in classes.values()]
     undeclared = {
         task.rows.name
         for task in app.topology.tasks.values()
         if task.is_keyed and task.key_annotation is UNKNOWN
     }
     return {
-        entity_type.name: EntityTable(
+        stored_name: EntityTable(
             entity_type if epoch is None else type_at(entity_type, epoch),
             name,
-            wide=entity_type.name in chosen,
-            schema=TASKS if "." in entity_type.name else MAIN,
-            read_keys=_undeclared_keys if entity_type.name in undeclared else None,
+            wide=stored_name in chosen,
+            schema=TASKS if "." in stored_name else MAIN,
+            read_keys=_undeclared_keys if stored_name in undeclared else None,
         )
-        for entity_type, name in zip(classes.values(), distinct(list(classes)), strict=True)
+        for (stored_name, entity_type), name in zip(classes.items(), distinct(names), strict=True)
     }
 
 

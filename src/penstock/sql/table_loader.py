@@ -78,7 +78,7 @@ class TableLoader:
         """Create the table of a class as of an epoch; None leaves it empty."""
         rows: pa.Table | None = None
         if epoch is not None:
-            table, rows = self._cache.at(table.entity_type.name, epoch, self._limits)
+            table, rows = self._cache.at(table.entity_type.stored_name, epoch, self._limits)
         target = f"{quoted(schema)}.{quoted(table.name)}"
         self._connection.execute(f"CREATE TABLE {target}({table.definition})")
         if rows is not None:

@@ -278,7 +278,7 @@ class Kit:
         return {
             entity_type.key_at(text): _dump(entity_type, text, data)
             for (class_name, text), data in sorted(rows)
-            if class_name == name
+            if class_name == entity_type.stored_name
         }
 
     def digest(self) -> str:
@@ -286,11 +286,7 @@ class Kit:
         return digest_of_mapping(self.runtime.state)
 
     def _entity_type(self, name: str) -> EntityType:
-        entity_type = self.runtime.app.entities.get(name)
-        if entity_type is None:
-            known = ", ".join(self.runtime.app.entities)
-            raise RequestError(f"there is no entity class {name!r}; there are {known}")
-        return entity_type
+        return self.runtime.app.entity(name)
 
 
 def _name(stream: Stream[Any] | str) -> str:

@@ -70,18 +70,24 @@ class Principal:
         """Whether the principal has the scope `admin`."""
         return ADMIN in self.scopes or EVERYTHING in self.scopes
 
-    def require_call(self, entity: str, method: str) -> None:
+    def require_call(self, entity: str, method: str, former: str = "") -> None:
         """Check that the principal may call a method, or a function if `entity` is empty.
+
+        Args:
+            entity: The class.
+            method: The method, or the function.
+            former: A former name of the class; a scope with this name is as good.
 
         Raises:
             Forbidden: The scope is missing; the message names it.
         """
         wanted = f"call:{entity}.{method}" if entity else f"call:{method}"
-        self._require(wanted, CALL, f"call:{entity}")
+        as_well = (f"call:{former}", f"call:{former}.{method}") if former else ()
+        self._require(wanted, CALL, f"call:{entity}", *as_well)
 
-    def require_read(self, entity: str) -> None:
-        """Check that the principal may read the entities of a class; raises as `require_call`."""
-        self._require(f"read:{entity}", READ)
+    def require_read(self, entity: str, former: str = "") -> None:
+        """Check that the principal may read the entities of a class; arguments and errors as in `require_call`."""
+        self._require(f"read:{entity}", READ, f"read:{former or entity}")
 
     def require_append(self, stream: str) -> None:
         """Check that the principal may append to a stream; raises as `require_call`."""
@@ -167,7 +173,8 @@ def check_scope(scope: Scope, app: "App") -> None:
         _check(scope, lambda: (app.open_stream if right == APPEND else app.stream)(name))
         return
     known = list(app.entities) if right == READ else [*app.entities, *app.functions]
-    if name not in known or (method and name not in app.entities):
+    present = app.present_name(name)
+    if present not in known or (method and present not in app.entities):
         near = difflib.get_close_matches(name, known, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
         what = "entity class" if method or right == READ else "entity class or function"

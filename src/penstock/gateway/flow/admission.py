@@ -236,7 +236,10 @@ class Admission:
             Paused: The message names the pause and its reason.
             Corrupt: The file cannot be used now.
         """
-        pause = self._pauses.value().pause_of(caller.entity, caller.method)
+        pauses = self._pauses.value()
+        pause = pauses.pause_of(caller.entity, caller.method)
+        if pause is None and caller.former:
+            pause = pauses.pause_of(caller.former, caller.method)
         if pause is not None:
             self._metrics.refused(PAUSED, pause.target)
             what = target_text(pause.target)

@@ -32,12 +32,14 @@ class Caller(NamedTuple):
         entity: The name of the class; empty for a function. For an append, `streams/` and the name of the stream.
         method: The name of the method or function.
         key: The fingerprint of the entity's key, 8 bytes; empty for a function or a derived key.
+        former: A former name of the class, which limits and pauses may have; empty if it has none.
     """
 
     principal: str
     entity: str
     method: str
     key: bytes = b""
+    former: str = ""
 
     @property
     def target(self) -> str:
@@ -121,7 +123,10 @@ class LimitTable:
         return tuple(taken)
 
     def _rules_of(self, caller: Caller) -> tuple[_Rule, ...]:
-        targets = dict.fromkeys((EVERYTHING, caller.entity or caller.method, caller.target))
+        names = [caller.entity or caller.method, caller.target]
+        if caller.former:
+            names += [caller.former, f"{caller.former}.{caller.method}"]
+        targets = dict.fromkeys((EVERYTHING, *names))
         rules = tuple(rule for target in targets for rule in self._rules.get(target, ()))
         self._of_method[caller.entity, caller.method] = rules
         return rules
@@ -155,7 +160,7 @@ def check_target(app: App, target: str) -> None:
         app.open_stream(target.removeprefix(STREAMS))
         return
     name, _, method = target.partition(".")
-    if target == EVERYTHING or (not method and name in app.entities):
+    if target == EVERYTHING or (not method and app.present_name(name) in app.entities):
         return
     if not method and name not in app.functions:
         raise RequestError(unknown("class or function", name, [*app.entities, *app.functions]))

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity
+from penstock.gateway.call_target import require_right, target_in
 from penstock.gateway.errors import error_response
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
@@ -67,6 +68,7 @@ class _CallRoute:
     """A path that calls a method or a function."""
 
     def __init__(self, app: App, route: Route, calls: CallHandler) -> None:
+        self._app = app
         self._route = route
         self._calls = calls
         self._created = app.entities[route.entity].key_name if route.method in CREATIONS else ""
@@ -74,10 +76,10 @@ class _CallRoute:
 
     async def serve(self, request: HttpRequest) -> Response:
         route, path = self._route, request.path
-        request.principal.require_call(route.entity, route.method)
+        target = target_in(self._app, CallTarget(route.entity, path.get(route.key), route.method))
+        require_right(request.principal, target)
         in_path = {name: path[name] for name in self._names}
         source = RouteArguments(in_path, request.query(), await request.json())
-        target = CallTarget(route.entity, path.get(route.key), route.method)
         reply = await self._calls.process(request, target, source)
         if reply.error is not None:
             # A code that Penstock does not know is the application's own.

@@ -18,7 +18,7 @@ from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
 from penstock.errors import Gone, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher
-from penstock.gateway.call_target import flow_caller, require_right, target_of
+from penstock.gateway.call_target import flow_caller, require_right, target_in, target_of
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
@@ -79,14 +79,14 @@ class CallHandler:
 
     async def call(self, request: HttpRequest) -> Response:
         """Serve `POST /call/…` and `POST /streams/…`: append the request, wait for its epoch, return the reply."""
-        target = target_of(request)
+        target = target_of(self._app, request)
         source = await self._source(request, target)
         reply = await self.process(request, target, source)
         return reply_response(reply, request.request_id, request.headers.get("accept", ""))
 
     async def send(self, request: HttpRequest) -> Response:
         """Serve `POST /send/…`: append the request, or schedule it with `?delay=`; do not wait."""
-        target = target_of(request)
+        target = target_of(self._app, request)
         source = await self._source(request, target)
         delay_s = request.seconds("delay", 0.0, DELAY_MAX_S)
         body, touches = await self._prepared(request, target, source)
@@ -242,7 +242,7 @@ class CallHandler:
         if body is None:  # the log was truncated
             request.principal.require_admin()
         else:
-            require_right(request.principal, decode_request(body))
+            require_right(request.principal, target_in(self._app, decode_request(body)))
 
     async def _sent_reply(
         self, request: HttpRequest, request_id: RequestId, wait_s: float, limit_s: float

@@ -51,11 +51,11 @@ class ChangesHandler:
             RequestError: The class does not exist, or `from` or `to` is not an epoch.
             ViewUnavailable: No view runs, or the connection to it broke.
         """
-        entity = request.path["entity"]
+        entity = self._app.present_name(request.path["entity"])
         query = request.query()
         if "from" not in query:
             return await self._entity_reads.show(request, entity, "changes", (), 200)
-        request.principal.require_read(entity)
+        request.principal.require_read(entity, self._app.stored_name(entity))
         self._app.signature(entity, "exists")  # raises for an unknown class
         last = max(self._tail.epoch, request.min_epoch())
         bounds = (

@@ -69,7 +69,8 @@ class EntityReadHandler:
             TimedOut: The required epoch is not committed in time.
             MigrationFailed: The row has an earlier schema version, and a function of `@migrate` fails.
         """
-        request.principal.require_read(name)
+        name = self._app.present_name(name)
+        request.principal.require_read(name, self._app.stored_name(name))
         if len(text.encode()) > self._config.gateway.key_bytes_max:
             raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
         key = self._app.key_of(name, text)
@@ -77,7 +78,7 @@ class EntityReadHandler:
         if min_epoch > self._tail.epoch:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
             await self._tail.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
-        entity_type = self._app.entities[name]
+        entity_type = self._app.entity(name)
         epoch, (data,) = await self._entities.read(
             [EntityKey(entity_type.prefix + entity_type.key_text(key))]
         )

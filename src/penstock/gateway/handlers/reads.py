@@ -18,7 +18,7 @@ from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.streams.generator_positions import generated_id, position_key, position_of
 from penstock.errors import RequestError
 from penstock.gateway.call_encoder import CallEncoder
-from penstock.gateway.call_target import flow_caller
+from penstock.gateway.call_target import flow_caller, require_right, target_in
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.flow.limit_table import Caller
@@ -187,9 +187,13 @@ class ReadHandler:
         decoded: list[tuple[CallTarget, ArgumentSource]]
         try:
             if request.media_type == MSGPACK:
-                decoded = [_of_request(call) for call in _decode_requests(await request.body())]
+                decoded = [
+                    _of_request(self._app, call) for call in _decode_requests(await request.body())
+                ]
             else:
-                decoded = [_of_json(call) for call in _decode_body(await request.json()).calls]
+                decoded = [
+                    _of_json(self._app, call) for call in _decode_body(await request.json()).calls
+                ]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RequestError(f"the body is not a list of calls: {error}") from error
         calls = []
@@ -203,7 +207,7 @@ class ReadHandler:
     async def _checked(
         self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> _EncodedCall:
-        request.principal.require_call(target.entity, target.method)
+        require_right(request.principal, target)
         signature = self._app.signature(target.entity, target.method)
         if not signature.readonly:
             raise RequestError(f"{signature.name} is not @readonly; use POST /call")
@@ -216,7 +220,7 @@ class ReadHandler:
         sought = None
         if _is_existence(target):
             assert target.key is not None, "only calls with a key are encoded"
-            entity_type = self._app.entities[target.entity]
+            entity_type = self._app.entity(target.entity)
             key = entity_type.key_at(target.key)
             sought = EntityKey(entity_type.prefix + entity_type.key_text(key))
         return _EncodedCall(body, flow_caller(request.principal, target, touches), sought)
@@ -227,13 +231,12 @@ def _is_existence(target: CallTarget) -> bool:
     return bool(target.entity) and target.method == "exists"
 
 
-def _of_json(call: ReadBodyCall) -> tuple[CallTarget, ArgumentSource]:
-    return CallTarget(call.entity, call.key, call.method), JsonArguments(bytes(call.arguments))
+def _of_json(app: App, call: ReadBodyCall) -> tuple[CallTarget, ArgumentSource]:
+    return target_in(app, call), JsonArguments(bytes(call.arguments))
 
 
-def _of_request(call: Request) -> tuple[CallTarget, ArgumentSource]:
-    source = EncodedArguments(call.positional, call.named)
-    return CallTarget(call.entity, call.key, call.method), source
+def _of_request(app: App, call: Request) -> tuple[CallTarget, ArgumentSource]:
+    return target_in(app, call), EncodedArguments(call.positional, call.named)
 
 
 def _answer_of(reply: Reply) -> ReadAnswer:

@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.gateway.auth.principal import Principal
-from penstock.gateway.call_target import flow_caller, require_right
+from penstock.gateway.call_target import flow_caller, require_right, target_in
 from penstock.gateway.flow.admission import Ticket
 from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
 from penstock.gateway.request_ids import check_chosen, check_free, stored_id
@@ -24,6 +24,7 @@ from penstock.gateway.version import ServedVersion, SharedParts
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
 from penstock.log.api import Entry
+from penstock.model.application import App
 from penstock.model.request import decode_request
 from penstock.runtime.reads.arguments import (
     ArgumentSource,
@@ -109,10 +110,10 @@ class Intake:
         If it must wait, those before it are appended first, because they may take the room.
         """
         chosen = check_chosen(request.request_id, self.settings.key_bytes_max)
-        target, source = _call_in(request)
-        require_right(principal, target)
         version = self._version()
         check_free(version.app, principal, chosen)
+        target, source = _call_in(version.app, request)
+        require_right(principal, target)
         with version.in_use():
             body, touches = await version.encoder.encoded(target, source)
         ticket = self._admission.begin(flow_caller(principal, target, touches))
@@ -201,7 +202,7 @@ class Deadline:
             )
 
 
-def _call_in(request: PipelinedRequest) -> tuple[CallTarget, ArgumentSource]:
+def _call_in(app: App, request: PipelinedRequest) -> tuple[CallTarget, ArgumentSource]:
     """Return the target and the arguments of a request.
 
     Raises:
@@ -209,7 +210,7 @@ def _call_in(request: PipelinedRequest) -> tuple[CallTarget, ArgumentSource]:
     """
     call = decode_request(bytes(request.body))
     request.body = _TAKEN  # a request that waits does not keep its frame
-    target = CallTarget(call.entity, call.key, call.method)
+    target = target_in(app, call)
     if target.stream is not None:
         return target, MsgpackArguments(bytes(call.positional))
     return target, EncodedArguments(call.positional, call.named)

@@ -39,11 +39,13 @@ class CallTarget(msgspec.Struct, frozen=True, array_like=True):
         entity: The name of the class; empty for a function.
         key: The text of the key; None for a function, or if the key is derived.
         method: The name of the method or function.
+        former: The former name of the class; empty if it has none.
     """
 
     entity: str
     key: str | None
     method: str
+    former: str = ""
 
     @property
     def stream(self) -> str | None:

@@ -220,7 +220,7 @@ def encoded(app: App, sizes: SizeLimits, question: Encoding | Upcasting) -> Enco
     """
     try:
         if isinstance(question, Upcasting):
-            entity_type = app.entities[question.entity]
+            entity_type = app.entity(question.entity)
             return Encoded(entity_type.present(entity_type.key_at(question.key), question.row))
         return Encoded(*encoded_call(app, sizes, question.target, question.source))
     except PenstockError as error:

@@ -138,6 +138,7 @@ class ClassFeed:
         Raises:
             RequestError: The application has no such class.
         """
+        entity = app.stored_name(entity)
         tables = tables_of(app, [entity] if wide else [])
         if entity not in tables:
             raise RequestError(unknown("class", entity, list(tables)))

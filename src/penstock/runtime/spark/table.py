@@ -102,13 +102,13 @@ def frame_of(
         QueryError: The epoch is not held.
         IntegrityError: The journal is damaged.
     """
-    app.signature(name, "exists")  # raises an error that lists the application's classes
+    entity = app.entity(name).stored_name
     journal, snapshots = source
     epoch = held_epochs(journal)[1] if as_of is None else epoch_as_of(journal, as_of)
     oldest = oldest_state(journal, snapshots)
     if oldest is None or epoch < oldest:
         raise QueryError(f"the state after epoch {epoch} was removed by retention")
-    states = state_as_of(app, journal, name, epoch, snapshots)
+    states = state_as_of(app, journal, entity, epoch, snapshots)
     folder = Path(tempfile.mkdtemp(prefix=f"{epoch}-", dir=scratch))
     _write(states.rows, folder)
     # An explicit file system, because executors do not have the file system of the driver's session.
