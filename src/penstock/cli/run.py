@@ -17,11 +17,14 @@ from penstock.cli.options import (
     log_flags,
     schema_changes,
 )
-from penstock.errors import ConfigError
+from penstock.errors import ClassChanged, ConfigError
 from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.foreground import Foreground
+    from penstock.model.application import App
+    from penstock.model.schema_change import SchemaChange
+    from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -112,7 +115,7 @@ def foreground_of(
         from penstock.process.dropped_classes import drop_at_start, dropped
 
         drop_at_start(settings.data, application, dropped(drop))
-    changes = schema_changes(application, settings)
+    changes = changes_at_start(application, settings)
     from rich.console import Console
 
     from penstock.cli.foreground import ROLE, Foreground
@@ -127,3 +130,26 @@ def foreground_of(
         settings.app, options.config, assignments, development, generates, standby
     )
     return Foreground(application, children, settings, Console(stderr=True), schema_changes=changes)
+
+
+def changes_at_start(application: "App", settings: "Config") -> "Sequence[SchemaChange]":
+    """Return the changes of stored classes that the start deploys.
+
+    There are none if the source was replaced by a deployment: this one stays in force, and the source is not used.
+
+    Raises:
+        ClassChanged: A class cannot read its stored entities; nothing was written.
+    """
+    try:
+        changes = schema_changes(application, settings)
+    except ClassChanged:
+        if _is_replaced(settings):
+            return ()
+        raise
+    return () if changes and _is_replaced(settings) else changes
+
+
+def _is_replaced(settings: "Config") -> bool:
+    from penstock.process.deploying import spec_to_run
+
+    return spec_to_run(settings.data, settings.app) != settings.app
