@@ -8,8 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import msgspec
+
 from penstock.base.deployment_answers import DeploymentReport
-from penstock.errors import RequestError, TimedOut
+from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.files.durable import storage
 from penstock.process.archives import write_files
 from penstock.process.command_answer import ask_command
@@ -25,7 +27,7 @@ CHECK_S: Final = 120.0
 
 @contextmanager
 def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
-    """Unpack an archive into a temporary folder while the block runs.
+    """Unpack an archive into a temporary folder while the block runs; errors name files without this folder.
 
     Args:
         archive: The bytes of the archive, as `pack` returns them.
@@ -45,7 +47,14 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-upload-"))
             folder = Path(name).resolve()
             write_files(files, folder)
-        yield _spec_in(folder, app)
+        try:
+            yield _spec_in(folder, app)
+        except PenstockError as error:
+            error.args = tuple(
+                part.replace(f"{folder}/", "") if isinstance(part, str) else part
+                for part in error.args
+            )
+            raise
 
 
 def check_upload(
@@ -68,9 +77,12 @@ def check_upload(
     words += ["--data", str(data.absolute()), "--epochs", str(epochs)]
     words += [f"--drop={name}" for name in drop]
     try:
-        return ask_command(words, DeploymentReport, check_s)
+        report = ask_command(words, DeploymentReport, check_s)
     except TimeoutError as error:
         raise TimedOut(f"the check has taken more than {check_s:g} s") from error
+    folder = msgspec.json.encode(f"{locate(spec).folder}/").strip(b'"')
+    text = msgspec.json.encode(report).replace(folder, b"")  # the sender knows other paths
+    return msgspec.json.decode(text, type=DeploymentReport)
 
 
 def _spec_in(folder: Path, app: str) -> str:

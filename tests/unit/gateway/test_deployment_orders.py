@@ -122,6 +122,8 @@ def test_orders_that_do_not_fit_are_refused(
         archive = pack({source.name: text.encode()})
         answer = operator.post(path, content=archive, headers=ZIP)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, code)
+        checked = operator.post(f"{path}&check=true", content=archive, headers=ZIP)
+        assert "penstock-upload-" not in checked.text, "the sender knows no such folder"
     compressed = io.BytesIO()
     with zipfile.ZipFile(compressed, "w", zipfile.ZIP_DEFLATED) as opened:
         opened.writestr(source.name, "x" * 1_000)
