@@ -123,7 +123,7 @@ def test_class_becomes_personal_and_stays_personal() -> None:
 
     Open.__name__ = Closed.__name__ = "Customer"
     was, now = Open.__reference__, Closed.__reference__  # type: ignore[attr-defined]
-    was.name = now.name = "Customer"
+    was.name = was.stored_name = now.name = now.stored_name = "Customer"
     was.prefix = now.prefix = "Customer/"
     App("open", Open)
     kit = Kit(App("closed", Closed))
