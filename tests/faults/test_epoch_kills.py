@@ -9,12 +9,12 @@ import pytest
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.sqlite import SqliteLog
 from penstock.process.data_directory import DataDirectory
-from penstock.process.fault import CONTROL_STEPS, STEPS, STREAM_STEPS
+from penstock.process.fault import CONTROL_STEPS, LARGE_ATOM_STEPS, STEPS, STREAM_STEPS
 from penstock.process.partitions import append_move
 from tests import forked
 from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch
-from tests.faults.load import Bank, Flows
+from tests.faults.load import Bank, Flows, LargeAtoms
 
 pytestmark = pytest.mark.faults
 
@@ -92,6 +92,23 @@ def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int) 
             assert process(data, f"{step}@2", "flows") == KILLED, step
             watch.check(acknowledged)
     assert process(data, "", "flows") == 0
+    watch.check(acknowledged, all_answered=True)
+
+
+def test_kill_in_shares_of_a_large_atom(tmp_path: Path, seed: int) -> None:
+    """After a kill in a share, and between the shares and the rest, each atom is published once."""
+    large, data = LargeAtoms(), tmp_path / "data"
+    data.mkdir()
+    watch = Watch(large.app, data, large.conserved)
+    log = SqliteLog(data / "log.sqlite")
+    entries = large.entries(seed, 12)
+    lsns = log.append(entries)
+    log.close()
+    acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
+    for step in LARGE_ATOM_STEPS:
+        assert process(data, f"{step}@2", "large") == KILLED, step
+        watch.check(acknowledged)
+    assert process(data, "", "large") == 0
     watch.check(acknowledged, all_answered=True)
 
 

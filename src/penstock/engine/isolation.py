@@ -39,6 +39,7 @@ _TRUSTED: Final = (
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
     "penstock.engine.streams.handler_turns",
+    "penstock.engine.streams.key_shares",
     "penstock.engine.streams.paused_flows",
     "penstock.engine.streams.resumption",
     "penstock.engine.streams.step_output",

@@ -44,6 +44,8 @@ class Config:
         epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
             of its requests are the next one's.
         small_epoch: An epoch of at most so many records runs in one task.
+        large_atom: An atom of at least so many events is divided among the partitions by key, where its
+            workflow allows it; 0: no atom is.
         poll_ms: How long a micro-batch of Spark waits for records before it looks again.
         batch_ms: How long a micro-batch of Spark stays open for further records.
         resident_task: 1: small epochs run in a resident task, in a slot of its own; 0: each is a
@@ -73,6 +75,7 @@ class Config:
     epoch_bytes_max: int = 64 << 20
     epoch_output_bytes_max: int = 64 << 20
     small_epoch: int = 1_500
+    large_atom: int = 20_000
     poll_ms: int = 50
     batch_ms: int = 10_000
     resident_task: int = 1
@@ -332,6 +335,7 @@ _RANGES: Final = {
     "epoch_bytes_max": (1, _HUGE),
     "epoch_output_bytes_max": (64, _HUGE),
     "small_epoch": (0, _HUGE),
+    "large_atom": (0, _HUGE),
     "poll_ms": (1, 60_000),
     "batch_ms": (0, _HUGE),
     "resident_task": (0, 1),

@@ -27,6 +27,12 @@ STREAM_STEPS: Final = (
 )
 """Every step that only an application with streams has, in the order of an epoch."""
 
+LARGE_ATOM_STEPS: Final = (
+    "in-share",  # worker: a share of the keys of a large atom is about to run
+    "after-shares",  # driver: all shares have run, nothing else has
+)
+"""Every further step of an epoch that begins with a large atom, in order."""
+
 CONTROL_STEPS: Final = (
     "control-prepared",  # driver: what the record changes is written, its epoch is not committed
     "control-committed",  # driver: the epoch is committed, and nothing has switched yet

@@ -38,6 +38,7 @@ from penstock.engine.streams.derived_ids import (
     step_id,
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
+from penstock.engine.streams.key_shares import SharedTurns
 from penstock.engine.streams.late_flows import LateFlows
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
@@ -85,6 +86,8 @@ class CascadeRunner:
         before_step: Takes the number of each step in its cascade, likewise; 0 before abandoned handlers end.
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
         paused: The workflows that are paused.
+        step_runner: Runs the steps of workflows.
+        shared: The turns of large atoms that other tasks have run.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -119,11 +122,12 @@ class CascadeRunner:
         self._durable_waits = durable_waits
         self._waits = Waits(read, app.topology.tasks)
         services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
-        self._steps = StepRunner(services, read, apply)
+        self.step_runner = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.before_request: Callable[[int], Failure | None] = _let_run
         self.before_step: Callable[[int], Failure | None] = _let_run
         self.decided: Mapping[RequestId, Outcome] = {}
+        self.shared: SharedTurns | None = None
         self.paused = PausedFlows(app.topology, read, apply)
         self._late = LateFlows(app.topology, read, apply)
         self._generators = GeneratorPositions(app, read, apply)
@@ -182,14 +186,14 @@ class CascadeRunner:
         is_set_aside = cascade.continues or cascade.catch_up is not None
         is_set_aside = is_set_aside or (failure is not None and failure.code == Internal.code)
         refusal = failure if is_set_aside else None
-        self._steps.refusal = refusal
-        self._steps.decided = self.decided
+        self.step_runner.refusal = refusal
+        self.step_runner.decided = self.decided
         self._begin(cascade, failure, reply, refusal)
         for _ in range(self._limits.cascade_steps):
             if not cascade.queue:
                 break
             cascade.taken += 1
-            self._steps.refusal = refusal or self.before_step(cascade.taken)
+            self.step_runner.refusal = refusal or self.before_step(cascade.taken)
             self._take(cascade, cascade.queue.popleft())
             if self._durable_waits:
                 self._store_waits(cascade)
@@ -223,7 +227,7 @@ class CascadeRunner:
         if cascade.catch_up is not None:
             for late in self._late.take(cascade, cascade.catch_up):
                 cascade.taken += 1
-                self._steps.refusal = refusal or self.before_step(cascade.taken)
+                self.step_runner.refusal = refusal or self.before_step(cascade.taken)
                 self._deliver(cascade, late, late.subscriber)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
@@ -240,7 +244,7 @@ class CascadeRunner:
         """Write the waiting handlers into rows, and forget them."""
         if not self._waits.is_forgotten:
             self._apply(self._waits.store())
-            self._steps.close_abandoned(cascade)
+            self.step_runner.close_abandoned(cascade)
 
     def _take(self, cascade: Cascade, step: Step) -> None:
         if self.paused.can_pause and self.paused.holds(step):
@@ -280,7 +284,7 @@ class CascadeRunner:
         self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
     ) -> Failure | None:
         """Run a step of a workflow, publish its atom, and queue its questions and answers; return its failure."""
-        output, outcome = self._steps.run(cascade, plan, take)
+        output, outcome = self.step_runner.run(cascade, plan, take)
         if outcome.error is not None:
             return self._failed(cascade, outcome)
         self._publish(cascade, plan.workflow.name, tuple(output.events))
@@ -304,7 +308,12 @@ class CascadeRunner:
         return failure
 
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
-        failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
+        shared = self.shared
+        if shared is not None and shared.holds(step_id(cascade.root, cascade.taken)):
+            failure = self._run_step(cascade, plan, lambda run: run.take_shared(step.atom, shared))
+            shared.is_void = shared.is_void or failure is not None
+        else:
+            failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
         if failure is None:
             return
         if plan.workflow.pauses:
@@ -371,7 +380,7 @@ class CascadeRunner:
         work: Callable[[], None],
     ) -> bool:
         """Run the functions of a consumer over an atom; set the atom aside if one fails, and return whether none did."""
-        outcome = self._steps.perform(cascade, work)
+        outcome = self.step_runner.perform(cascade, work)
         if outcome.error is None:
             return True
         failure = self._failed(cascade, outcome)

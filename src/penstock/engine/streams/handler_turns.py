@@ -41,6 +41,8 @@ class HandlerTurns:
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
         is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
             the step again, which notes them then.
+        has_listed_keys: Whether a handler has asked for all keys of its task.
+        shared_writes: The rows that other tasks have changed for the step (`key_shares`).
     """
 
     def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
@@ -71,6 +73,8 @@ class HandlerTurns:
         self._asked = 0
         self.begun: list[Waiting] = []
         self.is_unrecorded = False
+        self.has_listed_keys = False
+        self.shared_writes: dict[EntityKey, bytes | None] = {}
 
     def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
         """Begin a handler, and return its `self`."""
@@ -207,7 +211,7 @@ class HandlerTurns:
         handler = self._handler
         if handler is not None and handler.coroutines != [None]:
             raise listing_error(handler.task)
-        self._has_listed = True
+        self._has_listed = self.has_listed_keys = True
         return self._services.keys(prefix)
 
     def note_row(self, key: EntityKey, row: bytes | None) -> None:

@@ -1,6 +1,6 @@
 """The output of a workflow step: what it publishes and sends when it takes effect."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from penstock.engine.streams.cascade import LaterRecord
@@ -41,13 +41,17 @@ class StepOutput:
         """Publish the atom of the step: its keys and encoded events; raises as `count`."""
         if isinstance(events, list):
             self.events = [data for _, data in events]
-            self.size_left -= sum(map(len, self.events)) + len(events)
-            if self.size_left < 0:
-                self.refuse()
+            self.use(self.events)
             return
         for _, data in events:  # functions of the user compute them now, perhaps without end
             self.count(data)
             self.events.append(data)
+
+    def use(self, events: Sequence[bytes]) -> None:
+        """Count the bytes of several events; raises as `count`."""
+        self.size_left -= sum(map(len, events)) + len(events)
+        if self.size_left < 0:
+            self.refuse()
 
     def count(self, data: bytes) -> None:
         """Count the bytes of an event, a question, an answer or a request.

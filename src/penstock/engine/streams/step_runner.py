@@ -1,6 +1,7 @@
 """Runs the workflow steps of cascades as transactions: a step takes effect whole, or it leaves nothing."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from penstock.base.ids import EntityKey, RequestId
@@ -8,11 +9,13 @@ from penstock.engine.execute import Effect, Outcome
 from penstock.engine.failure import close_all
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.derived_ids import step_id
+from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.step_services import StepServices
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, encode_failure
+from penstock.model.streams.flow import Workflow
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
 _NO_RESULT: Final = b""
@@ -68,7 +71,11 @@ class StepRunner:
         def work() -> Effect:
             try:
                 take(step)
-                return _NO_RESULT, self._stored(txn.conclude())
+                writes = self._stored(txn.conclude())
+                return _NO_RESULT, {
+                    **writes,
+                    **step.shared_writes,
+                } if step.shared_writes else writes
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
@@ -87,6 +94,26 @@ class StepRunner:
         else:
             self._waits.undo()
         return step.output, outcome
+
+    def run_share(self, cascade: Cascade, share: KeyShare) -> int | None:
+        """Run a share of the handlers that take the atom of an append.
+
+        Returns:
+            The bytes of its results; None if a single task must run the record.
+        """
+        topology, size = self._services.app.topology, 0
+        for atom in cascade.published:
+            takers = topology.subscribers.get(atom.stream, ())
+            for cascade.taken, taker in enumerate(takers, 1):
+                if not isinstance(taker, Workflow):
+                    continue
+                plan = topology.workflows[taker.flow_name]
+                take = partial(WorkflowStep.take_share, atom=atom.events, share=share)
+                _, outcome = self.run(cascade, plan, take)
+                if outcome.error is not None:
+                    return None
+                size += share.end_step(step_id(cascade.root, cascade.taken), outcome.writes)
+        return size
 
     def perform(self, cascade: Cascade, work: Callable[[], object]) -> Outcome:
         """Run user code that uses no state as the transaction of a step."""

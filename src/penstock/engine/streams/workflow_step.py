@@ -5,7 +5,8 @@ order; then its `on_atom_complete` runs, and then the next task begins. Function
 task asks for its events. The caller undoes a step that fails.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CoroutineType
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.engine.streams.handler_start import (
     state_keys,
 )
 from penstock.engine.streams.handler_turns import HandlerTurns
+from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.waiting import (
     Answer,
@@ -42,6 +44,59 @@ class WorkflowStep(HandlerTurns):
         self._flow.atom = atom
         self._run(self._plan.tasks, None)
 
+    def take_share(self, atom: Atom, share: KeyShare) -> None:
+        """Run the handlers of an atom whose keys are in a share; publish nothing.
+
+        Raises:
+            UserError: A handler needs the other keys, or waits: a single task must run the step.
+        """
+        self._flow.atom = atom
+        for task in divided_tasks(self._plan):
+            first, places = self._turns, array("I")
+            self._take_events(task, self._own(task, share, self._begin_task(task), places))
+            share.note(task, self._turns - first, places, [data for _, data in self._outputs])
+        if self.begun or self.has_listed_keys:
+            raise UserError("the atom cannot be divided")
+
+    def _own(
+        self, task: TaskType, share: KeyShare, taken: Iterable[Keyed], places: "array[int]"
+    ) -> Iterator[Keyed]:
+        """Yield the events of a share, and note the turn of each output."""
+        owned: dict[Any, bool] = {}
+        outputs = self._outputs
+        for keyed in taken:
+            key = keyed[0]
+            is_own = owned.get(key) if type(key) in REMEMBERED else None
+            if is_own is None:
+                is_own = share.owns(task.key_text(key))
+                if type(key) in REMEMBERED:
+                    owned[key] = is_own
+            if is_own:
+                yield keyed
+                places.extend([self._turns] * (len(outputs) - len(places)))
+            else:
+                self._turns += 1
+
+    def _begin_task(self, task: TaskType) -> Iterator[Keyed]:
+        """Let a task run; return its events."""
+        assert task.event is not None, "an application was built with the task"
+        self._outputs = self._flow.outputs[task.name] = []
+        self._out = TaskOutput(task)
+        return self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event)
+
+    def take_shared(self, atom: Atom, shared: SharedTurns) -> None:
+        """Run an atom of the source through all tasks, with the turns of shares where these have run."""
+        step = self._txn.request_id
+        done = 0
+        for name, turns, outputs in shared.turns(step):
+            done += 1
+            self._turns += turns
+            self.output.use(outputs)
+            self._flow.outputs[name] = [(None, data) for data in outputs]
+        self.shared_writes = shared.writes(step)
+        self._flow.atom = atom
+        self._run(self._plan.tasks[done:], None)
+
     def take_questions(self, task: TaskType, questions: Sequence[PortalQuestion]) -> None:
         """Let a task reply to questions."""
 
@@ -63,15 +118,12 @@ class WorkflowStep(HandlerTurns):
     def _run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None) -> None:
         """Run tasks in order; `first` gives the first one its input in place of the events."""
         for task in tasks:
-            self._outputs = self._flow.outputs[task.name] = []
-            self._out = TaskOutput(task)
+            taken = self._begin_task(task)
             if first is not None:
                 first()
                 first = None
             else:
-                assert task.event is not None, "an application was built with the task"
-                before = self._plan.nodes[task.name].inputs[0]
-                self._take_events(task, self._flow.taken(before, task.event))
+                self._take_events(task, taken)
             if task.completion is not None:
                 self._complete(task)
         workflow = self._plan.workflow

@@ -90,7 +90,7 @@ class EpochDriver:
         self._fault = Fault(config.fault)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
-        self._rounds = Rounds(jobs, self._fault, config.epoch_output_bytes_max)
+        self._rounds = Rounds(jobs, self._fault, config)
         self._stores = StoreUpdates(config, jobs, scratch)
         self._scratch = scratch
         self._condemned = 0  # positions of the current epoch that the quarantine excludes

@@ -69,6 +69,23 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
     atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
     with_steps: bool = False  # run the workflow steps of each record after its requests
+    large_atom: int = (
+        0  # end before an append of so many events, if its stream is divided; 0: never
+    )
+    divided_from: int = 0  # the first position that may end the run so
+    shares: list[str] = []  # the files of `RunShare`
+    shared: int = 0  # the records that all shares have run; with `shares` the run ends behind them
+
+
+class RunShare(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Run a share of the keys of the divided tasks, for the appends at the beginning of an epoch."""
+
+    epoch: Epoch
+    ranges: list[LogRange]
+    share: int
+    shares: int
+    output_bytes_max: int
+    partitions: int  # the number of stores
 
 
 class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -125,7 +142,7 @@ class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
     socket: str
 
 
-WorkerCommand = RunTransactions | RunSteps | ApplyEpoch | RunMaintenance | LoadCode
+WorkerCommand = RunTransactions | RunShare | RunSteps | ApplyEpoch | RunMaintenance | LoadCode
 TaskCommand = WorkerCommand | Reside
 
 

@@ -8,19 +8,24 @@ published atoms, one more task runs the workflow steps of the whole epoch (`work
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from penstock.base.ids import Epoch
 from penstock.engine.step import EpochRun, Round
+from penstock.process.config import Config
 from penstock.process.fault import Fault
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (
     LogRange,
     RoundOutput,
+    RunShare,
     RunSteps,
     RunTransactions,
     TaskCommand,
     TaskResult,
     first_not_run,
     pack_positions,
+    request_count,
 )
 from penstock.runtime.spark.stopwatch import Stopwatch
 
@@ -32,10 +37,11 @@ class Overflow(Exception):
 class Rounds:
     """Runs the rounds of epochs."""
 
-    def __init__(self, jobs: Jobs, fault: Fault, output_bytes_max: int) -> None:
+    def __init__(self, jobs: Jobs, fault: Fault, config: Config) -> None:
         self._jobs = jobs
         self._fault = fault
-        self._output_bytes_max = output_bytes_max
+        self._output_bytes_max = config.epoch_output_bytes_max
+        self._large_atom = config.large_atom
 
     def run(
         self,
@@ -60,13 +66,15 @@ class Rounds:
         Raises:
             Overflow: The outputs of several tasks are too large.
         """
-        limits = self._output_bytes_max, self._jobs.partitions
+        limits = self._output_bytes_max, self._jobs.partitions, self._large_atom
         plan = _EpochCommands(epoch, ranges, run, dict(atoms), *limits)
         flows = publish = False
         results: list[TaskResult] = []
         while (now := run.next_round()) is not None:
             publish = run.tasks == 1 or (now.number > 1 and not flows)
             results = self._jobs.run(plan.of_round(now, publish=publish))
+            if run.tasks == 1 and first_not_run(results) == 0:
+                results = self._divided(plan, now)
             if run.tasks > 1 and first_not_run(results) is not None:
                 raise Overflow
             write_ms = max(result.phases_ms.get("files", 0.0) for result in results)
@@ -85,6 +93,17 @@ class Rounds:
             clock.lap("write")
             yield [*(results if publish else []), *last]
 
+    def _divided(self, plan: "_EpochCommands", now: Round) -> list[TaskResult]:
+        """Run an epoch that begins with a large atom: its keyed tasks in shares, and then the rest."""
+        shares = self._jobs.run(plan.shares())
+        self._fault.reached("after-shares")
+        stopped_at = first_not_run(shares)
+        shared = request_count(plan.ranges) if stopped_at is None else stopped_at
+        paths = [share.output for share in shares] if shared else []
+        (command,) = plan.of_round(now, publish=True)
+        again = {"divided_from": 1, "shares": paths, "shared": shared}
+        return self._jobs.run([msgspec.structs.replace(command, **again)])
+
 
 @dataclass(slots=True)
 class _EpochCommands:
@@ -97,6 +116,7 @@ class _EpochCommands:
         atoms: The number of atoms of each stream before the epoch.
         output_bytes_max: The most bytes of the outputs of all tasks.
         partitions: The number of stores.
+        large_atom: The events of a large atom; 0: no atom is large.
         outputs: The round, the task and the path of each round output.
     """
 
@@ -106,6 +126,7 @@ class _EpochCommands:
     atoms: dict[str, int]
     output_bytes_max: int
     partitions: int
+    large_atom: int
     outputs: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add_outputs(self, number: int, results: list[TaskResult]) -> None:
@@ -132,8 +153,16 @@ class _EpochCommands:
                 atoms=self.atoms if tasks == 1 else {},
                 with_steps=tasks == 1,
                 partitions=self.partitions,
+                large_atom=self.large_atom if tasks == 1 < self.partitions else 0,
             )
             for task, positions in enumerate(now.tasks)
+        ]
+
+    def shares(self) -> list[TaskCommand]:
+        """Return the commands that run the divided tasks of large atoms."""
+        count, size = self.partitions, self.output_bytes_max // self.partitions
+        return [
+            RunShare(self.epoch, self.ranges, share, count, size, count) for share in range(count)
         ]
 
     def writing(self) -> list[TaskCommand]:

@@ -22,6 +22,7 @@ from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
 from penstock.engine.failure import exceeded
+from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
@@ -29,16 +30,18 @@ from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
-from penstock.process.guard import Guard
+from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_rows import size_of
+from penstock.runtime.spark.large_atoms import LargeAtoms, read_shares, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LoadCode,
     LoadedCode,
     LogRange,
     RunMaintenance,
+    RunShare,
     RunSteps,
     RunTransactions,
     TaskResult,
@@ -87,12 +90,19 @@ class Worker:
                 return TaskResult(maintenance=run_maintenance(work, nice))
             case LoadCode():
                 return self._load_code(command)
+            case RunTransactions() | RunShare() | RunSteps():
+                self._stores.use(command.partitions)
+                return self._on_sound_stores(partial(self._execute_any, command))
+
+    def _execute_any(self, command: RunTransactions | RunShare | RunSteps) -> TaskResult:
+        """Run a part of an epoch."""
+        match command:
             case RunTransactions():
-                self._stores.use(command.partitions)
-                return self._on_sound_stores(partial(self._execute, command))
+                return self._execute(command)
+            case RunShare():
+                return self._execute_share(command)
             case RunSteps():
-                self._stores.use(command.partitions)
-                return self._on_sound_stores(partial(self._execute_steps, command))
+                return self._execute_steps(command)
 
     @property
     def _code(self) -> WorkerCode:
@@ -219,12 +229,15 @@ class Worker:
         _note_parts(task, quarantine)
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
         left = command.output_bytes_max
+        large, shared = self._large_atoms(), read_shares(command.shares)
+        if task.cascades is not None:
+            task.cascades.shared = shared
         with Guard(task.executor, self._settings.limits, batched=True) as guard:
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
                 partition, record = records[position]
-                if left < 0:
+                if left < 0 or large.ends_run(command, position, record, shared):
                     return position
                 now[0] = position
                 place, failure = (position, partition, record), decided.get(position)
@@ -288,6 +301,27 @@ class Worker:
         return publish(
             self._code.journal, self._fault, outputs, name, with_steps=command.with_steps
         )
+
+    def _large_atoms(self) -> LargeAtoms:
+        return LargeAtoms(self._code.app, self._settings.limits, self._fault)
+
+    def _execute_share(self, command: RunShare) -> TaskResult:
+        """Run a share of the keys of large atoms, and write a file for the task that does the rest."""
+        records, share = self._read(command.ranges), KeyShare(command.share, command.shares)
+        name = f"e{command.epoch}-share{command.share}"
+        stopped_at: int | None = 0
+        with (
+            self._stores.at(Epoch(command.epoch - 1)) as stores,
+            Quarantine(self._scratch / f"{name}.running") as quarantine,
+            suppress(TamperedWith),
+        ):
+            task = self._task(stores, tracked=False)
+            stopped_at = self._large_atoms().run_share(
+                task, records, share, quarantine, command.output_bytes_max
+            )
+        path = self._scratch / f"{name}-a{_attempt()}"
+        write_share(share, path)
+        return TaskResult(output=str(path), stopped_at=stopped_at)
 
     def _execute_steps(self, command: RunSteps) -> TaskResult:
         """Run the second pass of an epoch, and write its parts."""

@@ -1,0 +1,173 @@
+"""Key shares: the handlers of large atoms, divided among several tasks by key.
+
+Each task takes all atoms, computes all keys, and runs the handlers of its own keys only. So nothing is moved between the
+tasks before the handlers run. A turn has the number that it has in a single task, therefore the outputs of all shares can
+be put into their order again, and randomness is the same. `WorkflowStep` uses the merged turns in place of its own, and
+does everything behind them itself.
+
+The shares are a guess: wherever one of them meets a failure or a wait, its result is dropped, and a single task runs the
+record.
+"""
+
+import inspect
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+import msgspec
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.model.streams.flow import Workflow
+from penstock.model.streams.task_type import TaskType
+from penstock.model.streams.topology import Topology
+from penstock.model.streams.workflow_plan import WorkflowPlan
+
+
+class TaskTurns(msgspec.Struct, array_like=True):
+    """What the handlers of one task have done in one step.
+
+    Attributes:
+        task: The name of the task.
+        turns: The number of the turns of all shares.
+        places: The turn of each output: uint32.
+        outputs: The encoded events.
+    """
+
+    task: str
+    turns: int
+    places: bytes
+    outputs: list[bytes]
+
+
+class StepTurns(msgspec.Struct, array_like=True):
+    """What the handlers of all divided tasks have done in one step.
+
+    Attributes:
+        step: The id of the step.
+        tasks: The turns of each task.
+        writes: The changed rows.
+    """
+
+    step: RequestId
+    tasks: list[TaskTurns]
+    writes: dict[EntityKey, bytes | None]
+
+
+class KeyShare:
+    """The share of one task.
+
+    Attributes:
+        tasks: The turns in the running step.
+        steps: The turns in the steps before it.
+    """
+
+    def __init__(self, number: int, count: int) -> None:
+        """Take the share `number` of `count` shares."""
+        self._number = number
+        self._count = count
+        self.tasks: list[TaskTurns] = []
+        self.steps: list[StepTurns] = []
+
+    def owns(self, key_text: str) -> bool:
+        """Say whether the handlers of a key run in this share."""
+        return xxh3_64_intdigest(key_text.encode()) % self._count == self._number
+
+    def note(self, task: TaskType, turns: int, places: "array[int]", outputs: list[bytes]) -> None:
+        """Note what a task has done.
+
+        Args:
+            task: The task.
+            turns: The number of turns of all shares.
+            places: The turn of each output.
+            outputs: The encoded events.
+        """
+        self.tasks.append(TaskTurns(task.name, turns, places.tobytes(), outputs))
+
+    def end_step(self, step: RequestId, writes: dict[EntityKey, bytes | None]) -> int:
+        """Note the writes of a step that has taken effect; return the bytes of the step."""
+        self.steps.append(StepTurns(step, self.tasks, writes))
+        size = sum(len(data) for task in self.tasks for data in task.outputs)
+        self.tasks = []
+        return size + sum(len(data) for data in writes.values() if data is not None)
+
+
+class SharedTurns:
+    """The turns of all shares.
+
+    Attributes:
+        is_void: Whether a step has failed that uses them. Then they are wrong for all later steps.
+    """
+
+    def __init__(self, shares: Sequence[list[StepTurns]]) -> None:
+        """Take the steps of each share; all shares have the same ones."""
+        self._steps = {steps[0].step: steps for steps in zip(*shares, strict=False)}
+        self.is_void = False
+
+    def holds(self, step: RequestId) -> bool:
+        """Say whether the shares have run a step."""
+        return step in self._steps
+
+    def turns(self, step: RequestId) -> Iterator[tuple[str, int, list[bytes]]]:
+        """Yield each divided task of a step: its name, the number of its turns, its outputs in order."""
+        shares = self._steps.get(step, ())
+        for tasks in zip(*(share.tasks for share in shares), strict=True):
+            places = np.concatenate([np.frombuffer(task.places, np.uint32) for task in tasks])
+            outputs = [data for task in tasks for data in task.outputs]
+            order = np.argsort(places, kind="stable").tolist()
+            yield tasks[0].task, tasks[0].turns, [outputs[place] for place in order]
+
+    def writes(self, step: RequestId) -> dict[EntityKey, bytes | None]:
+        """Return the rows that the divided tasks of a step have changed."""
+        merged: dict[EntityKey, bytes | None] = {}
+        for share in self._steps.get(step, ()):
+            merged |= share.writes
+        return merged
+
+
+def divided_tasks(plan: WorkflowPlan) -> list[TaskType]:
+    """Return the tasks of a workflow that can take a large atom in shares: the first ones, up to one that cannot."""
+    return list(takewhile(lambda task: not obstacle(plan, task), plan.tasks))
+
+
+def obstacle(plan: WorkflowPlan, task: TaskType) -> str:
+    """Return why a task cannot be divided by key; empty if it can."""
+    reasons = {
+        "it has no key": not task.is_keyed,
+        "it has PerTask attributes": task.shared is not None,
+        "it has on_atom_complete": task.completion is not None,
+        "it replies to a portal": bool(task.responders),
+        "its keys are exclusive": task.exclusive,
+        "its handler can wait": inspect.iscoroutinefunction(getattr(task.cls, "on_event", None)),
+        "another task takes its events": bool(plan.behind[task.name]),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def is_divided(topology: Topology, stream: str, cascade_steps: int) -> bool:
+    """Say whether the large atoms of a stream are divided.
+
+    Only those of streams that take appends are, because then nothing else in an epoch of appends uses the tasks.
+
+    Args:
+        topology: The streams of the application.
+        stream: The name of the stream.
+        cascade_steps: The most steps of a cascade.
+    """
+    subscribers = topology.subscribers.get(stream, [])
+    plans = [
+        topology.workflows[taker.flow_name] for taker in subscribers if isinstance(taker, Workflow)
+    ]
+    holds_back = any(
+        plan.workflow.pauses or plan.workflow.flow_name in topology.late_workflows for plan in plans
+    )
+    is_whole = (
+        holds_back or len(subscribers) > cascade_steps or not topology.streams[stream].is_open
+    )
+    return not is_whole and any(map(divided_tasks, plans))
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+encode_shares = _ENCODER.encode
+decode_shares = msgspec.msgpack.Decoder(list[StepTurns]).decode

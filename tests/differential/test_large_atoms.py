@@ -1,0 +1,77 @@
+"""Large atoms in shares: the bytes are those of one thread, whatever an atom, a handler or a worker does."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LocalRuntime
+from penstock.base.ids import RequestId
+from penstock.log.api import Entry
+from penstock.log.sqlite import SqliteLog
+from penstock.runtime.spark.messages import RunTransactions
+from tests.differential import large_app
+from tests.differential.committed import answers_of, state_of, streams_of
+from tests.differential.inline import Inline
+from tests.differential.simulation import Answer
+
+SPEC = "tests.differential.large_app:app"
+
+
+def records(seed: int, count: int) -> list[bytes]:
+    """Return an append that fails, two that do not, and then random appends and calls: large and small atoms, with events on which a handler, a key or a function fails."""
+    drawn = random.Random(seed)
+    fine = large_app.app.append("numbers", [*range(12)])
+    bodies = [large_app.app.append("numbers", [*range(12), large_app.FAILS]), fine, fine]
+    for _ in range(count):
+        draw = drawn.random()
+        if draw < 0.15:
+            name = f"a{drawn.randrange(3)}"
+            bodies.append(large_app.app.request("", None, "publish", (name,), {})[0])
+            continue
+        events = drawn.choices(range(1, 30), k=drawn.choice((1, 3, 8, 20)))
+        if draw < 0.35:
+            events[drawn.randrange(len(events))] = drawn.choice(large_app.BAD)
+        bodies.append(large_app.app.append("numbers" if draw < 0.9 else "others", events))
+    return bodies
+
+
+def run(data: Path, bodies: list[bytes], **settings: Any) -> tuple[Inline, dict[str, Any]]:
+    """Process records in epochs; return the runtime and its streams."""
+    data.mkdir()
+    log = SqliteLog(data / "log.sqlite")
+    log.append([Entry(RequestId(f"r{n}"), body, b"", n) for n, body in enumerate(bodies)])
+    log.close()
+    chosen = {"small_epoch": 100, "epoch_records_max": 7, **settings}
+    runtime = Inline(data, chosen.pop("partitions", 2), SPEC, "large", **chosen)
+    reached = None
+    while reached != (reached := int(runtime.log.end())):
+        runtime.advance(reached)
+    return runtime, streams_of(runtime.journal)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_shares_equal_one_thread(tmp_path: Path, seed: int, partitions: int) -> None:
+    """Streams and states of random records are the same with shares and without, and those of `LocalRuntime`."""
+    bodies = records(seed, 40)
+    divided, streams = run(tmp_path / "data", bodies, partitions=partitions, large_atom=5)
+    serial = LocalRuntime(large_app.app, secret=divided.journal.secret)
+    replies = serial.replay(divided.log.read(divided.log.start(), divided.log.end()))
+    assert answers_of(divided.journal) == [
+        Answer(reply.request_id, reply.error, reply.data) for reply in replies
+    ]
+    assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}
+    assert state_of(divided.journal) == serial.state
+    joins = [
+        order
+        for order in divided.jobs.taken
+        if isinstance(order, RunTransactions) and order.divided_from
+    ]
+    used = [order.shared for order in joins if order.shares]
+    divided.close()
+    if partitions == 1:
+        assert not joins, "a single partition has nothing to divide"
+    else:
+        assert max(used) > 1, "a run of appends is one epoch"
+        assert len(used) < len(joins), "an atom that fails runs in one task"
