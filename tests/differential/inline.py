@@ -65,7 +65,6 @@ class Inline:
     Attributes:
         reports: The reports to listeners, each with the journal's epoch at that time.
         driver: The driver of epochs.
-        jobs: Runs its orders.
     """
 
     def __init__(
@@ -88,8 +87,8 @@ class Inline:
         config = self.config
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=config.data))
         settings = worker_settings(self.spec, config, scratch)
-        self.jobs = InlineJobs(settings)
-        self.driver = EpochDriver(config, self.log, self.journal, self.jobs, scratch)
+        self._jobs = InlineJobs(settings)
+        self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
         self.driver.on_epoch.append(self._hear)
 
     def _hear(self, report: EpochReport) -> None:
@@ -111,4 +110,4 @@ class Inline:
 
     def _stop(self) -> None:
         self.driver.close()
-        self.jobs.close()
+        self._jobs.close()

@@ -65,7 +65,7 @@ def test_shares_equal_one_thread(tmp_path: Path, seed: int, partitions: int) -> 
     assert state_of(divided.journal) == serial.state
     joins = [
         order
-        for order in divided.jobs.taken
+        for order in divided._jobs.taken
         if isinstance(order, RunTransactions) and order.divided_from
     ]
     used = [order.shared for order in joins if order.shares]

@@ -269,11 +269,11 @@ def test_each_worker_knows_the_versions_before_a_rollback(shop: Shop) -> None:
         shop.deploy(code)
         shop.call("bump")
         shop.run()
-        assert shop.runtime.jobs.settings.spec == spec
-        other.use(shop.runtime.jobs.settings.code)
+        assert shop.runtime._jobs.settings.spec == spec
+        other.use(shop.runtime._jobs.settings.code)
         stored = shop.runtime.journal.schemas()["Item"]
         assert other.present.app.entities["Item"].versions == stored
-    idle.use(shop.runtime.jobs.settings.code)  # it had no task between the deployments
+    idle.use(shop.runtime._jobs.settings.code)  # it had no task between the deployments
     stored = shop.runtime.journal.schemas()["Item"]
     assert idle.present.app.entities["Item"].versions == stored
     assert len(stored) == 3

@@ -84,7 +84,7 @@ def test_resident_and_ordinary_tasks_equal_one_thread(
             assert state_of(inline.journal) == serial.state
             stores = digest_of_stores(inline.config, inline.journal)
             assert stores == digest_of_mapping(serial.state)
-            jobs = inline.jobs
+            jobs = inline._jobs
             assert isinstance(jobs, MortalJobs)
             assert jobs.served + jobs.deaths > 0, "the resident task has run epochs"
         finally:
