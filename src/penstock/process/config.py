@@ -75,7 +75,7 @@ class Config:
     epoch_bytes_max: int = 64 << 20
     epoch_output_bytes_max: int = 64 << 20
     small_epoch: int = 1_500
-    large_atom: int = 20_000
+    large_atom: int = 0
     poll_ms: int = 50
     batch_ms: int = 10_000
     resident_task: int = 1
