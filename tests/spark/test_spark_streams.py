@@ -67,8 +67,14 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
 @pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 def test_cases_on_spark(tmp_path: Path, partitions: int, limits: Limits) -> None:
-    """Each case of the programming model publishes what its check says, and the bytes of one thread."""
-    config = Config(data=tmp_path, cores=2, partitions=partitions, small_epoch=8, limits=limits)
+    """Each case of the programming model publishes what its check says, and the bytes of one thread.
+
+    With three partitions, each atom is divided that can be.
+    """
+    large = 1 if partitions == 3 else 0
+    config = Config(
+        tmp_path, cores=2, partitions=partitions, small_epoch=8, large_atom=large, limits=limits
+    )
     runtime = SparkRuntime(str(CASES), config)
     runtime.start()
     try:

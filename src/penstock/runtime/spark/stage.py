@@ -229,7 +229,8 @@ class Worker:
         _note_parts(task, quarantine)
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
         left = command.output_bytes_max
-        large, shared = self._large_atoms(), read_shares(command.shares)
+        large = self._large_atoms() if command.large_atom else None
+        shared = read_shares(command.shares)
         if task.cascades is not None:
             task.cascades.shared = shared
         with Guard(task.executor, self._settings.limits, batched=True) as guard:
@@ -237,7 +238,7 @@ class Worker:
                 if position == middle:
                     self._fault.reached("in-round")
                 partition, record = records[position]
-                if left < 0 or large.ends_run(command, position, record, shared):
+                if left < 0 or (large and large.ends_run(command, position, record, shared)):
                     return position
                 now[0] = position
                 place, failure = (position, partition, record), decided.get(position)
