@@ -13,22 +13,17 @@ from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.cli.options import schema_changes
-from penstock.cli.run import changes_at_start
-from penstock.errors import ClassChanged, JournalUnavailable
+from penstock.errors import JournalUnavailable
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
 from penstock.process.archives import Archives, pack
-from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deploying import spec_to_run
 from penstock.process.live_deployment import store_code
-from penstock.process.loading import locate
-from penstock.process.side_modules import load_beside
 from penstock.runtime.spark.worker_code import WorkerCodes
 from tests.differential.inline import ONLY, Inline
 
@@ -219,24 +214,6 @@ def test_a_replaced_source_does_not_come_back_with_a_start(shop: Shop, tmp_path:
     source.write_text("never = 'deployed'")
     seen.append(spec_to_run(shop.data, spec))
     assert seen == [spec, unpacked(shop.data, code).spec, spec]
-
-
-def test_a_start_with_a_replaced_source_shows_no_changes(shop: Shop, tmp_path: Path) -> None:
-    """It does not deploy them; it also starts if the replaced classes could not read the stored entities any more."""
-    source = tmp_path / "source" / f"{shop.name}.py"
-    source.parent.mkdir()
-    source.write_text(textwrap.dedent(SHOP).format(**FIRST))
-    spec = str(source)
-    Deployments(shop.data / "journal").record(Epoch(0), 0, store_code(shop.data, spec), {})
-    shop.call("create")
-    shop.deploy(shop.version(attributes="stock: float = 0.0", step="0.5"))
-    shop.call("bump")
-    shop.run()
-    app = load_beside(locate(spec))
-    settings = Config(shop.data, app=spec)
-    with pytest.raises(ClassChanged):
-        schema_changes(app, settings)
-    assert changes_at_start(app, settings) == ()
 
 
 def test_versions_follow_each_other_without_requests_between_them(shop: Shop) -> None:

@@ -16,6 +16,7 @@ from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
+from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
 from penstock.process import presence, startup
@@ -56,6 +57,7 @@ class Foreground:
         console: The place for messages and for the output of the processes.
         children: Returns the processes to run.
         schema_changes: The changes of stored classes that the driver will deploy.
+        replacement: The deployment that runs instead of the source; None if the source runs.
     """
 
     app: App
@@ -64,6 +66,7 @@ class Foreground:
     console: "Console"
     children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
     schema_changes: Sequence[SchemaChange] = ()
+    replacement: Deployment | None = None
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until a signal; call `look` repeatedly.
@@ -142,10 +145,20 @@ class Foreground:
             return
         self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
 
+    def _tell_replacement(self) -> None:
+        """Say which deployment runs instead of the source, if one does."""
+        if (deployment := self.replacement) is not None:
+            self.tell(
+                "source",
+                f"does not run: deployment {deployment.number}, in force since epoch {deployment.since}, has "
+                f"replaced it; penstock deploy {self.options.app} puts it in force",
+            )
+
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         starting = f"{self.options.app} in {data}: starting driver, view and gateways …"
         self._print("\n".join([starting, *map(text_of, self.schema_changes)]))
+        self._tell_replacement()
         step = partial(look, supervisor)
 
         def first_epoch_can_run() -> bool:

@@ -17,13 +17,13 @@ from penstock.cli.options import (
     log_flags,
     schema_changes,
 )
-from penstock.errors import ClassChanged, ConfigError
+from penstock.errors import ConfigError
+from penstock.files.layout import JOURNAL
 from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.foreground import Foreground
-    from penstock.model.application import App
-    from penstock.model.schema_change import SchemaChange
+    from penstock.journal.deployments import Deployment
     from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
@@ -38,6 +38,9 @@ the stream, and no atom is appended twice. penstock status shows how far they ar
 With --standby, a second driver waits with Spark, its workers and the application loaded. If the driver dies,
 requests are processed again within a second or two, and not after a complete start. The standby needs the
 memory of another driver.
+
+If a deployment or a rollback has replaced the source since it ran, the command says which deployment is in force, and
+runs that one. penstock deploy puts the source in force.
 
 If classes have changed since the last run, the command shows how, and stored entities are read as the new
 classes declare them. A change that stored entities do not fit is refused, and nothing is written. A class
@@ -109,13 +112,18 @@ def foreground_of(
         ClassChanged: The data directory holds entities of other classes.
     """
     application, settings = options.load_unchecked(**flags)
+    replacement = None if development else _replacement(settings)
+    if replacement is not None:
+        from penstock.process.deployed_code import load_deployed, unpacked
+
+        application = load_deployed(settings.data, unpacked(settings.data, replacement.code).spec)
     if generates and not application.topology.generators:
         raise ConfigError(f"application {application.name} has no generator; omit --generate")
     if drop:
         from penstock.process.dropped_classes import drop_at_start, dropped
 
         drop_at_start(settings.data, application, dropped(drop))
-    changes = changes_at_start(application, settings)
+    changes = schema_changes(application, settings)
     from rich.console import Console
 
     from penstock.cli.foreground import ROLE, Foreground
@@ -129,27 +137,22 @@ def foreground_of(
     children = ChildOptions(
         settings.app, options.config, assignments, development, generates, standby
     )
-    return Foreground(application, children, settings, Console(stderr=True), schema_changes=changes)
+    return Foreground(
+        application,
+        children,
+        settings,
+        Console(stderr=True),
+        schema_changes=changes,
+        replacement=replacement,
+    )
 
 
-def changes_at_start(application: "App", settings: "Config") -> "Sequence[SchemaChange]":
-    """Return the changes of stored classes that the start deploys.
+def _replacement(settings: "Config") -> "Deployment | None":
+    """Return the deployment that runs instead of the source; None if the source runs."""
+    from penstock.journal.deployments import Deployments
 
-    There are none if the source was replaced by a deployment: this one stays in force, and the source is not used.
+    if not any(each.live for each in Deployments(settings.data / JOURNAL).every()):
+        return None  # known without the journal, whose readers take time to load
+    from penstock.process.deploying import replacement_of
 
-    Raises:
-        ClassChanged: A class cannot read its stored entities; nothing was written.
-    """
-    try:
-        changes = schema_changes(application, settings)
-    except ClassChanged:
-        if _is_replaced(settings):
-            return ()
-        raise
-    return () if changes and _is_replaced(settings) else changes
-
-
-def _is_replaced(settings: "Config") -> bool:
-    from penstock.process.deploying import spec_to_run
-
-    return spec_to_run(settings.data, settings.app) != settings.app
+    return replacement_of(settings.data, settings.app)

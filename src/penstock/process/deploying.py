@@ -77,21 +77,38 @@ def spec_to_run(data: Path, spec: str) -> str:
         IntegrityError: The journal or an archive is damaged.
         OperationalError: The disk fails.
     """
-    directory = DataDirectory(data)
-    if (name := directory.app_name) is None:
-        return spec
-    with closing(directory.open_journal_of(name)) as journal:
-        last = journal.last()
-    in_force = deployment_in_force(data, None if last is None else last.epoch)
-    if in_force is None or not in_force.live:
-        return spec
-    code = loaded_code(spec)
-    if not replaces_source(in_force, Deployments(data / JOURNAL).every(), code):
+    code, in_force = _continued(data, spec)
+    if in_force is None:
         return spec
     if not is_same_source(code, in_force.code):
         facts = {"number": in_force.number, "since": in_force.since}
         _log.warning("the source was replaced by a deployment, which stays in force", extra=facts)
     return unpacked(data, in_force.code).spec
+
+
+def replacement_of(data: Path, spec: str) -> Deployment | None:
+    """Return the deployment that a driver runs instead of the source that it starts with; None if it runs this source.
+
+    Raises:
+        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
+    """
+    code, in_force = _continued(data, spec)
+    return None if in_force is None or is_same_source(code, in_force.code) else in_force
+
+
+def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment | None]:
+    """Return the code of a source, and the deployment in force if a driver that starts with the source continues it."""
+    directory = DataDirectory(data)
+    if (name := directory.app_name) is None:
+        return None, None
+    with closing(directory.open_journal_of(name)) as journal:
+        last = journal.last()
+    in_force = deployment_in_force(data, None if last is None else last.epoch)
+    if in_force is None or not in_force.live:
+        return None, None
+    code = loaded_code(spec)
+    continues = replaces_source(in_force, Deployments(data / JOURNAL).every(), code)
+    return code, in_force if continues else None
 
 
 def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | None:

@@ -1,5 +1,6 @@
 """`penstock dev` runs the present source, whatever was deployed in an earlier run."""
 
+import sys
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
@@ -9,7 +10,9 @@ from rich.console import Console
 
 from penstock.base.ids import Epoch, Lsn
 from penstock.cli.foreground import Foreground
+from penstock.cli.options import AppOptions
 from penstock.cli.processes import ChildOptions
+from penstock.cli.run import foreground_of
 from penstock.cli.source_deployer import SourceDeployer
 from penstock.cli.source_files import SourceFiles
 from penstock.cli.supervisor import Supervisor
@@ -20,7 +23,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.live_deployment import store_code
 from penstock.process.loading import load_app, locate
 from tests.deployments import kept_imports, write_version
-from tests.history import journal_of
+from tests.history import Call, journal_of
 
 __all__ = ["kept_imports"]
 
@@ -60,3 +63,30 @@ def test_a_source_that_was_replaced_in_an_earlier_run_is_deployed(tmp_path: Path
         for _ in range(2):
             deployer.look(Supervisor([], foreground.say, foreground.tell))
         assert waiting(data) == expected
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_a_run_of_a_replaced_source_shows_the_code_in_force(tmp_path: Path) -> None:
+    """The source does not run, so its classes need not fit the stored entities; one that was never deployed runs."""
+    data = tmp_path / "data"
+    first, second, third = (
+        write_version(tmp_path / str(each), "jars", JARS.format(version=each)) for each in (1, 2, 3)
+    )
+    calls: list[list[Call]] = [[("Jar", name, "create", {})] for name in ("tin", "pot")]
+    journal_of(first, data, calls, deploys=True)
+    for source in (second, third):
+        with Path(source).open("a") as text:
+            text.write(
+                "\nclass Lid(Entity):\n    name: str = key()\n\napp = App('jars', Jar, Lid)\n"
+            )
+    unfit = Path(second).read_text().replace("name: str = key()", "name: int = key()", 1)
+    Path(second).write_text(unfit)
+    deployments = Deployments(data / "journal")
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    back = deployments.record(Epoch(2), 0, store_code(data, first), {}, live=True)
+    assert back is not None
+    for source, replacement, classes in ((second, back, {"Jar"}), (third, None, {"Jar", "Lid"})):
+        sys.modules.pop("jars", None)
+        foreground = foreground_of(AppOptions(app=[source], data=data), {})
+        assert (foreground.replacement, foreground.schema_changes) == (replacement, [])
+        assert set(foreground.app.entities) == classes
