@@ -71,11 +71,7 @@ class StepRunner:
         def work() -> Effect:
             try:
                 take(step)
-                writes = self._stored(txn.conclude())
-                return _NO_RESULT, {
-                    **writes,
-                    **step.shared_writes,
-                } if step.shared_writes else writes
+                return _NO_RESULT, self._stored(txn.conclude()) | step.shared_writes
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
