@@ -61,9 +61,9 @@ def _combined(name: str, *apps: App) -> App:
 
 
 def _members_at(app: App, room: str) -> Mapping[str, Any]:
-    """Return the entity classes, the streams or the portals of an application, by name."""
+    """Return the entity classes, also by former names, the streams or the portals of an application, by name."""
     rooms: dict[str, Mapping[str, Any]] = {
-        "": app.entities,
+        "": app.former | app.entities,
         STREAMS: app.topology.streams,
         PORTALS: app.topology.portals,
     }
