@@ -1,12 +1,13 @@
 """Which subject a request concerns: its arguments and its reply are encrypted with the key of this subject."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, RequestError
 from penstock.model.entity_type import EntityType
+from penstock.model.references import references_in
 from penstock.model.request import Request
 from penstock.model.sealed_value import sealed_request
 
@@ -43,7 +44,10 @@ def protected_request(
 def _subject(
     class_of: Callable[[str], EntityType], request: Request, arguments: Sequence[Any]
 ) -> EntityKey | None:
-    """Return the called entity of a personal class, or else the first argument that refers to such an entity.
+    """Return the called entity of a personal class, or else such an entity in the first argument that refers to one.
+
+    An argument may have references inside of it. The first key in the order of texts counts then, because a set has no
+    order.
 
     Args:
         class_of: Returns an entity class of the application by its name.
@@ -62,7 +66,13 @@ def _subject(
             )
         return EntityKey(entity_type.prefix + request.key)
     for value in arguments:
-        entity_type = getattr(type(value), "__reference__", None)
-        if isinstance(entity_type, EntityType) and entity_type.personal:
-            return entity_type.key_of(value)
+        if subjects := list(_subjects_in(value)):
+            return min(subjects)
     return None
+
+
+def _subjects_in(value: Any) -> Iterator[EntityKey]:
+    for reference in references_in(value):
+        entity_type = type(reference).__reference__
+        if isinstance(entity_type, EntityType) and entity_type.personal:
+            yield entity_type.key_of(reference)

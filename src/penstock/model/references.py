@@ -42,7 +42,7 @@ def require_references(txn: Transaction, changes: Mapping[EntityKey, bytes | Non
 def _check(txn: Transaction, entity_type: EntityType, key: EntityKey, instance: Any) -> None:
     values = object.__getattribute__(instance, "__dict__")
     for name in entity_type.must_exist:
-        for reference in _references_in(values[name]):
+        for reference in references_in(values[name]):
             target: EntityType = type(reference).__reference__
             target_key = target.key_of(reference)
             if not txn.exists(target, target_key):
@@ -53,7 +53,7 @@ def _check(txn: Transaction, entity_type: EntityType, key: EntityKey, instance: 
                 )
 
 
-def _references_in(value: Any) -> Iterator[Any]:
+def references_in(value: Any) -> Iterator[Any]:
     """Yield the references in a value, at any depth."""
     cls = type(value)
     if reference_type(cls) is not None:
@@ -67,4 +67,4 @@ def _references_in(value: Any) -> Iterator[Any]:
     elif is_record(cls):
         inside = [getattr(value, member.name) for member in members_of(cls)]
     for item in inside:
-        yield from _references_in(item)
+        yield from references_in(item)

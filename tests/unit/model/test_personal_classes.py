@@ -6,8 +6,10 @@ import pytest
 
 from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint, send_after
 from penstock.base.ids import EntityKey
+from penstock.model.request import decode_request
 from penstock.model.schema_change import change_of
 from penstock.model.schema_version import first_version
+from penstock.model.sealed_value import subject_of
 from penstock.testing import Kit
 
 
@@ -41,6 +43,10 @@ class Post(Entity):
 
     post_id: str = key()
     author: User
+
+    def invite(self, guests: dict[str, list[User]], note: str) -> str:
+        """Ask persons."""
+        return f"{note}: {', '.join(guest.name for guest in guests['here'])}"
 
     def greeting(self) -> str:
         """Read the author."""
@@ -77,6 +83,25 @@ def test_arguments_of_a_request_to_a_person_are_encrypted() -> None:
     assert b"author" not in created
     assert b"greeting" in other
     assert kit.runtime.app is app
+
+
+def test_persons_inside_of_an_argument_make_it_personal() -> None:
+    """The subject is the same whatever the order; the request and its reply are readable until it is erased."""
+    kit = Kit(app)
+    for number in (2, 1):
+        kit.call.User.create(number, name=f"Ada {number}")
+    kit.call.Post.create("p", author=User(1))
+    guests = [User(2), User(1)]
+    bodies = {
+        app.request("Post", "p", "invite", ({"here": listed, "there": []}, "to Lovelace"))[0]
+        for listed in (guests, guests[::-1])
+    }
+    subjects = {subject_of(bytes(decode_request(body).positional)) for body in bodies}
+    assert subjects == {"User/1"}
+    assert not any(b"Lovelace" in body for body in bodies)
+    assert kit.call(Post.invite, Post("p"), {"here": guests}, "come") == "come: Ada 2, Ada 1"
+    free, _ = app.request("Post", "p", "invite", ({"here": []}, "to Lovelace"))
+    assert b"Lovelace" in free
 
 
 def test_creation_from_outside_needs_a_key() -> None:
