@@ -76,6 +76,8 @@ def test_commands_of_the_page_run(
                 assert answer["error"]["code"] == "view-unavailable"
             case "call":
                 assert answer == 6
+            case "explain":
+                assert [operator["name"] for operator in answer["operators"]] == ["Item", "User"]
             case "trace":
                 assert answer["request_id"] == "buy-1"
             case _:

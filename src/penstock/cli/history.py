@@ -92,11 +92,12 @@ def _history_here(
         PenstockError: The application or the entity does not exist, or the journal cannot be read.
     """
     application, settings = options.load_unchecked()
+    stored_name = application.entity(entity).stored_name
     from penstock.history.code_versions import CodeVersions
     from penstock.history.reader import HistoryReader
     from penstock.history.trace import document_json, entity_history
 
-    name = entity_key(application.entity(entity).stored_name, key)
+    name = entity_key(stored_name, key)
     with (
         HistoryReader(settings.data, application, "history") as past,
         CodeVersions(past, application, settings.app, present_only=present_only) as versions,

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 import msgspec
-import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey, RequestId
@@ -113,9 +112,13 @@ class SharedTurns:
         """Yield each divided task of a step: its name, the number of its turns, its outputs in order."""
         shares = self._steps.get(step, ())
         for tasks in zip(*(share.tasks for share in shares), strict=True):
-            places = np.concatenate([np.frombuffer(task.places, np.uint32) for task in tasks])
+            places = array("I")
+            for task in tasks:
+                places.frombytes(task.places)
             outputs = [data for task in tasks for data in task.outputs]
-            order = np.argsort(places, kind="stable").tolist()
+            order = sorted(
+                range(len(places)), key=places.__getitem__
+            )  # it merges the shares, which are in order
             yield tasks[0].task, tasks[0].turns, [outputs[place] for place in order]
 
     def writes(self, step: RequestId) -> dict[EntityKey, bytes | None]:
