@@ -108,7 +108,7 @@ class HandlerTurns:
                     f"output_bytes = {self._services.size_max} bytes"
                 )
             self._waits.keep(handler)
-        self._task = self._turn = None
+        self._task = self._handler = self._turn = None
         self._txn.turn = 0
 
     def _waiting(self) -> Waiting:

@@ -150,7 +150,6 @@ class WorkflowStep(HandlerTurns):
         decode, takes_out, out = task.event.decode, task.takes_out, self._out
         txn, starts = self._txn, HandlerStarts(task)
         unloaded, is_shared = task.rows.unloaded, task.shared is not None
-        self._handler = self._turn = None  # of the handler that has gone on before, of another task
         for key, event, data in taken:
             known = starts.known.get(key) if type(key) in REMEMBERED else None
             self._place, instance = starts.of(key) if known is None else known
@@ -166,7 +165,7 @@ class WorkflowStep(HandlerTurns):
                 self._finish(task, data, result)
             if self._handler is not None:
                 self._end()
-            self._task = self._handler = None
+            self._task = None
             txn.turn = 0
 
     def _take(
