@@ -10,6 +10,7 @@ from penstock import LocalRuntime
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from penstock.runtime.spark import quarantine
 from penstock.runtime.spark.messages import RunTransactions
 from tests.differential import large_app
 from tests.differential.committed import answers_of, state_of, streams_of
@@ -75,3 +76,23 @@ def test_shares_equal_one_thread(tmp_path: Path, seed: int, partitions: int) -> 
     else:
         assert max(used) > 1, "a run of appends is one epoch"
         assert len(used) < len(joins), "an atom that fails runs in one task"
+
+
+def test_a_record_that_is_set_aside_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shares have run it before workers died of it; the records behind it run without them."""
+    monkeypatch.setattr(
+        quarantine,
+        "_poisoned",
+        lambda deaths: frozenset() if "share" in deaths.name else frozenset({1}),
+    )
+    body = large_app.app.append("numbers", [5] * 12)
+    outcomes = []
+    for least in (0, 5):
+        runtime, _ = run(tmp_path / str(least), [body, body, body], large_atom=least)
+        replies = [answer.error for answer in answers_of(runtime.journal)]
+        outcomes.append((replies, state_of(runtime.journal)))
+        runtime.close()
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0] == [None, "limit-exceeded", None]

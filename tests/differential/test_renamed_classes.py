@@ -15,7 +15,7 @@ from penstock.cli.main import execute
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined
 from penstock.model.control import DeployedCode
-from penstock.model.request import Request, encode_request
+from penstock.model.request import Request, decode_request, encode_request
 from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
@@ -99,6 +99,18 @@ def test_both_names_reach_the_stored_entities(shop: Shop) -> None:
     assert {name: len(versions) for name, versions in schemas.items()} == {"Item": 1}
 
 
+def test_a_request_of_the_new_code_outlives_a_rollback(shop: Shop) -> None:
+    """It names the class as stored entities do, so each version of the code understands it."""
+    renamed = version(shop, **RENAMED)
+    app = load_beside(unpacked(shop.data, renamed))
+    body, _ = app.request("Product", "tea", "bump")
+    assert decode_request(body).entity == "Item"
+    shop.deploy(renamed)
+    shop.deploy(version(shop, **FIRST))
+    shop._append(body, is_control=False)
+    assert shop.run()[3:] == [None, None, 2]
+
+
 def test_queries_and_history_have_the_present_name(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,10 +190,14 @@ def test_a_name_that_another_class_has_is_refused() -> None:
     class Thing(Entity, was="not a name"):
         name: str = key()
 
+    class Number(Entity, was=5):  # type: ignore[arg-type]
+        name: str = key()
+
     for members, text in (
         ((Item, Product), "Product was Item, and this name is taken"),
         ((Product, Ware), "Ware was Item, and this name is taken"),
         ((Thing,), "needs the former name of the class"),
+        ((Number,), "needs the former name of the class"),
     ):
         with pytest.raises(DefinitionError, match=text):
             App("shop", *members)

@@ -43,7 +43,7 @@ def call_words(ctx: typer.Context) -> Iterator[str]:
         yield from app.entities
         yield from app.functions
     elif len(words) == 1 and words[0] in app.entities:
-        yield from _keys(ctx, words[0])
+        yield from _keys(ctx, app.stored_name(words[0]))
     elif len(words) == 2 and words[0] in app.entities:
         yield from app.entities[words[0]].methods
         from penstock.model.declaration import RESERVED

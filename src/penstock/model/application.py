@@ -263,7 +263,7 @@ class App:
             touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))
         elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
-        return Request(entity, text, method, *arguments), touched
+        return Request(self.stored_name(entity), text, method, *arguments), touched
 
     def opened(self, request: Request) -> Request:
         """Return a request with readable arguments.

@@ -79,7 +79,10 @@ def declare(cls: type, was: str = "") -> Declaration:
         declaration.complaints.append(
             f"{where}: the name of an entity class takes at most {CLASS_NAME_BYTES_MAX} bytes"
         )
-    if was and (not was.isidentifier() or len(was.encode()) > CLASS_NAME_BYTES_MAX):
+    given: object = was
+    if not isinstance(given, str) or (
+        given and (not given.isidentifier() or len(given.encode()) > CLASS_NAME_BYTES_MAX)
+    ):
         declaration.complaints.append(
             f"{where}: {cls.__name__}: was={was!r} needs the former name of the class"
         )

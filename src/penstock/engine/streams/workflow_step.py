@@ -51,6 +51,7 @@ class WorkflowStep(HandlerTurns):
             UserError: A handler needs the other keys, or waits: a single task must run the step.
         """
         self._flow.atom = atom
+        share.tasks = []  # of an attempt before this one
         for task in divided_tasks(self._plan):
             first, places = self._turns, array("I")
             self._take_events(task, self._own(task, share, self._begin_task(task), places))

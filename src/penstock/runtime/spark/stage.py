@@ -242,6 +242,8 @@ class Worker:
                     return position
                 now[0] = position
                 place, failure = (position, partition, record), decided.get(position)
+                if shared is not None and failure is not None:
+                    shared.is_void = True  # the shares have run the record
                 left -= self._run_record(
                     task, rows, quarantine, place, failure, with_steps=command.with_steps
                 )
