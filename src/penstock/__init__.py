@@ -206,15 +206,17 @@ _SERVICES: Final = {
 """Name to module: handlers need none of these, so each is imported at its own first use."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: most commands need none of them."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = {_SERVICES[name]: (name,)} if name in _SERVICES else _DEFINITIONS
-    for home, names in homes.items():
-        module = import_module(home)
-        globals().update({public: getattr(module, public) for public in names})
-    return globals()[name]
+if not TYPE_CHECKING:  # else type checkers would take each misspelt name for a public one
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name at its first use: most commands need none of them."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        homes = {_SERVICES[name]: (name,)} if name in _SERVICES else _DEFINITIONS
+        for home, names in homes.items():
+            module = import_module(home)
+            globals().update({public: getattr(module, public) for public in names})
+        return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -41,6 +41,7 @@ _FLAGS: Final = {
 }
 """Options whose names differ from those of their settings."""
 
+_UNNAMED_FOLDER: Final = "name the application, or give its data directory as --data"
 UNNAMED: Final = (
     "name the application: write it as APP at the end of the command, as --app APP, as "
     'PENSTOCK_APP=APP in the environment, or as app = "APP" in penstock.toml'
@@ -193,16 +194,23 @@ class DataOptions:
         schema_changes(application, settings)
         return application, settings
 
-    def find(self) -> None:
+    def find(self, hint: str | None = None) -> None:
         """Check that the application exists, if a source names one; nothing is imported.
 
         A command calls this before it imports its work, so that a wrong name is reported at once.
 
+        Args:
+            hint: The end of the error message of a command that needs an application or a data directory; None for a
+                command that works without them.
+
         Raises:
-            ConfigError: There is no such application, or a setting is invalid.
+            ConfigError: There is no such application, none is named where one is needed, or a setting is invalid.
         """
-        if spec := self.settings().app:
-            locate(spec)
+        settings = self.settings()
+        if settings.app:
+            locate(settings.app)
+        elif hint is not None and settings.data == NOWHERE:
+            raise ConfigError(f"{_UNNAMED_FOLDER}{hint}")
 
     def load_unchecked(self, **flags: str | int | None) -> "tuple[App, Config]":
         """Do the same without the check, for a command that reads no entities."""
@@ -230,7 +238,7 @@ class DataOptions:
         if settings.app:
             return self.load_unchecked()[1].data
         if default == NOWHERE:
-            raise ConfigError(f"name the application, or give its data directory as --data{hint}")
+            raise ConfigError(f"{_UNNAMED_FOLDER}{hint}")
         return default
 
     def settings(self, **flags: str | int | None) -> Config:

@@ -60,7 +60,7 @@ def command(
     from rich.console import Console
 
     if remote.url is None:
-        options.find()
+        options.find(hint=" or --url")
     from penstock.cli.sql_answer import answer_to
     from penstock.cli.sql_table import print_result_table
     from penstock.sql.query import Query

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 130
 """The exit code after a second signal, as shells report Ctrl-C."""
 
+_STOPPED: Final = b"stopped at once; the next start goes on from the last commit\n"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -56,6 +57,8 @@ class Stop:
         if self.wanted.is_set():
             if self._at_once is not None:
                 self._at_once()
+                with suppress(OSError):  # print could wait for a lock that the stopped code holds
+                    os.write(sys.stderr.fileno(), _STOPPED)
             os._exit(AT_ONCE)
         self.wanted.set()
 
