@@ -123,6 +123,28 @@ def test_erasure_survives_a_crash(
     persons.runtime.close()
 
 
+def test_failed_erasure_destroys_no_key(persons: Persons, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure that is recorded as failed leaves no certificate, and the person, also for the next driver."""
+    persons.begin()
+    failed = persons.order(ADA)
+    controls = persons.runtime.driver.controls
+    publish = controls._publish
+
+    def fail_once(*_: object) -> object:
+        monkeypatch.setattr(controls, "_publish", publish)
+        raise MemoryError
+
+    monkeypatch.setattr(controls, "_publish", fail_once)
+    persons.run()
+    assert persons.reply(failed).error == "internal"
+    persons.runtime.restart()
+    persons.runtime.driver.recover(persons.app).result()
+    assert Erasures(persons.folder).every(Epoch(99)) == []
+    assert Erasures(persons.folder).generation(ADA) == 0
+    assert persons.send("User", "ada", "rename", "Ada").value() == "Countess Lovelace"
+    persons.runtime.close()
+
+
 def test_nothing_reads_an_erased_person(
     persons: Persons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,25 @@ def test_no_caller_moves_a_generator(
     ]
 
 
+@pytest.mark.parametrize("words", [(), ("--data", "own")])
+def test_key_of_a_directory_goes_to_its_own_gateway(
+    penstock: Run,
+    gateway: RunningGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    """A URL on the command line gets the key of a data directory only if the command line names that, too."""
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / ".penstock" / app.name
+    own.parent.mkdir()
+    own.symlink_to(gateway.config.data)  # where a command looks without --data
+    (tmp_path / "own").symlink_to(gateway.config.data)
+    code, _, err = penstock("generate", SPEC, "--url", gateway.url, *words, "--only", "counting")
+    assert (code == 0) == bool(words), err
+    assert len(appended(gateway)) == (5 if words else 0)
+
+
 def test_mistakes_of_the_command_line(penstock: Run, tmp_path: Path) -> None:
     """A wrong name and a missing gateway are refused before anything is appended."""
     data = ("--data", str(tmp_path / "data"))

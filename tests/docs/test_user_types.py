@@ -213,6 +213,7 @@ from typing import NamedTuple, TypedDict
 import pydantic
 
 from penstock import AsyncClient, Client, Entity, key, reference
+from penstock import Entty  # wrong
 
 
 class Item(Entity):

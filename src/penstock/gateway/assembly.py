@@ -145,7 +145,7 @@ async def assemble(
         ),
         load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
-        streams=StreamHandler(app, journal, tail, metrics.follow),
+        streams=StreamHandler(app, journal, tail, metrics.follow, gateway.authenticator),
         deployments=DeploymentHandler(config),
     )
     gateway.version = version_of(app, spec, shared, more(app))

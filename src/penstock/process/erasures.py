@@ -100,6 +100,25 @@ class Erasures:
             former = [each for each in self._stored() if each.epoch < certificate.epoch]
             durable.replace(self._path, seal(_FIELD, [*former, certificate]))
 
+    def forget(self, after: Epoch) -> None:
+        """Remove the certificates after the newest epoch durably: their erasures have failed or did not happen.
+
+        The driver calls this before it records an erasure as failed. Else the certificate would count with the commit
+        of the same epoch, and the key would be destroyed.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The disk is full or fails.
+        """
+        with (
+            durable.storage("remove the certificate of an erasure"),
+            locked_directory(self._path.parent),
+        ):
+            stored = self._stored()
+            kept = [certificate for certificate in stored if certificate.epoch <= after]
+            if len(kept) < len(stored):
+                durable.replace(self._path, seal(_FIELD, kept))
+
     def complete(self, upto: Epoch) -> None:
         """Destroy the keys of all certificates up to a committed epoch, as far as that is not done.
 
@@ -128,7 +147,9 @@ class Erasures:
             except FileNotFoundError:
                 return []
             except ValueError as error:
-                raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
+                raise Corrupt(
+                    f"{self._path} {error}; put a copy of the file back; backups do not contain it"
+                ) from error
 
 
 def subject_named(app: App, text: str) -> EntityKey:

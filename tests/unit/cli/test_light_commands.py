@@ -34,6 +34,7 @@ MISTAKES = [
     ["status", "missing"],
     ["status", "missing:app,other"],
     ["sql", "FROM Item", "missing.py"],
+    ["sql", "FROM Item"],
     ["apps", "missing.py"],
     ["deploy", "missing.py", "--check"],
     ["deploy", "missing.py"],

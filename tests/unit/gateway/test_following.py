@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 from tests.stream_gateway import COUNTING, counting
 from tests.stream_journal import TIME_US, publish
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +272,46 @@ def test_following_needs_its_scope(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {other}"}
         assert len(httpx.get(f"{again.url}/streams", headers=headers).json()["streams"]) == 8
         assert client is not None
+
+
+@pytest.mark.parametrize("headers", [{}, {"Accept": "text/event-stream"}])
+def test_a_revoked_key_gets_no_further_atom(tmp_path: Path, headers: dict[str, str]) -> None:
+    """The next atom ends an event stream with an error, and a request that waits for it is refused."""
+    with counting(tmp_path) as (gateway, _, journal):
+        store = KeyStore(gateway.config.data)
+        _, key = store.add("web", granted(["follow"]), None, datetime.now(UTC))
+        publish(journal, {"lines": [["first"]]})
+        url = f"{gateway.url}/streams/lines"
+        with_key = {"Authorization": f"Bearer {key}"}
+
+        def known() -> bool:
+            return httpx.get(url, headers=with_key).status_code == 200
+
+        def unknown() -> bool:
+            return httpx.get(url, headers=with_key).status_code == 401
+
+        async def following() -> str:
+            async with httpx.AsyncClient(headers=with_key | headers, timeout=60) as client:
+                if not headers:
+                    waiting = asyncio.create_task(client.get(f"{url}?from=1&wait=60"))
+                    await asyncio.sleep(0.5)  # it may also come after the key is revoked
+                    await asyncio.to_thread(revoke)
+                    return (await waiting).text
+                async with client.stream("GET", url) as events:
+                    await asyncio.to_thread(revoke)
+                    return (await events.aread()).decode()
+
+        def revoke() -> None:
+            store.revoke("web")
+            wait_for(unknown, "the end of the key")
+            time.sleep(1)  # a follower looks at its credential once a second
+            publish(journal, {"lines": [["second"]]})
+
+        wait_for(known, "the key")
+        text = asyncio.run(following())
+    assert "unauthenticated" in text
+    assert "second" not in text
+    assert not headers or ("first" in text and "event: refused" in text)
 
 
 def test_a_stopping_gateway_ends_its_followers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ So a follower that was cut off continues exactly. Each event stream and each ans
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
 from penstock.errors import Gone, PenstockError, RequestError
+from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import response_of
 from penstock.gateway.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
 from penstock.gateway.http_request import HttpRequest
@@ -43,6 +45,8 @@ _WAIT_MAX_S: Final = 60.0
 _LIMIT_DEFAULT: Final = 1_000
 _LIMIT_MAX: Final = 10_000
 _HEARTBEAT_S: Final = 15.0
+_CHECK_S: Final = 1.0
+"""How long a follower that gets atoms is served without a look at its credential."""
 _DIGITS_MAX: Final = 18
 _THREADS: Final = 2
 
@@ -51,7 +55,12 @@ class StreamHandler:
     """Serves the followers of one application's streams."""
 
     def __init__(
-        self, app: App, journal: Journal, tail: AsyncJournalTail, metrics: FollowMetrics
+        self,
+        app: App,
+        journal: Journal,
+        tail: AsyncJournalTail,
+        metrics: FollowMetrics,
+        authenticator: Authenticator,
     ) -> None:
         """Create the handler.
 
@@ -60,11 +69,13 @@ class StreamHandler:
             journal: Its journal.
             tail: The journal tail, which knows the newest epoch.
             metrics: Counts the followers.
+            authenticator: Says whether the credential of a follower is still valid.
         """
         self._app = app
         self._journal = journal
         self._tail = tail
         self._metrics = metrics
+        self._authenticator = authenticator
         self._reader = AtomReader(journal)
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
         self._batches = SharedBatches(self._reader, self._threads)
@@ -108,7 +119,7 @@ class StreamHandler:
             if MEDIA_TYPE in accept and request.verb == "GET":
                 question = Question(stream, start, limit, server_sent_events)
                 first = self._sent(stream, await self._batches.newest(question))
-                events = self._events(question, first)
+                events = self._events(request, question, first)
                 return EventStream(events, reply_headers(self._tail.epoch))
             return await self._answer(request, stream, start, limit)
         except Gone as error:
@@ -146,20 +157,28 @@ class StreamHandler:
         if not batch.atoms and wait_s > 0 and request.verb == "GET":
             with self._metrics.following(stream.name):
                 if await self._published(stream.name, start, wait_s, request.gone()):
+                    self._check(request, stream.name)
                     batch = await self._batches.at(question, self._tail.epoch)
         body = self._sent(stream, batch).body
         return Response(body, 200, reply_headers(self._tail.epoch), MSGPACK if packed else JSON)
 
-    async def _events(self, question: Question, batch: RenderedBatch) -> AsyncIterator[bytes]:
-        """Yield the events of all atoms, from a batch that is read already on."""
+    async def _events(
+        self, request: HttpRequest, question: Question, batch: RenderedBatch
+    ) -> AsyncIterator[bytes]:
+        """Yield the events of all atoms, from a batch that is read already on, while the credential is valid."""
         stream, body, following = question.stream, batch.body, batch.next
+        checked_s = time.monotonic()
         with self._metrics.following(stream.name):
             while not self._is_stopping:
                 if body:
                     yield body
                 body = HEARTBEAT
                 try:
-                    if await self._published(stream.name, following, _HEARTBEAT_S):
+                    is_published = await self._published(stream.name, following, _HEARTBEAT_S)
+                    if (now_s := time.monotonic()) >= checked_s + _CHECK_S:
+                        self._check(request, stream.name)
+                        checked_s = now_s
+                    if is_published:
                         question = question._replace(start=following)
                         batch = await self._batches.at(question, self._tail.epoch)
                         body, following = self._sent(stream, batch).body, batch.next
@@ -167,6 +186,16 @@ class StreamHandler:
                     refusal = bytes(response_of(error).body)
                     yield b"event: refused\ndata: %b\n\n" % refusal
                     return
+
+    def _check(self, request: HttpRequest, stream: str) -> None:
+        """Check that the sender of a request may still follow a stream.
+
+        Raises:
+            Unauthenticated: Its credential was revoked, or its time is up.
+            Forbidden: It may not follow the stream any more.
+        """
+        principal = self._authenticator.identify(request.scope["headers"], request.verb)
+        principal.require_follow(stream)
 
     def _sent(self, stream: Stream[Any], batch: RenderedBatch) -> RenderedBatch:
         """Count the atoms of a batch that goes to a follower."""

@@ -82,9 +82,7 @@ class EpochDriver:
             jobs: Runs task commands.
             scratch: Directory for temporary files, used by this run alone.
         """
-        self._config = config
-        self._log = log
-        self._journal = journal
+        self._config, self._log, self._journal = config, log, journal
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
@@ -252,6 +250,7 @@ class EpochDriver:
 
     def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:
         """Record a request as failed without running it, and report an incident."""
+        self._eraser.forget(self._epoch)
         (record,) = self._log.read(ranges[0].start, ranges[0].end, ranges[0].partition)
         incident = incident_of(Epoch(self._epoch + 1), record, error)
         _log.error("a request is set aside", extra=msgspec.structs.asdict(incident))

@@ -36,6 +36,10 @@ class Eraser:
         """
         self._erasures.complete(epoch)
 
+    def forget(self, epoch: Epoch) -> None:
+        """Forget the erasures after the newest epoch, which the driver records as failed; raises as `Erasures.forget`."""
+        self._erasures.forget(epoch)
+
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
         """Store the certificate, and delete the entity in the epoch.
 
