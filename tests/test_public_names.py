@@ -128,7 +128,7 @@ sys.modules.update(dict.fromkeys(["pyarrow", "numpy", "lmdb"]))
 from penstock.__main__ import main
 main()
 """
-    words = [sys.executable, "-c", program, "sql", "FROM Item"]
+    words = [sys.executable, "-c", program, "sql", "FROM Item", "--data", "data"]
     answer = subprocess.run(words, capture_output=True, text=True)
     assert answer.returncode == 2
     assert "pip install 'penstock[server]'" in answer.stderr
