@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.accepted_values import with_accepted
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of
 from penstock.base.misfit import described_at, misfit_of, place_of
@@ -168,7 +169,8 @@ class Signature:
             try:
                 return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
             except _UNREADABLE:
-                raise RequestError(f"{self.name}: {name}: {error}") from error
+                complaint = with_accepted(str(error), annotation)
+                raise RequestError(f"{self.name}: {name}: {complaint}") from error
 
     def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Read arguments from JSON: an array by position, an object by name, or nothing.
@@ -210,7 +212,7 @@ class Signature:
             return decode(raw, type=parameter.annotation, dec_hook=decode_reference)
         except _UNREADABLE as error:
             raise RequestError(
-                f"{self.name}: {described_at(parameter.name, str(error))}"
+                f"{self.name}: {described_at(parameter.name, with_accepted(str(error), parameter.annotation))}"
             ) from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
@@ -224,7 +226,7 @@ class Signature:
                 # An object or a list is JSON, so the complaint about its parts says more.
                 reason = misfit if text.lstrip()[:1] in ("{", "[") else error
                 raise RequestError(
-                    f"{self.name}, {parameter.name}={text}: {misfit_of(str(reason))}"
+                    f"{self.name}, {parameter.name}={text}: {misfit_of(with_accepted(str(reason), annotation))}"
                 ) from error
         return value
 
@@ -255,7 +257,9 @@ class Signature:
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError as error:
-            raise RequestError(f"{self.name}: {described_at(name, str(error))}") from error
+            raise RequestError(
+                f"{self.name}: {described_at(name, with_accepted(str(error), parameter.annotation))}"
+            ) from error
 
     def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]
@@ -286,7 +290,12 @@ class Signature:
 
     def _explain(self, complaint: str) -> str:
         index, what = place_of(complaint)
-        return what if index is None else f"{self._at(index).name}{what}"
+        if index is None:
+            return what
+        parameter = self._at(index)
+        path, _, mistake = what.partition(": ")
+        place = f" - at `${path}`"  # of the argument, where the path of `complaint` begins with its index
+        return described_at(parameter.name, with_accepted(mistake + place, parameter.annotation))
 
 
 def _array_length(data: memoryview) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from penstock.base.accepted_values import with_accepted
 from penstock.base.lowering import lower_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of
 from penstock.errors import RequestError, Unencodable
@@ -114,8 +115,10 @@ def events_of_words(events: EventType[T], words: Iterable[str]) -> list[T]:
                 values.append(
                     msgspec.convert(word, annotation, strict=False, dec_hook=decode_reference)
                 )
-            except _UNREADABLE:
-                raise _misfit(events, error, f"[{index}]") from error
+            except _UNREADABLE as misfit:
+                # An object or a list is JSON, so the complaint about its parts says more.
+                reason = error if word.lstrip()[:1] in ("{", "[") else misfit
+                raise _misfit(events, reason, f"[{index}]") from reason
     return values
 
 
@@ -135,5 +138,7 @@ def _misfit(
         line: The number of the line, with a colon.
     """
     reason = reason_of(error).removeprefix(f"{events.place}: ")
+    whole = events.annotation if place else list[events.annotation]  # type: ignore[name-defined]
+    reason = with_accepted(reason, whole)
     mistake, _, path = reason.partition(" - at `$")
     return RequestError(f"{events.place}: {line}events{place}{path.rstrip('`')}: {mistake}")
