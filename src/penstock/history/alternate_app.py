@@ -53,7 +53,9 @@ def _modules_of(location: Location) -> dict[str, ModuleType]:
         if "." not in name and file is not None and _top(Path(file)) in folders:
             tops.add(name)
     tops.discard(_OURS)
-    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+    return {
+        name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in tops
+    }
 
 
 def _top(file: Path) -> Path:

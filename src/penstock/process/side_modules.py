@@ -105,5 +105,6 @@ def top_level(folder: Path) -> set[str]:
 
 def _remove(tops: Collection[str]) -> dict[str, ModuleType]:
     """Remove all modules below these names from `sys.modules`, and return them."""
-    names = [name for name in sys.modules if name.partition(".")[0] in tops]
+    # A list first, because other threads import modules meanwhile.
+    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
