@@ -191,7 +191,7 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
 }
-"""Module to names: what applications are written with. The first use of a name imports all of them, so
+"""Module to names that applications use. The first use of a name imports all of them, so
 that no handler imports a module while it runs."""
 
 _SERVICES: Final = {

@@ -43,7 +43,7 @@ with Stop(supervised=sys.argv[1] == "supervised", at_once=lambda: print("at once
 def started(role: str) -> Iterator["subprocess.Popen[str]"]:
     """Start a process that waits for a signal; kill it at the end, if the test has failed."""
     command = [sys.executable, "-c", STOPS, role]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -134,7 +134,11 @@ def test_second_signal_ends_at_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "wanted\n"
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30)[0] == "at once\n"
+        out, err = process.communicate(timeout=60)
+        assert (out, err) == (
+            "at once\n",
+            "stopped at once; the next start goes on from the last commit\n",
+        )
         assert process.returncode == 130
 
 

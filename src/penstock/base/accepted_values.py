@@ -1,4 +1,4 @@
-"""The values that an Enum or a Literal accepts, added to the message of msgspec, which names the wrong value only."""
+"""The values that an Enum or a Literal accepts: the messages of msgspec name the wrong value only."""
 
 import re
 import typing
@@ -6,41 +6,31 @@ from collections.abc import Iterator
 from enum import Enum, Flag
 from typing import Any, Final
 
-from penstock.base.misfit import misfit_of
 from penstock.base.record import fields_of, kind_of, simplified
 from penstock.base.union import UNIONS
 
-_WRONG_MEMBER: Final = "Invalid enum value"
 _STEP: Final = re.compile(r"\.(?P<name>\w+)|\[(?P<index>[^]]*)\]")
-_KEY: Final = " (a key)"
 _NAMED_MAX: Final = 10
 
 
-def with_accepted(complaint: str, annotation: Any) -> str:
-    """Return a message of msgspec with the values that the place of the wrong value accepts.
+def accepted_at(annotation: Any, path: str, *, is_key: bool) -> str:
+    """Return the values that an Enum or a Literal accepts at a place.
 
     Args:
-        complaint: The message.
-        annotation: The type that the whole value does not fit.
+        annotation: The type of the whole value.
+        path: The place in the value, such as `.parts[0].colour`.
+        is_key: Whether the place is a key of the dictionary at the path.
 
     Returns:
-        The message, such as ``Invalid enum value 'green'; accepted are 'red', 'blue' - at `$.colour` ``. It is unchanged
-        if the value is no member of an Enum or a Literal.
+        The first ten values, such as `'red', 'blue'`; empty if there is no Enum and no Literal at this place.
     """
-    if not complaint.startswith(_WRONG_MEMBER):
-        return complaint
-    path = misfit_of(complaint).path
     types = _alternatives(annotation)
-    for step in _STEP.finditer(path.removesuffix(_KEY)):
+    for step in _STEP.finditer(path):
         types = [inner for outer in types for inner in _inside(outer, step)]
-    if path.endswith(_KEY):
+    if is_key:
         types = [inner for outer in types for inner in _alternatives(_first_part(outer))]
     accepted = list(dict.fromkeys(repr(value) for each in types for value in _values(each)))
-    if not accepted:
-        return complaint
-    more = ", …" if len(accepted) > _NAMED_MAX else ""
-    mistake, at, place = complaint.partition(" - at ")
-    return f"{mistake}; accepted are {', '.join(accepted[:_NAMED_MAX])}{more}{at}{place}"
+    return ", ".join(accepted[:_NAMED_MAX] + ["…"] * (len(accepted) > _NAMED_MAX))
 
 
 def _alternatives(annotation: Any) -> list[Any]:
@@ -61,7 +51,7 @@ def _inside(annotation: Any, step: re.Match[str]) -> Iterator[Any]:
                 yield from _alternatives(field.annotation)
         return
     parts = typing.get_args(annotation)
-    if index is None or not parts:
+    if index is None or not parts or not isinstance(cls, type):  # a Literal has parts, too
         return
     if cls is tuple and index.isdecimal() and Ellipsis not in parts:
         yield from _alternatives(parts[min(int(index), len(parts) - 1)])

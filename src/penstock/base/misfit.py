@@ -5,10 +5,13 @@ inside of another one, such as a pydantic model, has a path of its own in its me
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from penstock.base.accepted_values import accepted_at
 
 _OUTER: Final = re.compile(r"(?P<key>`key` in )?`\$(?P<path>[^`]*)`")
 _INNER: Final = re.compile(r"(?P<mistake>.*) in `\$(?P<path>[^`]*)`", re.DOTALL)
+_WRONG_MEMBER: Final = "Invalid enum value"
 _PLACE: Final = re.compile(r"\[(\d+)\]")
 
 
@@ -17,18 +20,37 @@ class Misfit(NamedTuple):
 
     Attributes:
         path: Its place, such as `.addresses[0].zip`; empty for the whole value.
-        mistake: What is wrong.
+        mistake: The mistake.
+        is_key: Whether it is a key of the dictionary at the path.
     """
 
     path: str
     mistake: str
+    is_key: bool = False
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.mistake}" if self.path else self.mistake
+        return self.at("") if self._place else self.mistake
+
+    def at(self, name: str) -> str:
+        """Return a message for people: the name of the whole value, the path, and the mistake."""
+        return f"{name}{self._place}: {self.mistake}"
+
+    def explained(self, annotation: Any) -> "Misfit":
+        """Return the misfit with the values that an Enum or a Literal accepts, for a whole value of this type."""
+        if not self.mistake.startswith(_WRONG_MEMBER):
+            return self
+        accepted = accepted_at(annotation, self.path, is_key=self.is_key)
+        return (
+            self._replace(mistake=f"{self.mistake}; accepted are {accepted}") if accepted else self
+        )
 
     def inner_text(self) -> str:
         """Return the message for a value inside of another one, from which `misfit_of` joins both paths."""
-        return f"{self.mistake} in `${self.path}`" if self.path else self.mistake
+        return f"{self.mistake} in `${self._place}`" if self._place else self.mistake
+
+    @property
+    def _place(self) -> str:
+        return f"{self.path} (a key)" if self.is_key else self.path
 
 
 def misfit_of(complaint: str) -> Misfit:
@@ -42,19 +64,20 @@ def misfit_of(complaint: str) -> Misfit:
     inner = _INNER.fullmatch(mistake)
     if inner is not None:
         mistake, path = inner["mistake"], path + inner["path"]
-    return Misfit(f"{path} (a key)" if is_key else path, mistake)
+    return Misfit(path, mistake, is_key)
 
 
-def described_at(name: str, complaint: str) -> str:
-    """Return a message for people: the name of the value, the path, and the mistake."""
-    path, mistake = misfit_of(complaint)
-    return f"{name}{path}: {mistake}"
+def place_of(complaint: str) -> tuple[int | None, Misfit]:
+    """Return the index of the wrong value in a row, and the misfit inside of that value.
 
+    Args:
+        complaint: A message of msgspec.
 
-def place_of(complaint: str) -> tuple[int | None, str]:
-    """Return the index of the wrong value in a row, and the mistake, from a message of msgspec."""
-    path, mistake = misfit_of(complaint)
-    place = _PLACE.match(path)
+    Returns:
+        No index if the row itself is wrong; the misfit is then that of the row.
+    """
+    misfit = misfit_of(complaint)
+    place = _PLACE.match(misfit.path)
     if place is None:
-        return None, complaint
-    return int(place[1]), f"{path[place.end() :]}: {mistake}"
+        return None, misfit
+    return int(place[1]), misfit._replace(path=misfit.path[place.end() :])

@@ -127,10 +127,9 @@ def command(
             return
         data = None if remote.url else settings.data
         progress = _ProgressDisplay(data, is_quiet=as_json or supervised)
-        is_own = (
-            remote.url is None or options.data is not None
-        )  # another gateway never gets a key of this directory
-        key = remote.api_key or (_key_of(settings) if is_own else None)
+        key = remote.api_key
+        if key is None and (remote.url is None or options.data is not None):
+            key = _key_of(settings)  # only the gateway of this directory may see it
         states = _generate(app, names, (url, key), stop.wanted.wait, progress)
     _tell_end(states, supervised=supervised, as_json=as_json)
 

@@ -204,7 +204,7 @@ class DataOptions:
                 command that works without them.
 
         Raises:
-            ConfigError: There is no such application, none is named where one is needed, or a setting is invalid.
+            ConfigError: There is no such application, the command needs a name and has none, or a setting is invalid.
         """
         settings = self.settings()
         if settings.app:

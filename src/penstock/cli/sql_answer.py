@@ -53,7 +53,7 @@ def _answer_here(
         ConfigError: No view runs, and the options name no application or there is no journal.
     """
     loaded = None if options.spec is None else options.load()
-    folder = options.folder(hint=" or --url") if loaded is None else loaded[1].data
+    folder = options.folder() if loaded is None else loaded[1].data
     socket = socket_of(folder)
     if socket is not None:
         with view_client(socket) as client:

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.model.application import App
 from penstock.process.loading import Location, load, locate
+from penstock.process.side_modules import modules_below
 
 _OURS: Final = "penstock"
 
@@ -27,8 +28,8 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
         instead_of: The loaded version.
 
     Raises:
-        ConfigError: As for `load_app`.
-        DefinitionError: As for `load_app`.
+        ConfigError: `load_app` would raise it.
+        DefinitionError: `load_app` would raise it.
     """
     new, old = locate(spec), locate(instead_of)
     path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
@@ -53,9 +54,7 @@ def _modules_of(location: Location) -> dict[str, ModuleType]:
         if "." not in name and file is not None and _top(Path(file)) in folders:
             tops.add(name)
     tops.discard(_OURS)
-    return {
-        name: module for name, module in list(sys.modules.items()) if name.partition(".")[0] in tops
-    }
+    return modules_below(tops)
 
 
 def _top(file: Path) -> Path:

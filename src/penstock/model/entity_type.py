@@ -296,11 +296,11 @@ class EntityType:
 
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
-        index, what = place_of(complaint)
+        index, misfit = place_of(complaint)
         return (
-            f"{self.name}: {what}"
+            f"{self.name}: {misfit}"
             if not index  # without the tag
-            else f"{self.name}.{self._names[index - 1]}{what}"
+            else misfit.at(f"{self.name}.{self._names[index - 1]}")
         )
 
     def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:

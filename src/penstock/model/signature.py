@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.accepted_values import with_accepted
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of
-from penstock.base.misfit import described_at, misfit_of, place_of
-from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reference_type
+from penstock.base.misfit import misfit_of, place_of
+from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
+from penstock.base.words import UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 
-_UNREADABLE: Final = (ValueError, TypeError, RecursionError, IndexError, Unencodable)
+_UNREADABLE: Final = (*UNREADABLE, IndexError)
 """The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -169,8 +169,7 @@ class Signature:
             try:
                 return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
             except _UNREADABLE:
-                complaint = with_accepted(str(error), annotation)
-                raise RequestError(f"{self.name}: {name}: {complaint}") from error
+                raise self._misfit(name, annotation, error) from error
 
     def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Read arguments from JSON: an array by position, an object by name, or nothing.
@@ -211,24 +210,14 @@ class Signature:
         try:
             return decode(raw, type=parameter.annotation, dec_hook=decode_reference)
         except _UNREADABLE as error:
-            raise RequestError(
-                f"{self.name}: {described_at(parameter.name, with_accepted(str(error), parameter.annotation))}"
-            ) from error
+            raise self._misfit(parameter.name, parameter.annotation, error) from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
-        annotation = parameter.annotation
         try:
-            value = msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
-        except (msgspec.DecodeError, msgspec.ValidationError) as misfit:
-            try:  # bare text: a string, a reference's key, a date …
-                value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
-            except (msgspec.ValidationError, Unencodable) as error:
-                # An object or a list is JSON, so the complaint about its parts says more.
-                reason = misfit if text.lstrip()[:1] in ("{", "[") else error
-                raise RequestError(
-                    f"{self.name}, {parameter.name}={text}: {misfit_of(with_accepted(str(reason), annotation))}"
-                ) from error
-        return value
+            return value_of_word(text, parameter.annotation)
+        except UNREADABLE as error:
+            misfit = misfit_of(reason_of(error)).explained(parameter.annotation)
+            raise RequestError(f"{self.name}, {parameter.name}={text}: {misfit}") from error
 
     def _at(self, index: int) -> inspect.Parameter:
         if index < len(self._positional):
@@ -257,9 +246,7 @@ class Signature:
         try:
             return decoder.decode(raw)
         except msgspec.ValidationError as error:
-            raise RequestError(
-                f"{self.name}: {described_at(name, with_accepted(str(error), parameter.annotation))}"
-            ) from error
+            raise self._misfit(name, parameter.annotation, error) from error
 
     def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]
@@ -288,14 +275,18 @@ class Signature:
             self._decoders[count] = decoder
         return decoder
 
+    def _misfit(self, name: str, annotation: Any, error: Exception) -> RequestError:
+        """Return the error about the value of a parameter."""
+        misfit = misfit_of(reason_of(error)).explained(annotation)
+        return RequestError(f"{self.name}: {misfit.at(name)}")
+
     def _explain(self, complaint: str) -> str:
-        index, what = place_of(complaint)
+        """Replace msgspec's path into the arguments by the parameter's name."""
+        index, misfit = place_of(complaint)
         if index is None:
-            return what
+            return str(misfit)
         parameter = self._at(index)
-        path, _, mistake = what.partition(": ")
-        place = f" - at `${path}`"  # of the argument, where the path of `complaint` begins with its index
-        return described_at(parameter.name, with_accepted(mistake + place, parameter.annotation))
+        return misfit.explained(parameter.annotation).at(parameter.name)
 
 
 def _array_length(data: memoryview) -> int:

@@ -39,9 +39,9 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
     time_us: int
     records: int
     aborts: int
-    rounds: int
-    reran: int
-    tasks: int
+    rounds: int = 1
+    reran: int = 0
+    tasks: int = 1
     phases_ms: dict[str, float]
     calls: dict[str, int] = {}
     atoms: dict[str, int] = {}

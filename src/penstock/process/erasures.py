@@ -93,12 +93,7 @@ class Erasures:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        with (
-            durable.storage("store the certificate of an erasure"),
-            locked_directory(self._path.parent),
-        ):
-            former = [each for each in self._stored() if each.epoch < certificate.epoch]
-            durable.replace(self._path, seal(_FIELD, [*former, certificate]))
+        self._replace(Epoch(certificate.epoch - 1), [certificate])
 
     def forget(self, after: Epoch) -> None:
         """Remove the certificates after the newest epoch durably: their erasures have failed or did not happen.
@@ -110,14 +105,7 @@ class Erasures:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        with (
-            durable.storage("remove the certificate of an erasure"),
-            locked_directory(self._path.parent),
-        ):
-            stored = self._stored()
-            kept = [certificate for certificate in stored if certificate.epoch <= after]
-            if len(kept) < len(stored):
-                durable.replace(self._path, seal(_FIELD, kept))
+        self._replace(after, [])
 
     def complete(self, upto: Epoch) -> None:
         """Destroy the keys of all certificates up to a committed epoch, as far as that is not done.
@@ -139,6 +127,17 @@ class Erasures:
         """
         is_destroyed = self.generation(certificate.subject) > certificate.generation
         return is_destroyed and not self._keys.has_remains
+
+    def _replace(self, after: Epoch, new: list[Certificate]) -> None:
+        """Put certificates in the place of those after an epoch, durably."""
+        with (
+            durable.storage("store the certificates of erasures"),
+            locked_directory(self._path.parent),
+        ):
+            stored = self._stored()
+            wanted = [each for each in stored if each.epoch <= after] + new
+            if wanted != stored:
+                durable.replace(self._path, seal(_FIELD, wanted))
 
     def _stored(self) -> list[Certificate]:
         with durable.storage("read the certificates of erasures"):

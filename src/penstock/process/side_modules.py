@@ -103,8 +103,15 @@ def top_level(folder: Path) -> set[str]:
     return {path.parts[0].removesuffix(".py") for path in paths}
 
 
+def modules_below(tops: Collection[str]) -> dict[str, ModuleType]:
+    """Return the imported modules with these names, and those below them."""
+    imported = list(sys.modules.items())  # other threads import modules meanwhile
+    return {name: module for name, module in imported if name.partition(".")[0] in tops}
+
+
 def _remove(tops: Collection[str]) -> dict[str, ModuleType]:
     """Remove all modules below these names from `sys.modules`, and return them."""
-    # A list first, because other threads import modules meanwhile.
-    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
-    return {name: sys.modules.pop(name) for name in names}
+    removed = modules_below(tops)
+    for name in removed:
+        del sys.modules[name]
+    return removed

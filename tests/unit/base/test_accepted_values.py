@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock import App, Entity, RequestError, key, stream
-from penstock.base.accepted_values import with_accepted
+from penstock.base.misfit import misfit_of
 from penstock.model.streams.event_list import events_of_json, events_of_words
 
 
@@ -48,19 +48,20 @@ COLOURS = "Invalid enum value 'x'; accepted are 'red', 'blue'"
     [
         (Colour, '"x"', COLOURS),
         (Colour | None, '"x"', COLOURS),
-        (Part, '{"colour": "x"}', f"{COLOURS} - at `$.colour`"),
+        (Part, '{"colour": "x"}', f".colour: {COLOURS}"),
         (
             Part,
             '{"colour": "red", "size": 3}',
-            "Invalid enum value 3; accepted are 1, 2 - at `$.size`",
+            ".size: Invalid enum value 3; accepted are 1, 2",
         ),
-        (list[Part], '[{"colour": "x"}]', f"{COLOURS} - at `$[0].colour`"),
-        (dict[str, list[Colour]], '{"a": ["x"]}', f"{COLOURS} - at `$[...][0]`"),
-        (dict[Colour, int], '{"x": 1}', f"{COLOURS} - at `key` in `$`"),
-        (tuple[int, Colour], '[1, "x"]', f"{COLOURS} - at `$[1]`"),
-        (tuple[Colour, ...], '["red", "x"]', f"{COLOURS} - at `$[1]`"),
-        (Pair, '[1, "x"]', f"{COLOURS} - at `$[1]`"),
-        (Renamed, '{"theColour": "x"}', f"{COLOURS} - at `$.theColour`"),
+        (list[Part], '[{"colour": "x"}]', f"[0].colour: {COLOURS}"),
+        (dict[str, list[Colour]], '{"a": ["x"]}', f"[...][0]: {COLOURS}"),
+        (dict[Colour, int], '{"x": 1}', f" (a key): {COLOURS}"),
+        (tuple[int, Colour], '[1, "x"]', f"[1]: {COLOURS}"),
+        (tuple[Colour, ...], '["red", "x"]', f"[1]: {COLOURS}"),
+        (Pair, '[1, "x"]', f"[1]: {COLOURS}"),
+        (Renamed, '{"theColour": "x"}', f".theColour: {COLOURS}"),
+        (Literal["a"] | list[Colour], '["x"]', f"[0]: {COLOURS}"),
         (Right, "4", "Invalid enum value 4"),
         (
             Many,
@@ -74,7 +75,7 @@ def test_accepted_values_are_those_at_the_place(annotation: Any, text: str, mess
     """The path of the message leads to the type, through records, lists, tuples, dictionaries and unions."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(text, type=annotation)
-    assert with_accepted(str(caught.value), annotation) == message
+    assert str(misfit_of(str(caught.value)).explained(annotation)) == message
 
 
 class Door(Entity):

@@ -5,7 +5,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
+from penstock.gateway.handlers import streams
 from penstock.journal.api import CompactionPolicy, Journal
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.process.loading import load_app
@@ -231,12 +231,14 @@ def test_removed_atoms_are_gone_with_the_oldest_number(tmp_path: Path) -> None:
 
 
 def atoms_sent(client: httpx.Client) -> float:
-    found = re.search(
-        r'^penstock_stream_atoms_sent_total{stream="lines"} (.*)$',
-        client.get("/metrics").text,
-        re.MULTILINE,
-    )
-    return float(found[1]) if found else 0.0
+    return metric("atoms_sent_total", client)
+
+
+def metric(name: str, client: httpx.Client) -> float:
+    """Return a number about the followers of `lines`."""
+    pattern = rf'^penstock_stream_{name}{{stream="lines"}} (.*)$'
+    measured = re.search(pattern, client.get("/metrics").text, re.MULTILINE)
+    return float(measured[1]) if measured else 0.0
 
 
 def test_a_slow_reader_is_not_buffered(tmp_path: Path) -> None:
@@ -275,11 +277,16 @@ def test_following_needs_its_scope(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"Accept": "text/event-stream"}])
-def test_a_revoked_key_gets_no_further_atom(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_a_revoked_key_gets_no_further_atom(
+    tmp_path: Path, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next atom ends an event stream with an error, and a request that waits for it is refused."""
-    with counting(tmp_path) as (gateway, _, journal):
+    monkeypatch.setattr(streams, "_CHECK_S", 0.0)
+    with counting(tmp_path) as (gateway, client, journal):
         store = KeyStore(gateway.config.data)
         _, key = store.add("web", granted(["follow"]), None, datetime.now(UTC))
+        _, operator = store.add("operator", granted(["metrics"]), None, datetime.now(UTC))
+        client.headers["Authorization"] = f"Bearer {operator}"
         publish(journal, {"lines": [["first"]]})
         url = f"{gateway.url}/streams/lines"
         with_key = {"Authorization": f"Bearer {key}"}
@@ -294,7 +301,6 @@ def test_a_revoked_key_gets_no_further_atom(tmp_path: Path, headers: dict[str, s
             async with httpx.AsyncClient(headers=with_key | headers, timeout=60) as client:
                 if not headers:
                     waiting = asyncio.create_task(client.get(f"{url}?from=1&wait=60"))
-                    await asyncio.sleep(0.5)  # it may also come after the key is revoked
                     await asyncio.to_thread(revoke)
                     return (await waiting).text
                 async with client.stream("GET", url) as events:
@@ -302,12 +308,13 @@ def test_a_revoked_key_gets_no_further_atom(tmp_path: Path, headers: dict[str, s
                     return (await events.aread()).decode()
 
         def revoke() -> None:
+            wait_for(lambda: metric("followers", client) > before, "the follower")
             store.revoke("web")
             wait_for(unknown, "the end of the key")
-            time.sleep(1)  # a follower looks at its credential once a second
             publish(journal, {"lines": [["second"]]})
 
         wait_for(known, "the key")
+        before = metric("followers", client)
         text = asyncio.run(following())
     assert "unauthenticated" in text
     assert "second" not in text

@@ -6,20 +6,18 @@ application, as `base.class_code` says.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.base.accepted_values import with_accepted
 from penstock.base.lowering import lower_of
+from penstock.base.misfit import misfit_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of
+from penstock.base.words import UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 from penstock.model.streams.event_type import EventType
 
 T = TypeVar("T")
-
-_UNREADABLE: Final = (ValueError, TypeError, RecursionError, Unencodable)
-"""The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
 
 
 def given_events(stream: str, events: Iterable[T]) -> tuple[T, ...]:
@@ -77,7 +75,7 @@ def events_of_json(events: EventType[T], text: bytes) -> list[T]:
     """
     try:
         return msgspec.json.decode(text, type=_list_of(events), dec_hook=decode_reference)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _misfit(events, error) from error
 
 
@@ -85,7 +83,7 @@ def events_of_msgpack(events: EventType[T], data: bytes) -> list[T]:
     """Read the events of a MessagePack array; raises as `events_of_json`."""
     try:
         return msgspec.msgpack.decode(data, type=_list_of(events), dec_hook=decode_reference)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _misfit(events, error) from error
 
 
@@ -98,27 +96,19 @@ def events_of_json_lines(events: EventType[T], text: bytes) -> list[T]:
             continue
         try:
             values.append(decode(line))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise _misfit(events, error, f"[{len(values)}]", f"line {number}: ") from error
     return values
 
 
 def events_of_words(events: EventType[T], words: Iterable[str]) -> list[T]:
     """Read an event from each word of a command line: JSON, or bare text; raises as `events_of_json`."""
-    annotation: Any = events.annotation
     values: list[T] = []
     for index, word in enumerate(words):
         try:
-            values.append(msgspec.json.decode(word, type=annotation, dec_hook=decode_reference))
-        except _UNREADABLE as error:
-            try:  # bare text: a string, the key of a reference, a date …
-                values.append(
-                    msgspec.convert(word, annotation, strict=False, dec_hook=decode_reference)
-                )
-            except _UNREADABLE as misfit:
-                # An object or a list is JSON, so the complaint about its parts says more.
-                reason = error if word.lstrip()[:1] in ("{", "[") else misfit
-                raise _misfit(events, reason, f"[{index}]") from reason
+            values.append(value_of_word(word, events.annotation))
+        except UNREADABLE as error:
+            raise _misfit(events, error, f"[{index}]") from error
     return values
 
 
@@ -138,7 +128,5 @@ def _misfit(
         line: The number of the line, with a colon.
     """
     reason = reason_of(error).removeprefix(f"{events.place}: ")
-    whole = events.annotation if place else list[events.annotation]  # type: ignore[name-defined]
-    reason = with_accepted(reason, whole)
-    mistake, _, path = reason.partition(" - at `$")
-    return RequestError(f"{events.place}: {line}events{place}{path.rstrip('`')}: {mistake}")
+    misfit = misfit_of(reason).explained(events.annotation if place else _list_of(events))
+    return RequestError(f"{events.place}: {line}{misfit.at(f'events{place}')}")

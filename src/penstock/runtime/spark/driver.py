@@ -77,12 +77,14 @@ class EpochDriver:
 
         Args:
             config: The settings.
-            log: Where the requests are.
-            journal: Where epochs are committed.
+            log: The log of the requests.
+            journal: The journal, where the driver commits epochs.
             jobs: Runs task commands.
             scratch: Directory for temporary files, used by this run alone.
         """
-        self._config, self._log, self._journal = config, log, journal
+        self._config = config
+        self._log = log
+        self._journal = journal
         self.failure: PenstockError | None = None
         self._jobs = jobs
         self._fault = Fault(config.fault)
@@ -145,7 +147,7 @@ class EpochDriver:
         code `internal`, and all other requests are processed.
 
         Args:
-            upto: For each log partition the position to reach.
+            upto: The position to reach, for each log partition.
             stopping: Asked before each epoch; True ends the call early.
 
         Raises:
@@ -200,9 +202,6 @@ class EpochDriver:
                 time_us=time.time_ns() // 1_000,
                 records=1,
                 aborts=result.aborts,
-                rounds=1,
-                reran=0,
-                tasks=1,
                 phases_ms=clock.phases_ms,
             )
         )
@@ -344,7 +343,7 @@ class EpochDriver:
         )
 
     def _conclude(self, epoch: Epoch, count: int) -> None:
-        """Do what follows the commit of an epoch with `count` records."""
+        """Do the work after the commit of an epoch with `count` records."""
         self._division.committed(count)
         self._condemned = 0
         self.append_later()
@@ -394,6 +393,6 @@ class EpochDriver:
         for listener in self.on_epoch:
             try:
                 listener(report)
-            except Exception:  # noqa: BLE001 -- the epoch is committed, whatever a listener does
+            except Exception:  # noqa: BLE001 -- the epoch is committed, also if a listener fails
                 _log.exception("a listener of epochs failed", extra={"epoch": report.epoch})
         self._idle_since = time.perf_counter()

@@ -1,0 +1,31 @@
+"""Words: values that people write, in a command line or in a path."""
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.schema import decode_reference
+from penstock.errors import Unencodable
+
+UNREADABLE: Final = (ValueError, TypeError, RecursionError, Unencodable)
+"""The errors of decoding values from outside; msgspec's errors are `ValueError`s."""
+
+_JSON: Final = ("{", "[")
+
+
+def value_of_word(word: str, annotation: Any) -> Any:
+    """Return the value that a word means: JSON, or else bare text, such as a string, the key of a reference or a date.
+
+    To decode the value may run code of the application, as `base.class_code` says.
+
+    Raises:
+        ValueError: The word fits neither way; so do the other errors of `UNREADABLE`. For an object or a list it is the
+            error of the JSON, which says more about the parts.
+    """
+    try:
+        return msgspec.json.decode(word, type=annotation, dec_hook=decode_reference)
+    except UNREADABLE as as_json:
+        try:
+            return msgspec.convert(word, annotation, strict=False, dec_hook=decode_reference)
+        except UNREADABLE as as_text:
+            raise (as_json if word.lstrip().startswith(_JSON) else as_text) from None
