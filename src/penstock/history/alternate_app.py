@@ -49,7 +49,7 @@ def _modules_of(location: Location) -> dict[str, ModuleType]:
     """Return the modules in the folders of the applications."""
     folders = {Path(part.folder) for part in location.applications}
     tops = {part.module.partition(".")[0] for part in location.applications}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         file = getattr(module, "__file__", None)
         if "." not in name and file is not None and _top(Path(file)) in folders:
             tops.add(name)

@@ -105,8 +105,8 @@ def top_level(folder: Path) -> set[str]:
 
 def modules_below(tops: Collection[str]) -> dict[str, ModuleType]:
     """Return the imported modules with these names, and those below them."""
-    imported = list(sys.modules.items())  # other threads import modules meanwhile
-    return {name: module for name, module in imported if name.partition(".")[0] in tops}
+    imported = sys.modules.copy()  # in one step, because other threads import modules meanwhile
+    return {name: module for name, module in imported.items() if name.partition(".")[0] in tops}
 
 
 def _remove(tops: Collection[str]) -> dict[str, ModuleType]:

@@ -69,7 +69,7 @@ class QueryLimits:
 
     Attributes:
         deadline: When the query must have ended, in seconds of `time.monotonic`.
-        time_ms: The time from the beginning of the query to the deadline.
+        time_ms: The time that the query may take.
         rows_max: The number of rows in its result.
         settings: The limits of the view.
     """
@@ -98,8 +98,12 @@ class QueryLimits:
 def limits_of(query: Query, settings: ViewConfig, deadline: float) -> QueryLimits:
     """Return the limits of a query, which are at most the view's own."""
     rows_max = min(query.rows_max or settings.rows_max, settings.rows_max)
-    left_ms = max(1, round((deadline - time.monotonic()) * 1_000))
-    return QueryLimits(deadline, left_ms, rows_max, settings)
+    return QueryLimits(deadline, time_ms_of(query, settings), rows_max, settings)
+
+
+def time_ms_of(query: Query, settings: ViewConfig) -> int:
+    """Return how long a query may take, which is at most the view's own limit."""
+    return min(query.timeout_ms or settings.time_ms, settings.time_ms)
 
 
 def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:

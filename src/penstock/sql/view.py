@@ -32,7 +32,7 @@ from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches
 from penstock.sql.connection import ViewDamaged, is_damage, is_short_of_memory
 from penstock.sql.erasure_watch import ErasureWatch
-from penstock.sql.query import Query, QueryResult, limits_of, run
+from penstock.sql.query import Query, QueryResult, limits_of, run, time_ms_of
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
 from penstock.sql.view_store import ViewStore
 from penstock.sql.warm_child import WarmChild, encode_command
@@ -176,8 +176,7 @@ class View:
             ViewUnavailable: The view did not reach the epoch in time, or is damaged.
             IntegrityError: The query is of past epochs, and the journal is damaged.
         """
-        limit_ms = self._settings.time_ms
-        time_ms = min(query.timeout_ms or limit_ms, limit_ms)
+        time_ms = time_ms_of(query, self._settings)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000
         self._erasures.wait(deadline)

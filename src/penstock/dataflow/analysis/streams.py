@@ -165,7 +165,7 @@ class _Places:
     def __init__(self) -> None:
         self._modules = {
             getattr(module, "__dict__", {}).get("__file__"): name
-            for name, module in list(sys.modules.items())
+            for name, module in sys.modules.copy().items()
         }
 
     def of(self, where: str) -> SourceLocation:
