@@ -8,7 +8,83 @@ import pytest
 def test_whole_numbers_of_any_size_survive(ask: Any) -> None:
     """Numbers that JSON holds exactly are not rounded, neither in reading nor in writing."""
     text = '{"big":90071992547409931234,"small":-7,"fraction":0.5,"text":"12345678901234567890"}'
-    assert ask("api.js", "module.encode(module.decode(given))", text) == text
+    assert ask("json.js", "module.encode(module.decode(given))", text) == text
+
+
+def test_floats_and_odd_texts_keep_their_form(ask: Any) -> None:
+    """A float is no whole number, a negative zero stays one, and no text is taken for a number."""
+    text = r'{"one":1.0,"zero":-0.0,"great":1e+20,"text":"\u00000\u0000","list":[2.50,7]}'
+    kept = text.replace("2.50", "2.5")
+    assert ask("json.js", "module.encode(module.decodeExactly(given))", text) == kept
+    shown = 'Object.values(module.decodeExactly(given)).map((one) => one instanceof module.Float ? `${one}` : "")'
+    assert ask("json.js", shown, text) == ["1.0", "-0.0", "1e+20", "", ""]
+
+
+def test_texts_are_shown_as_they_are(ask: Any) -> None:
+    """Unseen characters are escaped, spaces are kept, and a text from right to left is a world of its own."""
+    shown = "[given].map(module.lineNode).map((one) => one.outerHTML ?? one)[0]"
+    null = '<span class="null">%s</span>'
+    for text, expected in (
+        ("Zoë 👩‍👧 <b>", "Zoë 👩‍👧 <b>"),
+        ("", null % "empty text"),
+        ("a\0b", "<bdi>a" + null % r"\u0000" + "b</bdi>"),
+        ("cod\u202eexe", "<bdi>cod" + null % r"\u202e" + "exe</bdi>"),
+        ("שלום", "<bdi>שלום</bdi>"),
+        (" two  spaces", '<span class="as-is"> two  spaces</span>'),
+        ("line\nline", '<bdi class="as-is">line\nline</bdi>'),
+    ):
+        assert ask("text.js", shown, text) == expected
+    element = "[given].map(module.elementNode).map((one) => one.textContent ?? one)[0]"
+    for text, expected in (("", '""'), ("a, b", '"a, b"'), ("null", '"null"'), ("a:b", "a:b")):
+        assert ask("text.js", element, text) == expected
+    whole = "module.wholeNode(given).querySelector('.long').textContent.length"
+    assert ask("text.js", whole, "😀" * 5_000) == 10_000
+
+
+def test_real_paths_find_their_operation(ask: Any) -> None:
+    """Segments fit the places of a template, a literal segment is the better fit, and what fits nothing is said."""
+    choices = [
+        {"path": path}
+        for path in ("/call/Item/{key}/add", "/call/Item/{key}/{method}", "/streams/lines")
+    ]
+    code = (
+        "(([choices, path]) => { const fit = module.bestFit(choices, path);"
+        " return fit && [fit.choice.path, [...fit.values]]; })(given)"
+    )
+    for path, expected in (
+        ("/call/Item/a%2Fb%20%25/add", ["/call/Item/{key}/add", [["key", "a/b %"]]]),
+        (
+            "/call/Item/100%/take",
+            ["/call/Item/{key}/{method}", [["key", "100%"], ["method", "take"]]],
+        ),
+        ("/call/Item/{key}/add", ["/call/Item/{key}/add", []]),
+        ("/streams/lines", ["/streams/lines", []]),
+        ("/call/Nobody/a/add", None),
+    ):
+        assert ask("paths.js", code, [choices, path]) == expected
+
+
+def test_lag_of_streams_is_drawn_by_name(ask: Any) -> None:
+    """The six names that were farthest behind are drawn; a name is 0 where it is left out, null without a sample."""
+    lags = [None, {"workflow desk": 3}, {"followers of letters": 5}]
+    points = [
+        {"time": 5_000 * at, "workflows": lag, "followers": {}, "generated": lag}
+        for at, lag in enumerate(lags)
+    ]
+    drawn = (
+        "(() => { const load = new module.LoadHistory(); load.points = given;"
+        " return [load.streamLags(-1), load.streamLags(99_000), load.generated(0)] })()"
+    )
+    all_of_them, none, generated = ask("load.js", drawn, points)
+    assert all_of_them == {
+        "points": [0, 5_000, 10_000],
+        "series": [
+            {"name": "followers of letters", "values": [None, 0, 5]},
+            {"name": "workflow desk", "values": [None, 3, 0]},
+        ],
+    }
+    assert none == {"points": [], "series": []}
+    assert [one["values"] for one in generated["series"]] == [[0, 1], [0.6, 0]]
 
 
 def test_stored_ids_are_named_in_full_with_a_key(ask: Any) -> None:

@@ -42,6 +42,7 @@ from penstock.gateway.pipeline.intake import Intake
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
+from penstock.gateway.telemetry.stream_sampler import StreamSampler
 from penstock.gateway.version import MoreRoutes, SharedParts, no_routes, version_of
 from penstock.gateway.version_switch import VersionSwitch
 from penstock.journal.delta import DeltaJournal
@@ -128,7 +129,8 @@ async def assemble(
     loader = VersionLoader(config.data, spec)
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(journal, metrics.waiting)
-    load = _sampled_load(config.data, log, tail)
+    streams = StreamSampler(app, config, metrics.follow, tail)
+    load = _sampled_load(config.data, log, tail, streams)
     gateway = Gateway(config.gateway, Authenticator.of(config, app, journal.secret), metrics, load)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
@@ -192,7 +194,9 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     )
 
 
-def _sampled_load(data: Path, log: Log, tail: AsyncJournalTail) -> LoadSampler:
-    load = LoadSampler(data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)))
+def _sampled_load(
+    data: Path, log: Log, tail: AsyncJournalTail, streams: StreamSampler
+) -> LoadSampler:
+    load = LoadSampler(data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)), streams)
     load.start()
     return load

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -34,6 +34,20 @@ BUCKETS: Final = len(BOUNDS_S) + 1
 _KEPT: Final = KEPT_S * 1_000_000 // STEP_US
 
 
+class StreamSample(msgspec.Struct, frozen=True, array_like=True):
+    """What the streams did in one step; a workflow or a stream without lag is left out.
+
+    Attributes:
+        workflows: The atoms of its source that each workflow had still to take.
+        followers: By stream, the atoms that its slowest follower had still to get.
+        generated: The atoms of each generator that were on its stream, since it began.
+    """
+
+    workflows: Mapping[str, int] = {}
+    followers: Mapping[str, int] = {}
+    generated: Mapping[str, int] = {}
+
+
 class LoadSample(msgspec.Struct, frozen=True, array_like=True):
     """What one gateway saw in one step.
 
@@ -43,12 +57,14 @@ class LoadSample(msgspec.Struct, frozen=True, array_like=True):
         counts: The number of answered requests in each latency bucket, shape (BUCKETS,).
         processed: The requests in the log whose epoch is committed, since the log began; None in
             samples of an older version.
+        streams: What the streams of the application did; None if it is not known.
     """
 
     time_us: int
     lag: int
     counts: Sequence[int]
     processed: int | None = None
+    streams: StreamSample | None = None
 
 
 class LoadPoint(msgspec.Struct, frozen=True):
@@ -67,6 +83,22 @@ class LoadPoint(msgspec.Struct, frozen=True):
             description="Requests whose epoch was committed since the point before; "
             "null if that is not known."
         ),
+    ]
+    workflow_lags: Annotated[
+        Mapping[str, int] | None,
+        msgspec.Meta(
+            description="Atoms that each workflow had still to take; of those behind their source."
+        ),
+    ]
+    follower_lags: Annotated[
+        Mapping[str, int] | None,
+        msgspec.Meta(
+            description="By stream, atoms that its slowest follower had still to get, if any."
+        ),
+    ]
+    generated: Annotated[
+        Mapping[str, int] | None,
+        msgspec.Meta(description="Atoms of each generator since the point before."),
     ]
 
 
@@ -134,17 +166,13 @@ def points_of(samples: Iterable[LoadSample]) -> list[LoadPoint]:
         end_us = -(-sample.time_us // STEP_US) * STEP_US
         other = steps.get(end_us)
         if other is not None:
-            counts = [count + more for count, more in zip(sample.counts, other.counts, strict=True)]
-            known = [step.processed for step in (sample, other) if step.processed is not None]
-            sample = LoadSample(
-                end_us, max(sample.lag, other.lag), counts, max(known) if known else None
-            )
+            sample = _together(sample, other)
         steps[end_us] = sample
     points = []
-    before: int | None = None
+    before: LoadSample | None = None
     for end_us in sorted(steps):
         points.append(_point(end_us, steps[end_us], before))
-        before = steps[end_us].processed
+        before = steps[end_us]
     return points
 
 
@@ -171,12 +199,54 @@ def percentile_ms(counts: Sequence[int], share: float) -> float | None:
     return BOUNDS_S[-1] * 1_000
 
 
-def _point(end_us: int, sample: LoadSample, before: int | None) -> LoadPoint:
-    """Return the point of a step; `before` is `processed` at the end of the step before.
+def _together(first: LoadSample, second: LoadSample) -> LoadSample:
+    """Return the sample of two gateways in the same step."""
+    samples = (first, second)
+    known = [sample.processed for sample in samples if sample.processed is not None]
+    streams = [sample.streams for sample in samples if sample.streams is not None]
+    return LoadSample(
+        first.time_us,
+        max(first.lag, second.lag),
+        [count + more for count, more in zip(first.counts, second.counts, strict=True)],
+        max(known) if known else None,
+        StreamSample(
+            _greatest(step.workflows for step in streams),
+            _greatest(step.followers for step in streams),
+            _greatest(step.generated for step in streams),
+        )
+        if streams
+        else None,
+    )
+
+
+def _greatest(mappings: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the greatest number of each name."""
+    greatest: dict[str, int] = {}
+    for mapping in mappings:
+        for name, number in mapping.items():
+            greatest[name] = max(number, greatest.get(name, number))
+    return greatest
+
+
+def _generated(sample: LoadSample, before: LoadSample | None) -> dict[str, int] | None:
+    """Return the atoms of each generator since the step before; one that was not known then is left out."""
+    if sample.streams is None or before is None or before.streams is None:
+        return None
+    earlier = before.streams.generated
+    return {
+        name: atoms - earlier[name]
+        for name, atoms in sample.streams.generated.items()
+        if atoms > earlier.get(name, atoms)
+    }
+
+
+def _point(end_us: int, sample: LoadSample, earlier: LoadSample | None) -> LoadPoint:
+    """Return the point of a step, after the step before.
 
     After a restore from a backup, `processed` may be less than before.
     """
-    now = sample.processed
+    now, streams = sample.processed, sample.streams
+    before = None if earlier is None else earlier.processed
     return LoadPoint(
         time_us=end_us,
         time=datetime.fromtimestamp(end_us / 1_000_000, UTC),
@@ -186,4 +256,7 @@ def _point(end_us: int, sample: LoadSample, before: int | None) -> LoadPoint:
         p99_ms=percentile_ms(sample.counts, 0.99),
         lag=sample.lag,
         processed=None if before is None or now is None or now < before else now - before,
+        workflow_lags=None if streams is None else streams.workflows,
+        follower_lags=None if streams is None else streams.followers,
+        generated=_generated(sample, earlier),
     )

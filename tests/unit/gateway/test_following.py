@@ -321,6 +321,15 @@ def test_a_revoked_key_gets_no_further_atom(
     assert not headers or ("first" in text and "event: refused" in text)
 
 
+def test_lag_of_followers_is_kept_for_an_hour(client: httpx.Client) -> None:
+    """The load of the last hour says how many atoms a follower had still to get when it was served."""
+    assert numbers_of(client.get("/streams/lines?limit=2")) == [0, 1]
+    points = client.get("/metrics/recent").json()["points"]
+    published = client.get("/streams/lines?limit=1").json()["published"]
+    assert {"lines": published - 2} in [point["follower_lags"] for point in points]
+    assert points[-1]["workflow_lags"] == {}
+
+
 def test_a_stopping_gateway_ends_its_followers(tmp_path: Path) -> None:
     """Event streams end and waiting requests are answered at once, so that a drain is short."""
 

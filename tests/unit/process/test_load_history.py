@@ -15,6 +15,7 @@ from penstock.process.load_history import (
     STEP_US,
     LoadSample,
     LoadWriter,
+    StreamSample,
     percentile_ms,
     points_of,
     read_samples,
@@ -60,6 +61,22 @@ def test_processed_requests_are_counted_from_point_to_point() -> None:
     assert [point.processed for point in points] == [None, 30, 20, None, None, 5]
     restored = [LoadSample(step * STEP_US, 0, empty, 10 - step) for step in (1, 2)]
     assert [point.processed for point in points_of(restored)] == [None, None]
+
+
+def test_streams_of_gateways_are_one_point() -> None:
+    """The greatest lag counts; a generator counts from the step before; a sample without streams says nothing."""
+    empty = [0] * BUCKETS
+    steps = (
+        (1, StreamSample({"desk": 4}, {"letters": 2}, {"ticks": 10})),
+        (1, StreamSample({"desk": 6, "late": 1}, {}, {"ticks": 9})),
+        (2, StreamSample({}, {}, {"ticks": 13, "new": 5})),
+        (3, None),
+        (4, StreamSample({}, {}, {"ticks": 20})),
+    )
+    points = points_of([LoadSample(step * STEP_US, 0, empty, 0, told) for step, told in steps])
+    assert [point.workflow_lags for point in points] == [{"desk": 6, "late": 1}, {}, None, {}]
+    assert [point.follower_lags for point in points] == [{"letters": 2}, {}, None, {}]
+    assert [point.generated for point in points] == [None, {"ticks": 3}, None, None]
 
 
 def test_percentile_lies_in_its_bucket() -> None:

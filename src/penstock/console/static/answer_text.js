@@ -1,6 +1,7 @@
 // The rows of an answer as text: CSV and JSON for other programs, and cells for people.
 
-import { encode } from "./api.js";
+import { momentText } from "./format.js";
+import { encode, isNested, isNumber } from "./json.js";
 
 const DECIMAL = /^-?\d+(\.\d+)?$/;
 
@@ -21,21 +22,11 @@ function grouped(text) {
   return fraction === undefined ? shown : `${shown}.${fraction}`;
 }
 
-/** Return a time of RFC 3339 with a space, and with the name of its zone. */
-export function momentText(text) {
-  const found = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)?$/.exec(text);
-  if (!found) return text;
-  const [, day, time, fraction = "", zone] = found;
-  const rest = fraction.replace(/0+$/, "").replace(/^\.$/, "");
-  return `${day} ${time}${rest}${zone ? " UTC" : ""}`;
-}
-
 /** Order two values of a column: numbers by size, exactly; nulls last. */
 export function ordered(one, other, type) {
   if (one === null || other === null) return (one === null) - (other === null);
   if (typeof one === "string" && typeof other === "string" && isExact(type))
     return exactly(one, other);
-  const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
   if (isNumber(one) && isNumber(other)) return one < other ? -1 : Number(one > other);
   if (isExact(type) && DECIMAL.test(one) && DECIMAL.test(other))
     return exactly(String(one), String(other));
@@ -57,7 +48,7 @@ function exactly(one, other) {
 export function csvOf(columns, rows) {
   const cell = (value) => {
     if (value === null) return "";
-    const text = typeof value === "object" ? encode(value) : String(value);
+    const text = isNested(value) ? encode(value) : String(value);
     return text === "" || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const lines = [columns.map((one) => cell(one.name)), ...rows.map((row) => row.map(cell))];

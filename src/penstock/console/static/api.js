@@ -1,5 +1,7 @@
 // Talks to the gateway that served this page, and to nobody else.
 
+import { decode, decodeExactly } from "./json.js";
+
 const ROOT = new URL("../", document.baseURI);
 const STORED = "penstock-key";
 
@@ -83,12 +85,13 @@ export async function send(path, { method = "GET", headers = {}, body, signal } 
   return response;
 }
 
-/** Send a request; return the decoded answer with its headers, or throw a `Failure`. */
-export async function ask(path, options = {}) {
+/** Send a request; return the decoded answer with its headers, or throw a `Failure`. `exact` keeps the form of floats. */
+export async function ask(path, { exact = false, ...options } = {}) {
   const response = await send(path, options);
   const text = await response.text();
   if (!response.ok) throw failureOf(response.status, text, `${options.method ?? "GET"} ${path}`);
-  return { value: decode(text), headers: response.headers, status: response.status };
+  const value = exact ? decodeExactly(text) : decode(text);
+  return { value, headers: response.headers, status: response.status };
 }
 
 /** Return the failure that an answer's body tells. */
@@ -106,33 +109,10 @@ export function failureOf(status, text, where) {
   }
 }
 
-/** Decode JSON; whole numbers that JavaScript cannot hold exactly become BigInt. */
-export function decode(text) {
-  if (text === "") return null;
-  return JSON.parse(text, (name, value, context) =>
-    typeof value === "number" &&
-    !Number.isSafeInteger(value) &&
-    /^-?\d+$/.test(context?.source ?? "")
-      ? BigInt(context.source)
-      : value,
-  );
-}
-
-/** Encode JSON; a BigInt is a number. */
-export function encode(value, indent = 0) {
-  const held = [];
-  const text = JSON.stringify(
-    value,
-    (name, one) => (typeof one === "bigint" ? `\u0000${held.push(String(one)) - 1}\u0000` : one),
-    indent,
-  );
-  return text?.replace(/"\\u0000(\d+)\\u0000"/g, (found, index) => held[Number(index)]);
-}
-
 /** Ask the SQL view; return `{epoch, columns, rows}`. */
 export async function sql(query, parameters = [], more = {}) {
   const body = JSON.stringify({ query, parameters, ...more });
-  return (await ask("/sql", { method: "POST", body })).value;
+  return (await ask("/sql", { method: "POST", body, exact: true })).value;
 }
 
 /** Return a name as SQL quotes it. */

@@ -1,7 +1,7 @@
 // The body of a request: an input for each value, or the JSON as a person writes it.
 
-import { decode, encode } from "./api.js";
 import { el, field, show } from "./dom.js";
+import { decode, encode } from "./json.js";
 import { Reading } from "./reading.js";
 import { objectOf } from "./schema.js";
 import { inputFor } from "./value_input.js";

@@ -1,8 +1,8 @@
 // The cascade of a traced request as a tree: sent requests, atoms, workflow steps, and later records.
 
-import { encode } from "./api.js";
 import { el } from "./dom.js";
 import { count, plural, short } from "./format.js";
+import { encode } from "./json.js";
 import { streamOf, traceOf } from "./references.js";
 
 const OPEN_MAX = 60;

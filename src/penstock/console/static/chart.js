@@ -32,7 +32,7 @@ export function ticks(least, greatest, finest = 0, wanted = 4) {
  * A chart that is given its data by `update`.
  *
  * `kind` is `line`, `stack` (bars on each other) or `bar`; `x` is `time`, `number` or `category`;
- * `across` names the values of `x`.
+ * `across` names the values of `x`. The key names the series, if there are several or if they are `named`.
  * Data: `{points: [x…], series: [{name, values: [y or null…]}]}`.
  */
 export class Chart {
@@ -57,8 +57,9 @@ export class Chart {
     height = 190,
     note = "",
     nothing = "Nothing to show yet.",
+    named = false,
   }) {
-    this.#options = { title, finest, kind, x, across, format, height, nothing };
+    this.#options = { title, finest, kind, x, across, format, height, nothing, named };
     this.element = el(
       "figure",
       { class: "chart" },
@@ -173,7 +174,7 @@ export class Chart {
     show(this.#canvas, drawing);
     show(
       this.#key,
-      series.length > 1
+      series.length > 1 || this.#options.named
         ? series.map((one, index) => el("li", {}, swatch(index, this.#options.kind), one.name))
         : null,
     );

@@ -1,11 +1,12 @@
 // Deployments: what runs at which version, the history with the difference of each, and the orders of an operator.
 
-import { ask, encode } from "./api.js";
+import { ask } from "./api.js";
 import { confirmButton } from "./confirm.js";
 import { deployForm, resultText } from "./deploy_form.js";
 import { el, empty, problem, show } from "./dom.js";
 import { findingsList } from "./findings.js";
 import { count, moment } from "./format.js";
+import { encode } from "./json.js";
 import { showPartitions } from "./partitions.js";
 import { dataTable } from "./table.js";
 import { lines, panel } from "./widgets.js";
@@ -73,13 +74,13 @@ class DeploymentPage {
 
   #table(every) {
     const columns = [
-      { name: "deployment", numeric: true, cell: count },
-      { name: "since epoch", numeric: true, cell: count },
-      { name: "recorded", cell: moment },
-      { name: "by" },
-      { name: "source", cell: hashOf },
-      { name: "what changed", cell: changesOf },
-      { name: "roll back", cell: (each) => this.#rollBack(each) },
+      { name: "Deployment", numeric: true, cell: count },
+      { name: "Since epoch", numeric: true, cell: count },
+      { name: "Recorded", cell: moment },
+      { name: "By" },
+      { name: "Source", cell: hashOf },
+      { name: "What changed", cell: changesOf },
+      { name: "Roll back", cell: (each) => this.#rollBack(each) },
     ];
     const rows = every
       .map((each) => [each.number, each.since, each.time_us, orderedBy(each), each.archive, each, each])

@@ -1,9 +1,9 @@
 // Changes of entities, element by element: `items[2].quantity` before and after.
 
-import { encode } from "./api.js";
 import { el } from "./dom.js";
 import { plural } from "./format.js";
-import { inline, parseType } from "./value.js";
+import { encode } from "./json.js";
+import { parseType, whole } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
 const STEPS = /^[^.[]+|\.[^.[]+|\[(?:"(?:[^"\\]|\\.)*"|[^\]]*)\]/g;
@@ -19,7 +19,7 @@ export function valuesOf(plan) {
   );
   return (entity, path, value) => {
     const [name, ...steps] = path.match(STEPS) ?? [path];
-    return inline(value, steps.reduce(inside, types.get(`${entity}.${name}`) ?? ANY), names);
+    return whole(value, steps.reduce(inside, types.get(`${entity}.${name}`) ?? ANY), names);
   };
 }
 

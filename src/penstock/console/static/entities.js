@@ -7,7 +7,7 @@ import { EntityFilter } from "./entity_filter.js";
 import { count, plural } from "./format.js";
 import { live } from "./live.js";
 import { dataTable } from "./table.js";
-import { brief, entityLink, keyText, parseType } from "./value.js";
+import { brief, keyLink, keyText, parseType } from "./value.js";
 import { between, button } from "./widgets.js";
 
 const PAGE = 25;
@@ -140,8 +140,7 @@ class List {
   #cell(column, value) {
     const { name, key } = this.#operator;
     if (column !== key.name) return brief(value, this.#types.get(column), this.#names);
-    const text = keyText(value);
-    return el("a", { href: entityLink(name, text), class: "reference" }, text);
+    return keyLink(name, keyText(value));
   }
 
   #shown({ columns, rows, epoch, total }) {

@@ -4,12 +4,13 @@ import { ask } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count } from "./format.js";
 import { showHistory } from "./history.js";
-import { block, entityLink, parseType } from "./value.js";
+import { lineNode, textNode } from "./text.js";
+import { block, entityLink, keyText, parseType } from "./value.js";
 import { between, button, chips } from "./widgets.js";
 
 /** Show an entity, or its history where `view` says so; `names` are those of all entity classes. */
 export function showEntity(body, heading, { operator, key, view, names }) {
-  heading.replaceChildren(`${operator.name} `, el("code", {}, key));
+  heading.replaceChildren(`${operator.name} `, el("code", {}, lineNode(key)));
   document.title = `${operator.name}/${key} · Penstock`;
   const all = el(
     "a",
@@ -37,7 +38,7 @@ async function showNow(result, operator, key, names) {
   const path = `/entities/${encodeURIComponent(operator.name)}/${encodeURIComponent(key)}`;
   const load = async () => {
     try {
-      const { value, headers } = await ask(path);
+      const { value, headers } = await ask(path, { exact: true });
       const epoch = el(
         "p",
         { class: "hint" },
@@ -63,7 +64,7 @@ function attributes(value, operator, names) {
   const rows = Object.entries(value).map(([name, held]) => {
     const isKey = name === operator.key.name;
     const type = isKey ? `${operator.key.type}, the key` : (types.get(name) ?? "");
-    const shown = isKey ? String(held) : block(held, parseType(type), names);
+    const shown = isKey ? textNode(keyText(held)) : block(held, parseType(type), names);
     return [
       el("dt", {}, name, el("span", { class: "type" }, type)),
       el("dd", { "data-attribute": name }, shown),

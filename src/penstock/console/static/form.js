@@ -1,17 +1,18 @@
 // The form of one operation: an input for each value, and the request that they make.
 
-import { decode, encode, failureOf, send } from "./api.js";
+import { failureOf, send } from "./api.js";
 import { el, field, problem, show } from "./dom.js";
 import { Reading, pathIn } from "./reading.js";
 import { curlOf, replyOf } from "./reply.js";
 import { BodyInput } from "./body_input.js";
+import { decodeExactly, encode } from "./json.js";
 import { inputFor } from "./value_input.js";
 import { button } from "./widgets.js";
 
 const ID = "Idempotency-Key";
 const JSON_TYPE = "application/json";
 
-/** A form that sends; `search` has values to begin with. */
+/** A form that sends; `values` are those of parameters to begin with, by name. */
 export class Form {
   #operation;
   #inputs;
@@ -32,7 +33,7 @@ export class Form {
     ),
   );
 
-  constructor(operation, document, search) {
+  constructor(operation, document, values) {
     this.#operation = operation;
     this.#id.value = this.#nextId();
     this.#inputs = operation.parameters
@@ -41,7 +42,7 @@ export class Form {
         place: one.in,
         input: inputFor(one.name, described(one, operation), document, {
           required: one.required ?? one.in === "path",
-          initial: search.get(one.name) ?? undefined,
+          initial: values.get(one.name),
         }),
       }));
     const schema = operation.body.content?.[JSON_TYPE]?.schema;
@@ -184,7 +185,7 @@ export class Form {
 
 function pretty(body) {
   try {
-    return encode(decode(body), 2);
+    return encode(decodeExactly(body), 2);
   } catch {
     return body;
   }

@@ -62,3 +62,12 @@ export function moment(microseconds) {
 /** Return a noun with its number. */
 export const plural = (number, noun, nouns = `${noun}s`) =>
   `${count(number)} ${number === 1 ? noun : nouns}`;
+
+/** Return a time of RFC 3339 with a space, and with the name of its zone. */
+export function momentText(text) {
+  const found = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)?$/.exec(text);
+  if (!found) return text;
+  const [, day, time, fraction = "", zone] = found;
+  const rest = fraction.replace(/0+$/, "").replace(/^\.$/, "");
+  return `${day} ${time}${rest}${zone ? " UTC" : ""}`;
+}

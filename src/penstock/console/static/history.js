@@ -20,7 +20,7 @@ export function showHistory(place, entity, key) {
     show(place, el("p", { class: "waiting", role: "status" }, "Running its requests again …"));
     try {
       const path = `/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}/history`;
-      const asked = ask(`${path}?last=${last}`, { signal: leaving.signal });
+      const asked = ask(`${path}?last=${last}`, { exact: true, signal: leaving.signal });
       const [{ value }, plan] = await Promise.all([asked, live.ready()]);
       show(place, changes(value, valuesOf(plan), () => load(last * MORE)));
     } catch (failure) {

@@ -7,6 +7,7 @@ const AGAIN_S = 60;
 const PERIOD_MS = 5_000;
 const STEP_S = 5;
 const SLOTS = 90;
+const SERIES_MAX = 6;
 export const PERCENTILES = ["p50", "p95", "p99"];
 
 /** Return points with newer ones in place of those of the same time; none is older than an hour. */
@@ -63,6 +64,23 @@ export class LoadHistory {
     return { points: [...slots.keys()], series: [{ name: "requests/s", values }] };
   }
 
+  /** Return the lag of workflows and of followers since a time; of very many, those that were farthest behind. */
+  streamLags(since) {
+    const points = this.points.filter((one) => one.time > since);
+    const lags = points.map(({ workflows, followers }) => workflows && { ...workflows, ...followers });
+    return named(points, lags);
+  }
+
+  /** Return the atoms per second of generators since a time. */
+  generated(since) {
+    const perSecond = this.points.map(({ time, generated }, index) => {
+      const seconds = (time - this.points[index - 1]?.time) / 1_000;
+      return generated && mapped(generated, (name, atoms) => [name, atoms / seconds]);
+    });
+    const from = this.points.filter((one) => one.time <= since).length;
+    return named(this.points.slice(from), perSecond.slice(from));
+  }
+
   /** Return the number of requests that were processed since a time. */
   processed(since) {
     const counted = this.points.filter((one) => one.time > since && one.processed !== null);
@@ -75,11 +93,32 @@ export class LoadHistory {
   }
 }
 
-const pointOf = ({ time_us: time, p50_ms: p50, p95_ms: p95, p99_ms: p99, lag, processed }) => ({
-  time: time / 1_000,
-  processed,
-  p50,
-  p95,
-  p99,
-  lag,
+const pointOf = (point) => ({
+  time: point.time_us / 1_000,
+  processed: point.processed,
+  p50: point.p50_ms,
+  p95: point.p95_ms,
+  p99: point.p99_ms,
+  lag: point.lag,
+  workflows: point.workflow_lags && mapped(point.workflow_lags, (name, lag) => [`workflow ${name}`, lag]),
+  followers: point.follower_lags && mapped(point.follower_lags, (name, lag) => [`followers of ${name}`, lag]),
+  generated: point.generated,
 });
+
+const mapped = (object, entryOf) =>
+  Object.fromEntries(Object.entries(object).map(([name, value]) => entryOf(name, value)));
+
+/** Return a series for each name in records; a record without a name means 0, and no record means no value. */
+function named(points, records) {
+  const peaks = new Map();
+  for (const record of records)
+    for (const [name, value] of Object.entries(record ?? {}))
+      peaks.set(name, Math.max(value, peaks.get(name) ?? 0));
+  const highest = [...peaks].sort((one, other) => other[1] - one[1]).slice(0, SERIES_MAX);
+  const names = highest.map(([name]) => name).sort();
+  const valuesOf = (name) => records.map((record) => record && (record[name] ?? 0));
+  return {
+    points: names.length ? points.map((one) => one.time) : [],
+    series: names.map((name) => ({ name, values: valuesOf(name) })),
+  };
+}

@@ -4,6 +4,7 @@ import { key } from "./api.js";
 import { el, problem, show } from "./dom.js";
 import { count, rate } from "./format.js";
 import { live } from "./live.js";
+import { decoded } from "./paths.js";
 import * as deployments from "./deployments.js";
 import * as entities from "./entities.js";
 import * as flow from "./flow.js";
@@ -38,7 +39,7 @@ function route() {
   const [name, ...rest] = path.split("/");
   return {
     name: name || "overview",
-    rest: rest.filter(Boolean).map(decodeURIComponent),
+    rest: rest.filter(Boolean).map(decoded),
     search: new URLSearchParams(search),
   };
 }

@@ -20,7 +20,8 @@ const load = new LoadHistory();
 /** Show the page; it follows until it is closed. */
 export async function open(body, { search }) {
   let seconds = Number(search.get("window")) || WINDOWS[0][0];
-  const charts = chartsOf();
+  const plan = await live.ready();
+  const charts = chartsOf(new Set(plan.stream_operators.map((one) => one.kind)));
   const summary = el("div", {});
   const reach = el("div", {});
   const nothing = el("div", {});
@@ -37,7 +38,7 @@ export async function open(body, { search }) {
     el(
       "div",
       { class: "charts" },
-      Object.values(charts).map((chart) => chart.element),
+      Object.values(charts).map((chart) => chart?.element),
     ),
   );
 
@@ -54,6 +55,8 @@ export async function open(body, { search }) {
     );
     charts.latency.update(overTime(load.points, since, PERCENTILES));
     charts.lag.update(overTime(load.lag(live.samples), since, ["lag"]));
+    charts.streams?.update(load.streamLags(since));
+    charts.generators?.update(load.generated(since));
     charts.rounds.update(byEpoch(epochs, [["rounds", (one) => one.rounds]]));
     charts.size.update(
       byEpoch(epochs, [
@@ -100,7 +103,32 @@ function overTime(points, since, names) {
   return { points: shown.map((one) => one.time), series };
 }
 
-function chartsOf() {
+/** Return the charts of an application; `kinds` are those of its parts with streams. */
+function chartsOf(kinds) {
+  return {
+    ...chartsOfLoad(),
+    streams: kinds.has("stream")
+      ? new Chart({
+          title: "Lag of streams",
+          unit: "atoms that workflows and followers have still to take",
+          format: count,
+          finest: 1,
+          named: true,
+          nothing: "No workflow and no follower was behind in this time.",
+        })
+      : null,
+    generators: kinds.has("generator")
+      ? new Chart({
+          title: "Generators",
+          unit: "atoms per second",
+          named: true,
+          nothing: "No generator ran in this time.",
+        })
+      : null,
+  };
+}
+
+function chartsOfLoad() {
   return {
     throughput: new Chart({ title: "Throughput", unit: "requests per second" }),
     latency: new Chart({

@@ -1,9 +1,10 @@
 // What the gateway answered to a request, and the same request for a terminal.
 
-import { address, decode, encode, key } from "./api.js";
+import { address, key } from "./api.js";
 import { copied } from "./clipboard.js";
 import { el } from "./dom.js";
 import { duration } from "./format.js";
+import { decodeExactly, encode } from "./json.js";
 import { between, button, lines, row } from "./widgets.js";
 
 const PLAIN = /^[\w@%+=:,./-]+$/;
@@ -61,7 +62,7 @@ function curl({ method, path, headers, body }) {
 
 function pretty(text) {
   try {
-    return encode(decode(text), 2) ?? "";
+    return encode(decodeExactly(text), 2) ?? "";
   } catch {
     return text;
   }

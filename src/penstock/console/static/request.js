@@ -1,8 +1,9 @@
 // One request: its status, its call and its reply, found by its id.
 
-import { ask, encode, sql } from "./api.js";
+import { ask, sql } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment } from "./format.js";
+import { encode } from "./json.js";
 import { live } from "./live.js";
 import { traceLink } from "./references.js";
 import { argumentsOf, callOf } from "./request_cells.js";
@@ -29,7 +30,7 @@ const WORDS = {
 /** Show what became of a request. */
 export async function lookUp(result, id, query = "") {
   try {
-    const { value } = await ask(`/requests/${encodeURIComponent(id)}${query}`);
+    const { value } = await ask(`/requests/${encodeURIComponent(id)}${query}`, { exact: true });
     const call = value.status === "answered" ? await callRows(value) : [];
     const again =
       value.status === "pending"

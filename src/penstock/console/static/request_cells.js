@@ -1,7 +1,8 @@
 // The parts of a request that lists and pages show: its call, its arguments, its outcome.
 
-import { decode } from "./api.js";
 import { el } from "./dom.js";
+import { decodeExactly } from "./json.js";
+import { lineNode } from "./text.js";
 import { entityLink, inline, parseType } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
@@ -11,7 +12,8 @@ export function callOf({ entity, key, method }, operator) {
   if (!method) return el("span", { class: "null" }, "no call: the request could not be read");
   if (!entity) return el("code", {}, method);
   if (key === null) return el("code", {}, `${entity}.${method}`);
-  const link = operator ? el("a", { href: entityLink(entity, key) }, key) : key;
+  const text = lineNode(key);
+  const link = operator ? el("a", { href: entityLink(entity, key) }, text) : text;
   return el("code", {}, `${entity}(`, link, ")", el("wbr"), `.${method}`);
 }
 
@@ -24,7 +26,7 @@ export function callOf({ entity, key, method }, operator) {
 export function argumentsOf(held, { cut, method, operator, names }) {
   if (held === null) return el("span", { class: "null" }, "too large for the SQL view");
   if (cut) return el("code", {}, `${held.slice(0, 160)} …`);
-  const pairs = pairsOf(decode(held), parametersOf(operator, method));
+  const pairs = pairsOf(decodeExactly(held), parametersOf(operator, method));
   if (!pairs.length) return el("span", { class: "null" }, "none");
   return el(
     "span",

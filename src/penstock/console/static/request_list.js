@@ -151,10 +151,10 @@ export class RequestList {
   }
 
   #table(rows) {
-    const columns = ["time", "call", "arguments", "outcome", "request id", "epoch"];
+    const columns = ["Time", "Call", "Arguments", "Outcome", "Request id", "Epoch"];
     return dataTable({
       caption: "Requests, the newest first",
-      columns: columns.map((name) => ({ name, cell: (node) => node, numeric: name === "epoch" })),
+      columns: columns.map((name) => ({ name, cell: (node) => node, numeric: name === "Epoch" })),
       rows: rows.map((one) => this.#cells(one)),
       sortable: false,
       stacked: true,

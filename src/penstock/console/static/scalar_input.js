@@ -1,7 +1,7 @@
 // Inputs of one value each: a text, a number, a choice, a day, a time, a reference, JSON.
 
-import { decode } from "./api.js";
 import { el, field } from "./dom.js";
+import { Float, decodeExactly } from "./json.js";
 import { instantOf, localText, zoneName } from "./moments.js";
 import { keySuggestions } from "./reference_keys.js";
 import { classOf, kindOf, sketch } from "./schema.js";
@@ -9,6 +9,7 @@ import { classOf, kindOf, sketch } from "./schema.js";
 const PICKERS = { date: "date", time: "time", "date-time": "datetime-local" };
 const TEXTS = new Set(["string", "reference"]);
 const NUMBER_MODES = { integer: "numeric", number: "decimal", decimal: "decimal" };
+const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$/;
 const DECIMAL = /^[-+]?\d+(\.\d+)?([eE][-+]?\d{1,4})?$/;
 
 /** An input for one value. `read` returns `{given, value}`, and tells the reading what is wrong. */
@@ -139,10 +140,10 @@ export class ScalarInput {
         : reading.refuse(this, "must be a decimal number, such as 9.95");
     if (this.#kind === "number")
       return Number.isFinite(Number(text))
-        ? { given: true, value: Number(text) }
+        ? { given: true, value: JSON_NUMBER.test(text) ? new Float(text) : Number(text) }
         : reading.refuse(this, "must be a number");
     try {
-      return { given: true, value: decode(text) };
+      return { given: true, value: decodeExactly(text) };
     } catch {
       return reading.refuse(this, "must be JSON");
     }

@@ -45,7 +45,7 @@ export class ScheduledList {
   }
 
   #section({ requests, has_more: hasMore }) {
-    const columns = ["due", "call", "arguments", "request id", "cancel"];
+    const columns = ["Due", "Call", "Arguments", "Request id", "Cancel"];
     const told = hasMore ? `the next ${requests.length}` : plural(requests.length, "request");
     return el(
       "section",

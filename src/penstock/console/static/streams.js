@@ -1,8 +1,9 @@
 // Streams: a table of all streams, and the atoms of one stream while they come.
 
-import { ask, encode } from "./api.js";
+import { ask } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment, rate } from "./format.js";
+import { encode } from "./json.js";
 import { live } from "./live.js";
 import { streamLink } from "./references.js";
 import { dataTable, valueText } from "./table.js";
@@ -61,13 +62,13 @@ function table(streams) {
   return dataTable({
     caption: "Streams",
     columns: [
-      { name: "stream", cell: (name) => el("a", { href: streamLink(name) }, name) },
-      { name: "events", cell: (type) => el("code", {}, type) },
-      { name: "published by" },
-      { name: "taken by" },
-      { name: "oldest atom", numeric: true, cell: count },
-      { name: "next atom", numeric: true, cell: count },
-      { name: "atoms", numeric: true, cell: rate },
+      { name: "Stream", cell: (name) => el("a", { href: streamLink(name) }, name) },
+      { name: "Events", cell: (type) => el("code", {}, type) },
+      { name: "Published by" },
+      { name: "Taken by" },
+      { name: "Oldest atom", numeric: true, cell: count },
+      { name: "Next atom", numeric: true, cell: count },
+      { name: "Atoms", numeric: true, cell: rate },
     ],
     rows: streams.map((one) => [
       one.name,
@@ -123,7 +124,7 @@ class StreamPage {
 
   async #ask(query) {
     const path = `/streams/${encodeURIComponent(this.#name)}?${query}`;
-    return (await ask(path, { signal: this.#leaving.signal })).value;
+    return (await ask(path, { exact: true, signal: this.#leaving.signal })).value;
   }
 
   async #follow() {
@@ -201,10 +202,10 @@ function atomsTable(atoms) {
   return dataTable({
     caption: "Atoms, the newest first",
     columns: [
-      { name: "atom", numeric: true, cell: count },
-      { name: "time", cell: (time) => el("time", {}, moment(Date.parse(time) * 1_000)) },
-      { name: "epoch", numeric: true, cell: count },
-      { name: "events", cell: eventsOf },
+      { name: "Atom", numeric: true, cell: count },
+      { name: "Time", cell: (time) => el("time", {}, moment(Date.parse(time) * 1_000)) },
+      { name: "Epoch", numeric: true, cell: count },
+      { name: "Events", cell: eventsOf },
     ],
     rows: atoms.map((one) => [one.atom, one.time, one.epoch, one.events]).reverse(),
     sortable: false,

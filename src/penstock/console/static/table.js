@@ -2,7 +2,8 @@
 
 import { el, show } from "./dom.js";
 import { count } from "./format.js";
-import { encode } from "./api.js";
+import { encode, isNested, isNumber } from "./json.js";
+import { lineNode } from "./text.js";
 
 const NUMBERS = /^(u?(tiny|small|big|huge)?int(eger)?|u?int\d+|float\d*|double|real|decimal.*)$/i;
 
@@ -13,14 +14,13 @@ export const isNumeric = (type) => NUMBERS.test(type ?? "");
 export function plainText(value) {
   if (value === null || value === undefined) return "null";
   if (typeof value === "string") return value;
-  return typeof value === "object" ? encode(value) : String(value);
+  return isNested(value) ? encode(value) : String(value);
 }
 
 /** Order two values: numbers by size, all else by text, nulls last. */
 export function compare(one, other) {
   if (one === null || other === null) return (one === null) - (other === null);
-  const numeric = (value) => typeof value === "number" || typeof value === "bigint";
-  if (numeric(one) && numeric(other)) return one < other ? -1 : Number(one > other);
+  if (isNumber(one) && isNumber(other)) return one < other ? -1 : Number(one > other);
   return plainText(one).localeCompare(plainText(other), "en", { numeric: true });
 }
 
@@ -121,9 +121,5 @@ function cell(column, row, index, { rowHead, stacked }) {
 /** Return a node for a value without a known meaning. */
 export function valueText(value) {
   if (value === null || value === undefined) return el("span", { class: "null" }, "null");
-  if (Number.isSafeInteger(value)) return count(value);
-  const text = plainText(value);
-  return text.length > 160
-    ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 158)}…`)
-    : text;
+  return Number.isSafeInteger(value) ? count(value) : lineNode(plainText(value));
 }

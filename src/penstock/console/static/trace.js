@@ -1,12 +1,14 @@
 // Trace: one request, run again: its calls, its cascade, and its changes of entities.
 
-import { ask, encode } from "./api.js";
+import { ask } from "./api.js";
 import { cascade } from "./cascade.js";
 import { cells, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show, svg } from "./dom.js";
 import { count, moment, plural, short } from "./format.js";
+import { encode } from "./json.js";
 import { live } from "./live.js";
 import { traceOf } from "./references.js";
+import { lineNode } from "./text.js";
 import { entityLink } from "./value.js";
 import { lines } from "./widgets.js";
 
@@ -27,7 +29,7 @@ export function showTrace(body, heading, id) {
   const load = async () => {
     let shown;
     try {
-      const asked = ask(`/requests/${encodeURIComponent(id)}/trace`, { signal: leaving.signal });
+      const asked = ask(`/requests/${encodeURIComponent(id)}/trace`, { exact: true, signal: leaving.signal });
       const [{ value }, plan] = await Promise.all([asked, live.ready()]);
       shown = [
         panel(value),
@@ -148,7 +150,8 @@ function told({ call, value, error, undone, where }) {
   );
 }
 
-function time(microseconds) {
+function time(took) {
+  const microseconds = Number(took);
   if (microseconds >= 1_000_000) return `${short(microseconds / 1_000_000)} s`;
   if (microseconds >= 1_000) return `${short(microseconds / 1_000)} ms`;
   return `${short(microseconds)} µs`;
@@ -182,7 +185,7 @@ function entity(one, values, classes) {
   const what = el("span", { class: one.undone ? "badge undone" : "badge" }, deed(one));
   const head = [
     classes.has(one.entity)
-      ? el("a", { href: entityLink(one.entity, one.key), class: "reference" }, name)
+      ? el("a", { href: entityLink(one.entity, one.key), class: "reference" }, lineNode(name))
       : el("code", {}, name), // a row of a task has no page
     " ",
     what,

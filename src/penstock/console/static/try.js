@@ -1,13 +1,17 @@
 // Try it: every operation of /openapi.json as a form, sent with a request id.
 
 import { ask } from "./api.js";
-import { el, empty, field, show } from "./dom.js";
+import { el, empty, field, problem, show } from "./dom.js";
 import { Form } from "./form.js";
+import { bestFit } from "./paths.js";
 import { resolve } from "./schema.js";
 
 const VERBS = ["get", "post", "put", "patch", "delete"];
 
-/** Show the form; `?path=/call/Item/{key}/add&key=i1` chooses and fills in; `verb` is part of the choice. */
+/**
+ * Show the form. `?path=/call/Item/i1/add` chooses an operation and fills in its key, and so does
+ * `?path=/call/Item/{key}/add&key=i1`; `verb` is part of the choice.
+ */
 export async function open(body, { search }) {
   show(body, el("p", { class: "waiting" }, "Reading /openapi.json …"));
   const { value: document } = await ask("/openapi.json");
@@ -27,7 +31,7 @@ export async function open(body, { search }) {
   );
   const operation = el("select", {});
   const place = el("div", {});
-  const choose = (chosen) => {
+  const choose = (chosen, values = new Map()) => {
     const same = operations.filter((one) => one.group === chosen.group);
     group.value = chosen.group;
     show(
@@ -35,7 +39,7 @@ export async function open(body, { search }) {
       same.map((one) => el("option", { value: one.id }, one.title)),
     );
     operation.value = chosen.id;
-    show(place, new Form(chosen, document, search).element);
+    show(place, new Form(chosen, document, values).element);
   };
   group.addEventListener("change", () =>
     choose(operations.find((one) => one.group === group.value)),
@@ -48,10 +52,20 @@ export async function open(body, { search }) {
     el("div", { class: "row filters" }, field("Of", group), field("Operation", operation)),
     place,
   );
-  const asked = (one) =>
-    one.path === search.get("path") && one.verb === (search.get("verb") ?? one.verb);
-  choose(operations.find(asked) ?? operations[0]);
+  const { choice, values, missing } = askedFor(operations, search);
+  choose(choice, values);
+  if (missing) place.prepend(problem({ title: "There is no such operation", message: missing }));
   return null;
+}
+
+/** Return the operation that an address asks for, with the values that it fills in; else the first operation. */
+function askedFor(operations, search) {
+  const verb = search.get("verb");
+  const path = search.get("path");
+  const fit = path && bestFit(operations.filter((one) => one.verb === (verb ?? one.verb)), path);
+  if (fit) return { choice: fit.choice, values: new Map([...search, ...fit.values]) };
+  const missing = path && `The application has no operation ${verb?.toUpperCase() ?? ""} ${path}; choose another one.`;
+  return { choice: operations[0], values: new Map(), missing: missing?.replace("  ", " ") };
 }
 
 /** Return what can be tried: calls first, what does not wait for its answer last. */

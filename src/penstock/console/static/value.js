@@ -1,8 +1,10 @@
 // Values with their Python types: references become links, nested values become lists and tables.
 
 import { el } from "./dom.js";
-import { count, plural } from "./format.js";
+import { count, momentText, plural } from "./format.js";
+import { encode, isNested, isNumber } from "./json.js";
 import { dataTable } from "./table.js";
+import { elementNode, lineNode, textNode, wholeNode } from "./text.js";
 
 /** Read a type as Python writes it: `list[tuple[Item, int]]` becomes `{name, parts}`. */
 export function parseType(text) {
@@ -35,63 +37,73 @@ export function parseType(text) {
 
 const ANY = { name: "Any", parts: [] };
 const SEQUENCES = new Set(["list", "set", "frozenset", "deque"]);
+const KEY_UNBROKEN = 40;
+const SHORT_MAX = 12;
 const PARTS_INLINE = 4;
+const LINE_MAX = 8;
 const DEPTH_MAX = 6;
 const COLUMNS_MAX = 12;
 const ROWS_MAX = 200;
 
 /** Return the text of a key; SQL has a key that is a tuple as a struct of its parts. */
 export const keyText = (key) =>
-  key !== null && typeof key === "object" ? JSON.stringify(Object.values(key)) : String(key);
+  isNested(key) ? encode(Object.values(key)) : String(key);
 
 /** Return the address of an entity's page. */
 export const entityLink = (entity, key) =>
   `#/entities/${encodeURIComponent(entity)}/${encodeURIComponent(key)}`;
 
+/** Return a link to the page of an entity. */
+export const keyLink = (entity, key) =>
+  el("a", { href: entityLink(entity, key), class: key.length > KEY_UNBROKEN ? "reference long" : "reference" }, lineNode(key));
+
 /** Return a node for a value in one line; `entities` are the names of the entity classes. */
 export function inline(value, type, entities) {
-  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
-  if (entities.has(type.name)) {
-    const key = keyText(value);
-    return el("a", { href: entityLink(type.name, key), class: "reference" }, key);
-  }
-  if (typeof value === "object") {
-    const items = listOf(value, type);
-    if (items)
-      return el(
-        "span",
-        { class: "nested" },
-        "[",
-        separated(items.slice(0, 8), (one) => inline(one.value, one.type, entities)),
-        items.length > 8 ? `, … ${items.length} in all` : "",
-        "]",
-      );
-    const pairs = Object.entries(value);
-    return el(
-      "span",
-      { class: "nested" },
-      "{",
-      separated(pairs.slice(0, 8), ([name, one]) => [
-        `${name}: `,
-        inline(one, type.parts[1] ?? ANY, entities),
-      ]),
-      pairs.length > 8 ? ", …" : "",
-      "}",
-    );
-  }
-  if (typeof value === "number" || typeof value === "bigint")
-    return Number.isSafeInteger(value) ? count(value) : String(value);
-  const text = String(value);
-  return text.length > 120
-    ? el("span", { title: text.slice(0, 2_000) }, `${text.slice(0, 118)}…`)
-    : text;
+  return lineOf(value, type, entities, lineNode);
 }
+
+/** Return a node for a value that has a place of its own, with the whole of a text. */
+export function whole(value, type, entities) {
+  return lineOf(value, type, entities, wholeNode);
+}
+
+function lineOf(value, type, entities, textOf) {
+  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
+  if (entities.has(type.name)) return keyLink(type.name, keyText(value));
+  if (isNested(value)) return nestedLine(value, type, entities);
+  if (isNumber(value)) return numberText(value);
+  const text = String(value);
+  return textOf(type.name === "datetime" ? momentText(text) : text);
+}
+
+function nestedLine(value, type, entities) {
+  const inner = (one, of) => lineOf(one, of ?? ANY, entities, elementNode);
+  const items = listOf(value, type);
+  const shown = items
+    ? items.slice(0, LINE_MAX).map((one) => inner(one.value, one.type))
+    : Object.entries(value)
+        .slice(0, LINE_MAX)
+        .map(([name, one]) => [elementNode(name), ": ", inner(one, type.parts[1])]);
+  const size = items?.length ?? Object.keys(value).length;
+  return el(
+    "span",
+    { class: "nested" },
+    items ? "[" : "{",
+    separated(shown),
+    size > LINE_MAX ? `, … ${count(size)} in all` : "",
+    items ? "]" : "}",
+  );
+}
+
+/** Return a number as people read it; a float keeps its form, so that 1.0 is not 1. */
+const numberText = (value) =>
+  typeof value === "bigint" || Number.isSafeInteger(value) ? count(value) : String(value);
 
 /** Return a node for a value in a cell of a table: what has many parts opens as a table. */
 export function brief(value, type = ANY, entities) {
-  const items = value !== null && typeof value === "object" ? listOf(value, type) : null;
-  const parts = items ?? (value !== null && typeof value === "object" ? Object.keys(value) : []);
-  const isDeep = items?.some(({ value: one }) => one !== null && typeof one === "object");
+  const items = isNested(value) ? listOf(value, type) : null;
+  const parts = items ?? (isNested(value) ? Object.keys(value) : []);
+  const isDeep = items?.some(({ value: one }) => isNested(one));
   if (parts.length <= (isDeep ? 1 : PARTS_INLINE)) return inline(value, type, entities);
   const said = items ? plural(parts.length, "element") : plural(parts.length, "entry", "entries");
   const details = el("details", {}, el("summary", {}, said));
@@ -103,8 +115,7 @@ export function brief(value, type = ANY, entities) {
 
 /** Return a node for a value on a page of its own: what has parts is a table or a list. */
 export function block(value, type, entities, depth = 0) {
-  if (value === null || typeof value !== "object" || depth > DEPTH_MAX)
-    return inline(value, type, entities);
+  if (!isNested(value) || depth > DEPTH_MAX) return whole(value, type, entities);
   const items = listOf(value, type);
   if (items?.length === 0 || Object.keys(value).length === 0)
     return el("span", { class: "null" }, "empty");
@@ -118,7 +129,7 @@ export function block(value, type, entities, depth = 0) {
   return el(
     "dl",
     { class: "fields" },
-    Object.entries(value).map(([name, one]) => [el("dt", {}, name), el("dd", {}, inner(one))]),
+    Object.entries(value).map(([name, one]) => [el("dt", {}, textNode(name)), el("dd", {}, inner(one))]),
   );
 }
 
@@ -133,7 +144,7 @@ function columnsOf(items) {
 
 /** Return the named parts of a dataclass, or the numbered ones of a tuple; null for other values. */
 function partsOf(value, type) {
-  if (value === null || typeof value !== "object" || type.name === "dict") return null;
+  if (!isNested(value) || type.name === "dict") return null;
   if (type.name === "tuple")
     return type.parts[1]?.name === "..."
       ? null
@@ -153,8 +164,8 @@ function listTable(items, columns, inner) {
 function dictTable(value, type, entities, inner) {
   const [ofKey = ANY, ofValue = ANY] = type.parts;
   const columns = [
-    { name: "key", cell: (name) => inline(name, ofKey, entities) },
-    { name: "value", cell: (one) => inner(one, ofValue) },
+    { name: "Key", cell: (name) => inline(name, ofKey, entities) },
+    { name: "Value", cell: (one) => inner(one, ofValue) },
   ];
   return grid(columns, Object.entries(value));
 }
@@ -173,9 +184,10 @@ function grid(columns, rows) {
 }
 
 function numbered(items, inner) {
+  const isShort = items.every(({ value }) => !isNested(value) && String(value).length <= SHORT_MAX);
   const list = el(
     "ol",
-    { class: "items" },
+    { class: isShort ? "items short" : "items" },
     items.slice(0, ROWS_MAX).map((one) => el("li", {}, inner(one.value, one.type))),
   );
   return items.length > ROWS_MAX ? el("div", {}, list, rest(items.length)) : list;
@@ -199,5 +211,4 @@ function listOf(value, type) {
   return value.map((one) => ({ value: one, type: inner }));
 }
 
-const separated = (items, nodeOf) =>
-  items.flatMap((one, index) => (index ? [", ", nodeOf(one)] : [nodeOf(one)])).flat();
+const separated = (nodes) => nodes.flatMap((one, index) => (index ? [", ", one] : [one]));

@@ -50,6 +50,8 @@ class LoadHandler:
     def serve(self, app: App) -> None:
         """Show the workflows of another version of the application."""
         self._app = app
+        if self._load.streams is not None:
+            self._load.streams.serve(app)
 
     async def exposition(self, request: HttpRequest) -> Response:
         """Serve `GET /metrics`, in the text format of Prometheus."""

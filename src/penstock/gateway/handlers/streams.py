@@ -155,7 +155,7 @@ class StreamHandler:
         question = Question(stream, start, limit, msgpack_body if packed else json_body)
         batch = await self._batches.newest(question)
         if not batch.atoms and wait_s > 0 and request.verb == "GET":
-            with self._metrics.following(stream.name):
+            with self._metrics.following(stream.name, start):
                 if await self._published(stream.name, start, wait_s, request.gone()):
                     self._check(request, stream.name)
                     batch = await self._batches.at(question, self._tail.epoch)
@@ -166,22 +166,22 @@ class StreamHandler:
         self, request: HttpRequest, question: Question, batch: RenderedBatch
     ) -> AsyncIterator[bytes]:
         """Yield the events of all atoms, from a batch that is read already on, while the credential is valid."""
-        stream, body, following = question.stream, batch.body, batch.next
+        stream, body = question.stream, batch.body
         checked_s = time.monotonic()
-        with self._metrics.following(stream.name):
+        with self._metrics.following(stream.name, question.start) as follower:
             while not self._is_stopping:
                 if body:
                     yield body
-                body = HEARTBEAT
+                body, follower.next = HEARTBEAT, batch.next
                 try:
-                    is_published = await self._published(stream.name, following, _HEARTBEAT_S)
+                    is_published = await self._published(stream.name, batch.next, _HEARTBEAT_S)
                     if (now_s := time.monotonic()) >= checked_s + _CHECK_S:
                         self._check(request, stream.name)
                         checked_s = now_s
                     if is_published:
-                        question = question._replace(start=following)
+                        question = question._replace(start=batch.next)
                         batch = await self._batches.at(question, self._tail.epoch)
-                        body, following = self._sent(stream, batch).body, batch.next
+                        body = self._sent(stream, batch).body
                 except PenstockError as error:  # the status is sent; a new request gets the error
                     refusal = bytes(response_of(error).body)
                     yield b"event: refused\ndata: %b\n\n" % refusal

@@ -1,12 +1,26 @@
 """`FollowMetrics`: the followers of streams at a gateway, the atoms that they got, and their lag."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """A connection that follows a stream.
+
+    Attributes:
+        stream: The name of the stream.
+        next: The number of the first atom that the follower has not taken.
+    """
+
+    stream: str
+    next: int
 
 
 class FollowMetrics:
@@ -18,6 +32,8 @@ class FollowMetrics:
         from prometheus_client import Gauge  # noqa: PLC0415
 
         self._open: Counter[str] = Counter()
+        self._following: set[Follower] = set()
+        self._greatest: Counter[str] = Counter()
         self._followers = Gauge(
             "penstock_stream_followers",
             "Connections that follow a stream and wait for its atoms.",
@@ -40,13 +56,36 @@ class FollowMetrics:
         )
 
     @contextmanager
-    def following(self, stream: str) -> Iterator[None]:
-        """Count a follower while the block runs."""
+    def following(self, stream: str, start: int) -> Iterator[Follower]:
+        """Count a follower while the block runs; the block says which atom is its next one.
+
+        Args:
+            stream: The name of the stream.
+            start: The number of the follower's next atom.
+        """
+        follower = Follower(stream, start)
+        self._following.add(follower)
         self._change(stream, 1)
         try:
-            yield
+            yield follower
         finally:
+            self._following.discard(follower)
             self._change(stream, -1)
+
+    def lags(self, published: Mapping[str, int], *, begin: bool) -> dict[str, int]:
+        """Return the greatest lag of a follower by stream in this step; a stream without one is left out.
+
+        Args:
+            published: The number of atoms of each stream.
+            begin: Begin a new step.
+        """
+        greatest = self._greatest.copy()
+        if begin:
+            self._greatest.clear()
+        for follower in self._following:
+            lag = published.get(follower.stream, 0) - follower.next
+            greatest[follower.stream] = max(lag, greatest[follower.stream])
+        return dict(+greatest)
 
     def sent(self, stream: str, atoms: int, lag: int) -> None:
         """Count atoms that were sent to a follower.
@@ -58,6 +97,7 @@ class FollowMetrics:
         """
         self._sent.labels(stream).inc(atoms)
         self._lag.labels(stream).set(lag)
+        self._greatest[stream] = max(lag, self._greatest[stream])
 
     def _change(self, stream: str, difference: int) -> None:
         self._open[stream] += difference

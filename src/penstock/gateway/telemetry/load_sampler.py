@@ -10,9 +10,10 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.gateway.telemetry.stream_sampler import StreamSampler
 from penstock.process.load_history import (
     BOUNDS_S,
     BUCKETS,
@@ -33,11 +34,29 @@ _TIMED: Final = frozenset({"call", "append", "read", "send", "route", "entities"
 """The kinds of routes whose latency counts: those that an application's callers use."""
 
 
+class _Step(NamedTuple):
+    """What the event loop knows of a step.
+
+    Attributes:
+        end_us: The end of the step, in microseconds since the Unix epoch.
+        counts: The number of answered requests in each latency bucket.
+        followers: By stream, the greatest lag of a follower.
+    """
+
+    end_us: int
+    counts: list[int]
+    followers: dict[str, int]
+
+
 class LoadSampler:
     """Counts the responses of one gateway, and writes a sample after each step."""
 
     def __init__(
-        self, data: Path, accepted: Callable[[], int], processed: Callable[[], int]
+        self,
+        data: Path,
+        accepted: Callable[[], int],
+        processed: Callable[[], int],
+        streams: StreamSampler | None = None,
     ) -> None:
         """Sample the load of an application.
 
@@ -45,10 +64,12 @@ class LoadSampler:
             data: The data directory, which takes the samples.
             accepted: Returns the number of requests in the log, since it began.
             processed: Returns the number of those whose epoch is committed.
+            streams: Looks at the streams of the application, if they shall be sampled.
         """
         self._data = data
         self._accepted = accepted
         self._processed = processed
+        self.streams = streams
         self._writer = LoadWriter(data)
         self._counts = [0] * BUCKETS
         self._task: asyncio.Task[None] | None = None
@@ -70,31 +91,38 @@ class LoadSampler:
     async def recent(self, seconds: float) -> list[LoadPoint]:
         """Return the points of the last seconds; the last one is of the current step."""
         now_us = time.time_ns() // 1_000
-        return await asyncio.to_thread(self._read, list(self._counts), now_us, seconds)
+        step = _Step(now_us, list(self._counts), self._followers(begin=False))
+        return await asyncio.to_thread(self._read, step, seconds)
 
-    def _read(self, counts: list[int], now_us: int, seconds: float) -> list[LoadPoint]:
-        since_us = now_us - int(seconds * 1_000_000)
+    def _read(self, step: _Step, seconds: float) -> list[LoadPoint]:
+        since_us = step.end_us - int(seconds * 1_000_000)
         # One step more: the first point counts the requests since the point before.
         earlier = read_samples(self._data, since_us - STEP_US)
-        points = points_of([*earlier, self._sample(now_us, counts)])
+        points = points_of([*earlier, self._sample(step)])
         return [point for point in points if point.time_us >= since_us]
 
-    def _sample(self, time_us: int, counts: list[int]) -> LoadSample:
+    def _sample(self, step: _Step) -> LoadSample:
         processed = (
             self._processed()
         )  # first, so that the log holds every request that is processed
-        return LoadSample(time_us, self._accepted() - processed, counts, processed)
+        lag = self._accepted() - processed
+        streams = None if self.streams is None else self.streams.sample(step.followers)
+        return LoadSample(step.end_us, lag, step.counts, processed, streams)
+
+    def _followers(self, *, begin: bool) -> dict[str, int]:
+        return {} if self.streams is None else self.streams.followers(begin=begin)
 
     async def _run(self) -> None:
         while True:
             end_us = (time.time_ns() // 1_000 // STEP_US + 1) * STEP_US
             await asyncio.sleep(max(0.0, end_us / 1_000_000 - time.time()))
             counts, self._counts = self._counts, [0] * BUCKETS
-            await asyncio.to_thread(self._write, end_us, counts)
+            step = _Step(end_us, counts, self._followers(begin=True))
+            await asyncio.to_thread(self._write, step)
 
-    def _write(self, end_us: int, counts: list[int]) -> None:
+    def _write(self, step: _Step) -> None:
         try:
-            sample = self._sample(end_us, counts)
+            sample = self._sample(step)
         except (
             PenstockError
         ) as error:  # the next step tries again; callers see the error themselves
