@@ -9,7 +9,6 @@ await gateway.close()
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
@@ -129,8 +128,7 @@ async def assemble(
     loader = VersionLoader(config.data, spec)
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(journal, metrics.waiting)
-    streams = StreamSampler(app, config, metrics.follow, tail)
-    load = _sampled_load(config.data, log, tail, streams)
+    load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
     gateway = Gateway(config.gateway, Authenticator.of(config, app, journal.secret), metrics, load)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
@@ -194,9 +192,9 @@ def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
     )
 
 
-def _sampled_load(
-    data: Path, log: Log, tail: AsyncJournalTail, streams: StreamSampler
-) -> LoadSampler:
-    load = LoadSampler(data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)), streams)
+def _sampled_load(log: Log, tail: AsyncJournalTail, streams: StreamSampler) -> LoadSampler:
+    load = LoadSampler(
+        streams.data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)), streams
+    )
     load.start()
     return load

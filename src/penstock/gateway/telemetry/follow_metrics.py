@@ -32,7 +32,7 @@ class FollowMetrics:
         from prometheus_client import Gauge  # noqa: PLC0415
 
         self._open: Counter[str] = Counter()
-        self._following: set[Follower] = set()
+        self._following: dict[Follower, None] = {}
         self._greatest: Counter[str] = Counter()
         self._followers = Gauge(
             "penstock_stream_followers",
@@ -64,12 +64,12 @@ class FollowMetrics:
             start: The number of the follower's next atom.
         """
         follower = Follower(stream, start)
-        self._following.add(follower)
+        self._following[follower] = None
         self._change(stream, 1)
         try:
             yield follower
         finally:
-            self._following.discard(follower)
+            del self._following[follower]
             self._change(stream, -1)
 
     def lags(self, published: Mapping[str, int], *, begin: bool) -> dict[str, int]:

@@ -21,7 +21,11 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StreamSampler:
-    """Looks at the streams of one application."""
+    """Looks at the streams of one application.
+
+    Attributes:
+        data: Its data directory.
+    """
 
     def __init__(
         self, app: App, config: Config, followers: FollowMetrics, tail: AsyncJournalTail
@@ -34,6 +38,7 @@ class StreamSampler:
             followers: The followers at the gateway.
             tail: The journal tail, which knows the atoms of each stream.
         """
+        self.data = config.data
         self._app = app
         self._config = config
         self._followers = followers
@@ -60,7 +65,7 @@ class StreamSampler:
         except PenstockError as error:
             _log.debug("a sample of the streams is missing: %s", error)
             return None
-        progress = read_progress(self._config.data) if topology.generators else []
+        progress = read_progress(self.data) if topology.generators else []
         return StreamSample(
             {name: lag for name, lag in lags.items() if lag > 0},
             followers,
