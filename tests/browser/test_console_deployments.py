@@ -147,6 +147,37 @@ def test_roll_back_and_moves_ask_first(served: Served) -> None:
     assert controls(served.data)[before:] == [Move(2)]
 
 
+def test_application_of_a_set_is_removed(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """Each application of a set can be named for a deployment, and has a button that removes it after a question."""
+    names = ("consolebar", "consolecellar")
+    for name, entity in zip(names, ("Bottle", "Barrel"), strict=True):
+        text = FIRST.replace("Item", entity).replace('"kiosk"', f'"{name}"')
+        (tmp_path / f"{name}.py").write_text(text)
+    spec, data = ",".join(str(tmp_path / f"{name}.py") for name in names), tmp_path / "data"
+    journal_of(spec, data, [[("Bottle", "rum", "create", {"price": 3})]], deploys=True)
+    key = KeyStore(data).add("ops", granted(["admin"]), None, datetime.now(UTC))[1]
+    with RunningGateway(spec, data, drives=False) as gateway:
+        page = Page(browser, gateway.url)
+        page.forget()
+        browser.execute_script("sessionStorage.setItem('penstock-key', arguments[0])", key)
+        page.open("/deployments")
+        page.until("#in-force", "consolebar:app")
+        assert page.labelled("Application").get_attribute("value") == ""
+        page.labelled("Application").send_keys("")
+        suggested = [each.get_attribute("value") for each in page.all("datalist option")]
+        assert suggested == [f"{name}:app" for name in names]
+        page.click('[aria-label="Remove consolecellar:app …"]')
+        page.until("dialog[open]", "Remove the application consolecellar:app?")
+        assert controls(data) == []
+        page.click("dialog[open] .danger")
+        page.until("#page-deployments .done", "No driver runs")
+        (order,) = controls(data)
+        assert isinstance(order, Deploy)
+        assert list(order.code.sources) == ["consolebar:app"]
+        browser.execute_script("sessionStorage.clear()")
+        browser.get("about:blank")
+
+
 def test_page_passes_the_audit(served: Served) -> None:
     """axe-core finds nothing, and a narrow window does not scroll sideways."""
     page = opened(served)

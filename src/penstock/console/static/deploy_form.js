@@ -1,19 +1,30 @@
 // The form that checks and deploys a source: its files become an archive here, and the gateway does the rest.
 
 import { Failure, ask } from "./api.js";
-import { el, field, show } from "./dom.js";
+import { el, field, newId, show } from "./dom.js";
 import { findingsList } from "./findings.js";
-import { plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { archiveOf, pathsIn } from "./source_archive.js";
 import { button, row } from "./widgets.js";
 import { Working } from "./working.js";
 
+const APPLICATION = "module:name, as penstock run takes it; of a set, one of it or a new one. The others stay as they are.";
 const ZIP = { "Content-Type": "application/zip" };
 
-/** Return the form; `app` is the deployed application, and `changed` is called after an order. */
-export function deployForm(app, changed) {
+/** Return the form; `applications()` are the deployed ones, and `changed` is called after an order. */
+export function deployForm(applications, changed) {
   const working = new Working();
-  const name = el("input", { class: "code", value: app, required: true, autocomplete: "off", spellcheck: "false" });
+  const known = el("datalist", { id: newId("applications") });
+  const suggest = () => show(known, applications().map((each) => el("option", { value: each })));
+  const name = el("input", {
+    class: "code",
+    value: applications().length === 1 ? applications()[0] : "",
+    list: known.id,
+    onfocus: suggest,
+    required: true,
+    autocomplete: "off",
+    spellcheck: "false",
+  });
   const files = el("input", { type: "file", multiple: true, accept: ".py,.json,.toml,.csv,.txt,.yaml,.yml,*/*" });
   const folder = el("input", { type: "file", webkitdirectory: true });
   const drop = el("input", { class: "code", autocomplete: "off", spellcheck: "false" });
@@ -59,7 +70,8 @@ export function deployForm(app, changed) {
   const form = el(
     "form",
     { onsubmit: deploy, id: "deploy" },
-    field("Application", name, "module:name, as penstock run takes it; of a set, the one to deploy."),
+    field("Application", name, APPLICATION),
+    known,
     el(
       "div",
       { class: "row filters" },
@@ -105,5 +117,5 @@ function textOf({ changed, number, since, behind = [], message }) {
   if (number === null || number === undefined)
     return "The order is in the log. No driver runs; the next one puts the code in force.";
   const late = behind.length ? ` ${plural(behind.length, "gateway")} still load it.` : "";
-  return `Deployment ${number} is in force from epoch ${since} on.${late}`;
+  return `Deployment ${number} is in force from epoch ${count(since)} on.${late}`;
 }

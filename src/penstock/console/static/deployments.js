@@ -9,7 +9,7 @@ import { count, moment } from "./format.js";
 import { encode } from "./json.js";
 import { showPartitions } from "./partitions.js";
 import { dataTable } from "./table.js";
-import { lines, panel } from "./widgets.js";
+import { lines, panel, row } from "./widgets.js";
 import { Working } from "./working.js";
 
 const LOOK_MS = 5_000;
@@ -28,6 +28,8 @@ class DeploymentPage {
   #present = el("div", { id: "in-force" });
   #history = el("div", { id: "deployments" });
   #working = new Working();
+  #removing = new Working();
+  #applications = [];
   #before = "";
   #timer;
 
@@ -38,15 +40,15 @@ class DeploymentPage {
   async start() {
     const { value } = await ask("/deployments");
     const partitions = el("div", {});
-    const form = deployForm(value.find((each) => each.in_force)?.app ?? "", () => this.#look());
+    this.#fill(value);
+    const form = deployForm(() => this.#applications, () => this.#look());
     show(
       this.#body,
-      panel("present", "In force", "The code that executes the next epoch.", this.#present),
+      panel("present", "In force", "The code that executes the next epoch.", this.#present, this.#removing.element),
       panel("deploy-source", "Deploy", "The check changes nothing. Needs a key with the scope admin.", form),
       panel("history", "History", "The newest first.", this.#working.element, this.#history),
       panel("stores", "Partitions", "The state lies in as many stores.", partitions),
     );
-    this.#fill(value);
     this.#timer = setInterval(() => this.#look(), LOOK_MS);
     await showPartitions(partitions);
   }
@@ -68,7 +70,8 @@ class DeploymentPage {
     if (text === this.#before) return;
     this.#before = text;
     const present = every.find((each) => each.in_force);
-    show(this.#present, present ? factsOf(present) : nothing());
+    this.#applications = present ? applicationsOf(present) : [];
+    show(this.#present, present ? factsOf(present, (name) => this.#removal(name)) : nothing());
     show(this.#history, every.length ? this.#table(every) : null);
   }
 
@@ -87,6 +90,27 @@ class DeploymentPage {
       .reverse();
     const caption = "Deployments, the newest first";
     return dataTable({ caption, columns, rows, sortable: false, rowHead: true, stacked: true });
+  }
+
+  #removal(name) {
+    const question = {
+      name: "Remove …",
+      title: `Remove the application ${name}?`,
+      text:
+        "It takes effect between two epochs, as a deployment. Its entities stay stored, and are there again if it is " +
+        "deployed again. Requests to it fail. It is refused if another application uses a part of it.",
+      leave: "Keep it",
+      sure: "Remove",
+      more: { "aria-label": `Remove ${name} …` },
+    };
+    return confirmButton(question, () =>
+      this.#removing.run(`Removing ${name} …`, async () => {
+        const body = JSON.stringify({ remove: name });
+        const { value } = await ask("/deployments", { method: "POST", body });
+        this.#look();
+        return resultText(value);
+      }),
+    );
   }
 
   #rollBack(deployment) {
@@ -113,13 +137,20 @@ class DeploymentPage {
   }
 }
 
+/** Return the names of the applications of a deployment, such as `shop:app`. */
+const applicationsOf = ({ applications, app }) => {
+  const names = Object.keys(applications);
+  return names.length ? names : [app];
+};
+
 const nothing = () => empty("No deployment is recorded.", "The next start of the driver records one.");
 
-function factsOf(deployment) {
-  const sources = Object.entries(deployment.applications);
-  const applications = sources.length ? sources : [[deployment.app, deployment.archive]];
+/** Return the facts of a deployment; of several applications, each has the button of `removal`. */
+function factsOf(deployment, removal) {
+  const names = applicationsOf(deployment);
+  const sourceOf = (name) => hashOf(deployment.applications[name] ?? deployment.archive);
   return lines([
-    ...applications.map(([name, archive]) => [name, hashOf(archive)]),
+    ...names.map((name) => [name, names.length > 1 ? row(sourceOf(name), removal(name)) : sourceOf(name)]),
     ["Deployment", count(deployment.number)],
     ["Since epoch", count(deployment.since)],
     ["Recorded", moment(deployment.time_us)],

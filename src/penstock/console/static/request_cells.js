@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { decodeExactly } from "./json.js";
+import { streamOf } from "./references.js";
 import { lineNode } from "./text.js";
 import { entityLink, inline, parseType } from "./value.js";
 
@@ -10,6 +11,7 @@ const ANY = { name: "Any", parts: [] };
 /** Return a call, with a link to its entity; a narrow column breaks it before the method. */
 export function callOf({ entity, key, method }, operator) {
   if (!method) return el("span", { class: "null" }, "no call: the request could not be read");
+  if (!entity && key !== null) return el("code", {}, "streams/", streamOf(key), `.${method}`); // an append
   if (!entity) return el("code", {}, method);
   if (key === null) return el("code", {}, `${entity}.${method}`);
   const text = lineNode(key);

@@ -178,7 +178,7 @@ class StreamPage {
         isOpen ? el("a", { href: append }, "Append events") : null,
       ),
       el("div", { id: "atoms" }),
-      this.#older,
+      row(this.#older),
     );
     this.#fill();
   }
