@@ -313,7 +313,7 @@ MUTANTS = (
     ),
     Mutant(
         "the questions of a failed step stay without answer",
-        "engine/streams/cascade_runner.py",
+        "engine/streams/cascade_steps.py",
         "            cascade.queue += failed_answers(step.questions, failure)",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",

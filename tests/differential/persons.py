@@ -20,12 +20,12 @@ ADA, BOB = EntityKey("User/ada"), EntityKey("User/bob")
 class Persons:
     """The application on the driver's own code, in one process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.app = load_app(PERSONS)
+    def __init__(self, folder: Path, spec: str = PERSONS) -> None:
+        self.app = load_app(spec)
         self.folder = folder
         folder.mkdir()
         DataDirectory(folder).open_journal(self.app).close()
-        self.runtime = Inline(folder, 2, spec=PERSONS, name="persons")
+        self.runtime = Inline(folder, 2, spec=spec, name=self.app.name)
         self.sent = 0
 
     def send(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> Reply:
@@ -36,6 +36,12 @@ class Persons:
         body, touches = self.app.request(entity, key, method, given, named)
         self.sent += 1
         self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, touches, 0)])
+
+    def publish(self, stream: str, *events: Any) -> None:
+        """Append an atom; nothing runs."""
+        self.sent += 1
+        body = self.app.append(stream, events)
+        self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, b"", 0)])
 
     def order(self, subject: EntityKey, generation: int = 0) -> Lsn:
         return request_erasure(self.runtime.log, subject, generation)

@@ -77,7 +77,7 @@ class FollowedStream:
         try:
             if is_msgpack(response):
                 answer = msgspec.msgpack.decode(response.content, type=_Answer)
-                decode = msgspec.msgpack.decode if self.events is None else self.events.decode
+                decode = msgspec.msgpack.decode if self.events is None else self._decode
             else:
                 answer = msgspec.json.decode(response.content, type=_Answer)
                 decode = msgspec.json.decode
@@ -88,6 +88,10 @@ class FollowedStream:
             for atom in answer.atoms
         ]
         return ReceivedAtoms(atoms, answer.next)
+
+    def _decode(self, event: msgspec.Raw) -> Any:
+        assert self.events is not None, "the caller has looked"
+        return self.events.decode(bytes(event))
 
 
 class ReceivedAtoms(NamedTuple):

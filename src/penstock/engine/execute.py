@@ -279,7 +279,8 @@ class Executor:
             self.root = f"streams/{name}"
         events = append_events(request)
         if events:
-            stream.events.decode_all(events)  # the type may have changed since the append
+            readable = stream.events.without_erased(events)
+            stream.events.decode_all(readable)  # the type may have changed since the append
             publish(txn, stream, tuple(events))
         reply = _ENCODER.encode(len(events))
         self._check_sizes(txn, len(reply), _NOTHING)

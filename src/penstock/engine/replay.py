@@ -259,7 +259,7 @@ def first_differing_cascade(replayer: Replayer, recorded: RecordedEpoch) -> int 
         was = recorded.cascade(row)
         if cascade is None and was is NOTHING:
             continue
-        if any(True for _ in cascade_differences(was, cascade)):
+        if any(True for _ in cascade_differences(was, cascade, replayer.app.keys)):
             return position
     return None
 

@@ -88,9 +88,11 @@ class SharedBatches:
         return asyncio.get_running_loop().run_in_executor(self._threads, self._read, question)
 
     def _end(self, key: tuple[Question, Epoch], reading: asyncio.Future[RenderedBatch]) -> None:
-        """Keep a batch that was read, and drop the oldest ones; an error is not kept."""
+        """Keep a batch that was read, and drop the oldest ones; an error is not kept, nor is data of persons."""
         del self._readings[key]
         if reading.cancelled() or reading.exception() is not None:
+            return
+        if key[0].stream.events.is_personal:
             return
         self._kept[key] = reading.result()
         self._kept_bytes += len(reading.result().body)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from penstock.gateway.responses import json_of
-from penstock.journal.atoms import StreamAtom
+from penstock.journal.atoms import StreamAtom, opened_atom
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.stream import Stream
 
@@ -103,7 +103,12 @@ def json_body(batch: AtomBatch) -> bytes:
 def msgpack_body(batch: AtomBatch) -> bytes:
     """Return a batch as MessagePack, which keeps all types of the events."""
     atoms = [
-        AtomBody(atom.number, msgspec.Raw(atom.events), _time_of(atom), atom.epoch)
+        AtomBody(
+            atom.number,
+            msgspec.Raw(opened_atom(batch.stream.events, atom.events)),
+            _time_of(atom),
+            atom.epoch,
+        )
         for atom in batch.atoms
     ]
     return _pack(_body(batch, atoms))
@@ -123,7 +128,7 @@ def _body(batch: AtomBatch, atoms: list[AtomBody]) -> AtomsBody:
 
 def json_atom(stream: Stream[Any], atom: StreamAtom) -> AtomBody:
     """Return an atom whose events are plain values, for JSON."""
-    events = _decode(atom.events)
+    events = _decode(opened_atom(stream.events, atom.events))
     if stream.annotation is FailedAtom:  # the events inside are encoded, too
         events = [
             event | {"events": [_decode(data) for data in event["events"]]} for event in events

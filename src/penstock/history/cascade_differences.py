@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from penstock.base.ids import Epoch, RequestId
+from penstock.base.subject_keys import SubjectKeys
 from penstock.engine.replay import ValueDifference
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.recorded_cascade import (
@@ -41,7 +42,9 @@ class CascadeDifferences:
             appended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: SubjectKeys | None) -> None:
+        """Begin without differences; `keys` are those of the persons, None without personal classes."""
+        self._keys = keys
         self.atoms: Counter[str] = Counter()
         self.events: DifferenceList[CausedDifference] = DifferenceList()
         self.sent: DifferenceList[CausedDifference] = DifferenceList()
@@ -65,8 +68,8 @@ class CascadeDifferences:
         """
         if cascade is None and recorded is NOTHING:
             return
-        self.atoms.update(differing_atoms(recorded, cascade))
-        for difference in cascade_differences(recorded, cascade):
+        self.atoms.update(differing_atoms(recorded, cascade, self._keys))
+        for difference in cascade_differences(recorded, cascade, self._keys):
             differences = self._list_of(difference)
             if differences is not None and differences.next():
                 caused = CausedDifference(epoch, request_id, described(difference))

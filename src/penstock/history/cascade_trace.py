@@ -12,6 +12,7 @@ import msgspec
 from penstock.base.http import ErrorBody
 from penstock.base.ids import Epoch, RequestId
 from penstock.base.json_keys import as_text, json_bytes
+from penstock.base.subject_keys import SubjectKeys
 from penstock.engine.replay import ValueDifference, reply_of
 from penstock.engine.request_text import call_text
 from penstock.engine.streams.cascade import (
@@ -46,6 +47,7 @@ from penstock.history.cascade_document import (
     TracedMessage,
     TracedStep,
 )
+from penstock.model.sealed_value import decode_shown
 from penstock.model.streams.flow import Workflow
 
 SHOWN_MAX: Final = 200
@@ -65,6 +67,7 @@ def cascade_document(
     recorded: RecordedCascade,
     traced: RequestTrace,
     outcomes_of: Callable[[Collection[str]], Outcomes],
+    keys: SubjectKeys | None,
 ) -> TracedCascade | None:
     """Return a cascade as a document; None if it has caused nothing and the journal has nothing of it.
 
@@ -73,9 +76,10 @@ def cascade_document(
         recorded: The cascade as the journal has it.
         traced: The run of the record.
         outcomes_of: Returns the outcomes of those later records that the journal has.
+        keys: The keys of the persons; None for an application without personal classes.
     """
     cascade = traced.cascade
-    differences = [*map(described, cascade_differences(recorded, cascade))]
+    differences = [*map(described, cascade_differences(recorded, cascade, keys))]
     if cascade is None and not differences:
         return None
     sent = sent_of(cascade)
@@ -214,9 +218,9 @@ def _later(records: Iterable[LaterRecord], outcomes: Outcomes) -> list[LaterReco
 
 def _plain(data: bytes | PublishedAtom | None) -> Any:
     if isinstance(data, PublishedAtom):
-        events = [msgspec.msgpack.decode(event) for event in data.events[:_EVENTS_MAX]]
+        events = [decode_shown(event) for event in data.events[:_EVENTS_MAX]]
         return {"step": data.step, "count": len(data.events), "events": events}
-    return None if data is None else msgspec.msgpack.decode(data)
+    return None if data is None else decode_shown(data)
 
 
 def _plain_sent(request: SentRequest | None) -> Any:
@@ -240,7 +244,7 @@ def _answer_text(answer: Answer) -> str:
 
 def _text(data: bytes) -> str:
     """Return an encoded value as JSON; a long text is cut."""
-    text = json_bytes(_encode, msgspec.msgpack.decode(data)).decode()
+    text = json_bytes(_encode, decode_shown(data)).decode()
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 

@@ -211,7 +211,7 @@ def _find_cause(
     verdict = Verdict(rows[culprit].request_id, causes, lines)
     position = difference.position
     was, now = recorded.cascade(rows[position]), replayer.ran[position]
-    cascade = map(described, islice(cascade_differences(was, now), FINDINGS_MAX))
+    cascade = map(described, islice(cascade_differences(was, now, app.keys), FINDINGS_MAX))
     findings = (*difference.findings, *cascade)
     return _divergence(app, recorded, position, findings, verdict)
 

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey, RequestId
@@ -37,7 +38,7 @@ class Rerun:
         refused: By request id, the first call to the outside, in the order of execution.
         requests: How many requests `run_all` has executed.
         skipped: How many it has not executed, because they had exceeded a limit; control records do not count.
-        erased: How many epochs were taken as recorded, because a request concerns an erased person.
+        erased: How many epochs were taken as recorded, because a request or an event concerns an erased person.
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class Rerun:
     def follows(self, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]) -> bool:
         """Take over an epoch that concerns an erased subject as it is recorded; return whether it does.
 
-        Its requests cannot run again, so there is nothing to compare.
+        Its requests or its events cannot be read, so it cannot run again, and there is nothing to compare.
         """
-        failures = (None if outcome is None else outcome.error for outcome in outcomes)
-        if Erased.code not in failures:
+        sent = (request.outcome for run in self.replayer.ran if run for request in run.completed)
+        failures = (None if outcome is None else outcome.error for outcome in chain(outcomes, sent))
+        if not self.replayer.cascades.personal.met and Erased.code not in failures:
             return False
         self.erased += 1
         self.replayer.written.clear()
@@ -97,6 +99,7 @@ class Rerun:
             recorded: The epoch, whose records run next.
             other_code: Whether other code runs, so that all requests and steps run again.
         """
+        self.replayer.cascades.personal.met = False
         self.replayer.cascades.decided = {} if other_code else _decided(recorded)
         is_foundation = recorded.epoch == 0 and not recorded.rows
         if is_foundation or any(is_control(row.body) for row in recorded.rows[:1]):

@@ -25,6 +25,7 @@ from penstock.base.ids import (
 )
 from penstock.base.instants import instant_of
 from penstock.base.json_keys import with_text_keys
+from penstock.base.subject_keys import SubjectKeys
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, reply_of, runs_again
@@ -114,7 +115,7 @@ def _trace(
     traced = rerun.trace_recorded(row) if is_skipped else rerun.trace(row, time.perf_counter)
     entities = _entities_of(rerun.replayer.app, before, traced)
     report = _report_of(history.data, number)
-    cascade = _cascade_of(history, recorded, row, traced)
+    cascade = _cascade_of(history, recorded, row, traced, rerun.replayer.app.keys)
     return TraceDocument(
         request_id=row.request_id,
         call=call_text(row.body),
@@ -140,14 +141,18 @@ def _trace(
 
 
 def _cascade_of(
-    history: HistoryReader, recorded: RecordedEpoch, row: RequestRow, traced: RequestTrace
+    history: HistoryReader,
+    recorded: RecordedEpoch,
+    row: RequestRow,
+    traced: RequestTrace,
+    keys: SubjectKeys | None,
 ) -> TracedCascade | None:
     """Return the cascade of a record, compared with the journal."""
 
     def outcomes_of(ids: Collection[str]) -> dict[str, tuple[Epoch, str | None]]:
         return history.outcomes_among(ids, recorded.epoch)
 
-    return cascade_document(row.request_id, recorded.cascade(row), traced, outcomes_of)
+    return cascade_document(row.request_id, recorded.cascade(row), traced, outcomes_of, keys)
 
 
 def _is_as_recorded(row: RequestRow, traced: RequestTrace, cascade: TracedCascade | None) -> bool:

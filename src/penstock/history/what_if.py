@@ -139,7 +139,7 @@ class _ScenarioRun:
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
         self.state_diff = StateDiff()
-        self.cascades = CascadeDifferences()
+        self.cascades = CascadeDifferences(scenario.app.keys)
 
     def epoch(self, recorded: RecordedEpoch) -> None:
         """Execute an epoch, compare it, and write it to the scratch journal."""

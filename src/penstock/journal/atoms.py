@@ -9,7 +9,7 @@ application.
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,8 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, Diverged, Gone, RequestError
 from penstock.journal.api import EVENTS, Commit, Journal, PartKind
 from penstock.journal.rows import missing_epoch
+from penstock.model.sealed_value import FIRST_BYTES
+from penstock.model.streams.event_type import EventType
 
 _COLUMNS: Final = ("stream", "atom", "partition", "lsn", "time_us", "events")
 _CHUNK: Final = 256
@@ -60,6 +62,17 @@ def encode_atom(events: Sequence[bytes]) -> bytes:
 def decode_atom(data: bytes) -> tuple[bytes, ...]:
     """Return the encoded events of an atom."""
     return tuple(bytes(event) for event in _decode(data))
+
+
+def opened_atom(events: EventType[Any], data: bytes) -> bytes:
+    """Return the readable events of an atom as one MessagePack array; those about erased persons are left out.
+
+    Raises:
+        Corrupt: An event was changed, or is encrypted with other keys.
+    """
+    if events.keys is None or not any(first in data for first in FIRST_BYTES):
+        return data
+    return encode_atom([events.opened(each) for each in events.without_erased(decode_atom(data))])
 
 
 class AtomReader:

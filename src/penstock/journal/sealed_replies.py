@@ -9,10 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.subject_keys import SubjectKeys
-from penstock.errors import Erased, RequestError
+from penstock.errors import Erased
 from penstock.model.personal import ERASED
-from penstock.model.request import Failure, decode_request, encode_failure
-from penstock.model.sealed_value import FIRST_BYTES, REPLY, open_value, seal_value, subject_of
+from penstock.model.request import Failure, encode_failure
+from penstock.model.sealed_value import (
+    FIRST_BYTES,
+    REPLY,
+    open_value,
+    seal_value,
+    subject_of_request,
+)
 
 _REPLY: Final = "reply"
 _ERASED_REPLY: Final = b"\xa8" + ERASED.encode()
@@ -21,7 +27,7 @@ _FIRST_BYTES: Final = pa.array(FIRST_BYTES, pa.binary())
 
 def seal_replies(keys: SubjectKeys, rows: pa.Table) -> pa.Table:
     """Return rows of requests with the replies encrypted whose requests concern a subject."""
-    subjects = [_subject(body) for body in rows["request"].to_pylist()]
+    subjects = [subject_of_request(body) for body in rows["request"].to_pylist()]
     if not any(subjects):
         return rows
     sealed = [
@@ -45,13 +51,6 @@ def open_replies(keys: SubjectKeys, rows: pa.Table) -> pa.Table:
     errors = rows["error"].to_pylist() if "error" in rows.column_names else [None] * len(rows)
     replies = zip(rows[_REPLY].to_pylist(), errors, strict=True)
     return _with_replies(rows, [_opened(keys, data, error) for data, error in replies])
-
-
-def _subject(body: bytes) -> str | None:
-    try:
-        return subject_of(bytes(decode_request(body).positional))
-    except RequestError:
-        return None
 
 
 def _opened(keys: SubjectKeys, data: bytes | None, error: str | None) -> bytes | None:

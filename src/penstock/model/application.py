@@ -17,7 +17,7 @@ from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import DefinitionError, RequestError, Unencodable
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity import declaration_of, is_intact
-from penstock.model.entity_signatures import creation_of, methods_of
+from penstock.model.entity_signatures import BUILT_IN, creation_of, methods_of
 from penstock.model.entity_type import EntityType
 from penstock.model.limit import limits_of
 from penstock.model.members import sort_out
@@ -25,7 +25,7 @@ from penstock.model.migration import take_migrations
 from penstock.model.personal_request import protected_request
 from penstock.model.registry import Interface, interface_of
 from penstock.model.renamed_class import by_former_name
-from penstock.model.request import Request, encode_append, encode_request
+from penstock.model.request import Request, decode_request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaints
 from penstock.model.route import routes_of
 from penstock.model.sealed_value import opened_request
@@ -188,6 +188,8 @@ class App:
         self.keys = keys
         for entity_type in self.readable.values():
             entity_type.keys = keys
+        for event_type in self.topology.event_types():
+            event_type.keys = keys
 
     def request(
         self,
@@ -323,13 +325,20 @@ class App:
         return streams[name]
 
     def append(self, stream: str, events: Iterable[Any]) -> bytes:
-        """Return the body of an append of events to a stream.
+        """Return the body of an append of events to a stream; events that refer to persons are encrypted.
 
         Raises:
             RequestError: The stream does not exist, or an event does not fit its type.
+            ConfigError: An event must be encrypted, and this process has no keys.
         """
-        encoded = encoded_events(self.open_stream(stream).events, given_events(stream, events))
-        return encode_append(stream, encoded)
+        taken = self.open_stream(stream).events
+        return encode_append(stream, encoded_events(taken, given_events(stream, events)))
+
+    def readable_append(self, stream: str, events: Iterable[Any]) -> Request:
+        """Return an append whose events are not encrypted, as `readable_request` does; raises as `append`."""
+        taken = self.open_stream(stream).events
+        encoded = encoded_events(taken, given_events(stream, events), taken.encode_readable)
+        return decode_request(encode_append(stream, encoded))
 
     def key_of(self, entity: str, text: str) -> object:
         """Return the key that a word of a path or of a command line stands for.
@@ -360,7 +369,7 @@ class App:
         if method in CREATIONS and entity_type.creation is not None:
             return entity_type.creation
         if method in RESERVED:
-            return _NO_ARGUMENTS[method]
+            return BUILT_IN[method]
         raise RequestError(
             unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
         )
@@ -385,14 +394,3 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
         else f"; there are {', '.join(names) or 'none'}"
     )
     return f"there is no {what} {name!r}{hint}"
-
-
-def _exists_at(reference: Any) -> bool:
-    return bool(type(reference).exists(reference))
-
-
-_exists_at.__readonly__ = True  # type: ignore[attr-defined]  # it needs no block that enforces it
-_NO_ARGUMENTS: Final = {
-    "delete": Signature("delete", lambda reference: reference.delete(), [], type(None), "penstock"),
-    "exists": Signature("exists", _exists_at, [], bool, "penstock"),
-}

@@ -20,7 +20,7 @@ from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
-from penstock.model.request import APPEND, Request, decode_request
+from penstock.model.request import APPEND, Request
 from penstock.model.running_step import Outlet
 from penstock.model.streams.event_list import given_events
 from penstock.model.streams.stream import Stream
@@ -146,7 +146,7 @@ def readable(app: App, call: Call[Any]) -> Request:
         RequestError: As in `encoded`.
     """
     if call.stream is not None:
-        return decode_request(app.append(call.stream, call.positional))
+        return app.readable_append(call.stream, call.positional)
     return app.readable_request(call.entity, call.key, call.method, call.positional, call.named)[0]
 
 

@@ -1,8 +1,8 @@
-"""The signatures of an entity class: those of its methods, and that of `create`."""
+"""The signatures of an entity class: those of its methods, of `create`, and of the methods that each entity has."""
 
 import inspect
 from inspect import Parameter
-from typing import Any
+from typing import Any, Final
 
 from penstock.model.declaration import RESERVED, Declaration
 from penstock.model.entity_type import EntityType
@@ -47,3 +47,15 @@ def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Res
         for attribute, annotation in entity_type.attributes.items()
     ]
     return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
+
+
+def _exists_at(reference: Any) -> bool:
+    return bool(type(reference).exists(reference))
+
+
+_exists_at.__readonly__ = True  # type: ignore[attr-defined]  # it needs no block that enforces it
+BUILT_IN: Final = {
+    "delete": Signature("delete", lambda reference: reference.delete(), [], type(None), "penstock"),
+    "exists": Signature("exists", _exists_at, [], bool, "penstock"),
+}
+"""The signatures of the methods that each entity has, by name."""

@@ -1,13 +1,13 @@
 """Which subject a request concerns: its arguments and its reply are encrypted with the key of this subject."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, RequestError
 from penstock.model.entity_type import EntityType
-from penstock.model.references import references_in
+from penstock.model.references import subject_in
 from penstock.model.request import Request
 from penstock.model.sealed_value import sealed_request
 
@@ -46,8 +46,7 @@ def _subject(
 ) -> EntityKey | None:
     """Return the called entity of a personal class, or else such an entity in the first argument that refers to one.
 
-    An argument may have references inside of it. The first key in the order of texts counts then, because a set has no
-    order.
+    An argument may have references inside of it; see `subject_in`.
 
     Args:
         class_of: Returns an entity class of the application by its name.
@@ -66,13 +65,6 @@ def _subject(
             )
         return EntityKey(entity_type.prefix + request.key)
     for value in arguments:
-        if subjects := list(_subjects_in(value)):
-            return min(subjects)
+        if (subject := subject_in(value)) is not None:
+            return subject
     return None
-
-
-def _subjects_in(value: Any) -> Iterator[EntityKey]:
-    for reference in references_in(value):
-        entity_type = type(reference).__reference__
-        if isinstance(entity_type, EntityType) and entity_type.personal:
-            yield entity_type.key_of(reference)

@@ -1,4 +1,4 @@
-"""References that must exist: the check of attributes that are declared with `reference(exists=True)`.
+"""References in values, and the check of attributes that are declared with `reference(exists=True)`.
 
 The check runs when the handler has returned. It looks at each entity that the transaction changed and, if the
 transaction deleted an entity, at each other entity that it touched. It reads the entities that they refer to,
@@ -51,6 +51,21 @@ def _check(txn: Transaction, entity_type: EntityType, key: EntityKey, instance: 
                     f"{target.name} {target_key[len(target.prefix) :]!r}, which does not exist; create it in "
                     "the same transaction, or change the reference before the entity is deleted"
                 )
+
+
+def subject_in(value: Any) -> EntityKey | None:
+    """Return the entity of a personal class that a value refers to, at any depth; None if there is none.
+
+    Of several, it is the first one in the order of texts, because a set has no order.
+    """
+    return min(_subjects_in(value), default=None)
+
+
+def _subjects_in(value: Any) -> Iterator[EntityKey]:
+    for reference in references_in(value):
+        entity_type = type(reference).__reference__
+        if isinstance(entity_type, EntityType) and entity_type.personal:
+            yield entity_type.key_of(reference)
 
 
 def references_in(value: Any) -> Iterator[Any]:

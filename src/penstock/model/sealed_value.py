@@ -1,4 +1,4 @@
-"""Sealed values: arguments and replies of requests that concern a subject, encrypted with its key.
+"""Sealed values: arguments, replies and events that concern a subject, encrypted with its key.
 
 A sealed value is a MessagePack extension with the name of the subject and the encrypted bytes, so that it can be
 opened without its request. `personal` has the rows of personal classes.
@@ -9,12 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.subject_keys import SubjectKeys
-from penstock.model.request import Request
+from penstock.errors import RequestError
+from penstock.model.request import Request, decode_request
 
 ARGUMENTS: Final = b"arguments"
 REPLY: Final = b"reply"
+EVENT: Final = b"event"
 PERSONAL: Final = "<personal>"
-"""The text that stands for encrypted arguments."""
+"""The text that stands for encrypted values."""
 FIRST_BYTES: Final = (b"\xc7", b"\xc8", b"\xc9")
 """The first bytes of MessagePack extensions of any size; sealed values begin with one of them."""
 
@@ -23,6 +25,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_ext: Final = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
 _decode_sealed: Final = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 _decode_arguments: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode
+_decode_shown: Final = msgspec.msgpack.Decoder(ext_hook=lambda *_: PERSONAL).decode
 _NO_NAMES: Final = msgspec.Raw(b"\x80")
 
 
@@ -33,7 +36,7 @@ def seal_value(keys: SubjectKeys, subject: str, data: bytes, context: bytes) -> 
         keys: The keys.
         subject: The name of the subject.
         data: The data.
-        context: `ARGUMENTS` or `REPLY`.
+        context: `ARGUMENTS`, `REPLY` or `EVENT`.
 
     Returns:
         A sealed value, which is MessagePack, too.
@@ -56,6 +59,38 @@ def subject_of(data: bytes) -> str | None:
     """Return the subject of a sealed value; None for other data."""
     sealed = _parts(data)
     return None if sealed is None else sealed[0]
+
+
+def subject_of_request(body: bytes) -> str | None:
+    """Return the subject of the body of a request; None if it concerns no subject, or is no request."""
+    try:
+        return subject_of(bytes(decode_request(body).positional))
+    except RequestError:
+        return None
+
+
+def is_erased(keys: SubjectKeys | None, data: bytes) -> bool:
+    """Say whether data is a sealed value whose key is destroyed; this decrypts nothing."""
+    if keys is None or (sealed := _parts(data)) is None:
+        return False
+    return keys.is_erased(*sealed)
+
+
+def is_erased_request(keys: SubjectKeys | None, body: bytes) -> bool:
+    """Say whether the body of a request has arguments whose key is destroyed."""
+    try:
+        return is_erased(keys, bytes(decode_request(body).positional))
+    except RequestError:
+        return False
+
+
+def decode_shown(data: bytes) -> Any:
+    """Return data as MessagePack has it; `<personal>` stands for each sealed value in it.
+
+    Raises:
+        msgspec.MsgspecError: It is not MessagePack.
+    """
+    return _decode_shown(data)
 
 
 def sealed_request(keys: SubjectKeys, subject: str, request: Request) -> Request:
@@ -82,11 +117,14 @@ def shown_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """
     if subject_of(bytes(request.positional)) is not None:
         return [PERSONAL], {}
-    return msgspec.msgpack.decode(request.positional), msgspec.msgpack.decode(request.named)
+    return decode_shown(request.positional), decode_shown(request.named)
 
 
 def _parts(data: bytes) -> tuple[str, bytes] | None:
     if not data.startswith(FIRST_BYTES):
         return None
-    ext = _decode_ext(data)
-    return _decode_sealed(ext.data) if ext.code == _EXT else None
+    try:
+        ext = _decode_ext(data)
+        return _decode_sealed(ext.data) if ext.code == _EXT else None
+    except msgspec.MsgspecError:  # an extension of another program
+        return None

@@ -5,7 +5,7 @@ time of the log record that caused the atom. The fields of an event that is a re
 attributes of an entity are; any other event is the column `event`. A field with the name of another column is
 numbered: `epoch_2`.
 
-An atom without events has no row. As in `snapshots.table`, a value that does not fit needs the wide types, and
+The event of a row is NULL if it refers to a person who was erased. An atom without events has no row. As in `snapshots.table`, a value that does not fit needs the wide types, and
 a value that no column can show is NULL, with a reason in the column `_unshown` of wide tables.
 """
 
@@ -16,11 +16,14 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.record import is_record
 from penstock.errors import Diverged
+from penstock.journal.atoms import decode_atom, opened_atom
+from penstock.model.sealed_value import is_erased
 from penstock.model.streams.stream import Stream
 from penstock.snapshots.annotation import column_of
 from penstock.snapshots.column import (
@@ -71,6 +74,7 @@ class EventTable:
         self.name = stream.name
         self.wide = wide
         self._refuses = refuses
+        self._stream = stream
         event = column_of(stream.annotation, wide=wide)
         self._record = (
             event if isinstance(event, Structs) and is_record(stream.annotation) else None
@@ -106,7 +110,7 @@ class EventTable:
             TooNarrow: A value needs the wide types; never if the table is wide.
             Diverged: An event does not fit the type of the stream as it is declared now.
         """
-        data = atoms["events"].to_pylist()
+        data, is_readable = self._opened(atoms["events"].to_pylist())
         counts = atoms["count"].to_numpy()
         try:
             if cell_bytes_max is not None and any(len(atom) > cell_bytes_max for atom in data):
@@ -118,21 +122,37 @@ class EventTable:
             if not self.wide:
                 raise TooNarrow(f"stream {self.name}: {error}") from error
             arrays = self._one_by_one(data, cell_bytes_max)
+        if is_readable is not None:
+            places = pa.array(np.cumsum(is_readable) - 1, mask=~is_readable)
+            arrays = [pc.take(array, places) for array in arrays]
         total = int(counts.sum())
         if any(len(array) != total for array in arrays):
             raise self._diverged(f"its atoms have {len(arrays[0])} events instead of {total}")
         every = np.repeat(np.arange(len(counts)), counts)
-        places = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+        indexes = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
         times = pc.cast(atoms["time_us"], _INSTANT)
         named = [
             pc.take(atoms["atom"], every),
-            pa.array(places, _NUMBER),
+            pa.array(indexes, _NUMBER),
             *arrays[: len(self._fields)],
             pc.take(atoms["epoch"], every),
             pc.take(times, every),
             *arrays[len(self._fields) :],
         ]
         return pa.Table.from_arrays(named, names=[name for name, _ in self.columns])
+
+    def _opened(self, atoms: list[bytes]) -> tuple[list[bytes], npt.NDArray[np.bool_] | None]:
+        """Return atoms with their readable events.
+
+        Returns:
+            The atoms, and for each of their events whether it is readable: bool, shape (events,). None if all are.
+        """
+        events = self._stream.events
+        readable = [opened_atom(events, data) for data in atoms]
+        if all(before is after for before, after in zip(atoms, readable, strict=True)):
+            return atoms, None
+        every = chain.from_iterable(map(decode_atom, atoms))
+        return readable, np.array([not is_erased(events.keys, event) for event in every])
 
     def _at_once(self, atoms: Sequence[bytes]) -> list[pa.Array]:
         """Return the columns of the events; if the table is wide, the reasons are last."""

@@ -200,7 +200,7 @@ class Kit:
     @overload
     def atoms(self, stream: str) -> list[list[Any]]: ...
     def atoms(self, stream: Stream[Any] | str) -> list[list[Any]]:
-        """Return the atoms of a stream, in order; each is the list of its events.
+        """Return the atoms of a stream, in order; each is the list of its events, without those about erased persons.
 
         Raises:
             RequestError: The stream does not exist.
@@ -209,8 +209,11 @@ class Kit:
         name = _name(stream)
         if name not in streams:
             raise RequestError(unknown("stream", name, streams))
-        decode = streams[name].events.decode
-        return [[decode(data) for data in atom] for atom in self.runtime.streams[name]]
+        events = streams[name].events
+        return [
+            [events.decode(data) for data in events.without_erased(atom)]
+            for atom in self.runtime.streams[name]
+        ]
 
     def entity(self, name: str, key: object) -> dict[str, Any] | None:
         """Return the key and the attributes of an entity; None if it does not exist.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import stream
+from penstock import App, stream
 from penstock.base.ids import Epoch
 from penstock.gateway.shared_batches import Question, RenderedBatch, SharedBatches
 from penstock.gateway.stream_bodies import AtomBatch, json_body
@@ -17,6 +17,7 @@ from tests.memory_journal import MemoryJournal
 from tests.stream_journal import publish
 
 lines = stream("lines", str)
+app = App("following", lines)
 
 
 class Rendering:

@@ -18,6 +18,7 @@ from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
 from penstock.model.request import is_continuation
 from penstock.model.running_step import Dispatch, Emission
+from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
 
@@ -82,6 +83,7 @@ class Cascade:
         time_us: The time of the record, in microseconds since the Unix epoch.
         continues: Whether the record continues a cascade that was cut.
         catch_up: The piece that the record gives to a late workflow, if it is such a record.
+        subject: The person whom the record concerns, if a handler waits for its reply; else None.
         taken: The number of workflow steps that have run.
         sent: The number of requests that its requests have sent.
         requests: The next requests, which run before all workflow steps: their ids and bodies.
@@ -95,6 +97,7 @@ class Cascade:
     time_us: int
     continues: bool = False
     catch_up: CatchUp | None = None
+    subject: str | None = None
     taken: int = 0
     sent: int = 0
     requests: deque[tuple[RequestId, bytes]] = field(default_factory=deque)
@@ -141,4 +144,5 @@ def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:
         time_us: The time of the record.
     """
     catch_up = decode_catch_up(body) if is_catch_up(body) else None
-    return Cascade(root, time_us, is_continuation(body), catch_up)
+    subject = subject_of_request(body) if is_question_id(root) else None
+    return Cascade(root, time_us, is_continuation(body), catch_up, subject)

@@ -14,37 +14,24 @@ the workflow steps of a record run after its requests, or after all requests of 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Outcome
-from penstock.engine.failure import DECIDED
 from penstock.engine.limits import Limits
 from penstock.engine.streams.cascade import (
     Cascade,
     CompletedRequest,
     Delivered,
-    Delivery,
-    Inquiry,
     LaterRecord,
-    PublishedAtom,
-    Step,
     cascade_of,
 )
+from penstock.engine.streams.cascade_steps import CascadeSteps
 from penstock.engine.streams.derived_ids import (
     continuation_id,
     is_question_id,
-    part_id,
-    step_id,
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
-from penstock.engine.streams.key_shares import SharedTurns
-from penstock.engine.streams.late_flows import LateFlows
-from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
-from penstock.engine.streams.paused_flows import PausedFlows
-from penstock.engine.streams.routed_events import request_bodies, split_events
-from penstock.engine.streams.step_runner import StepRunner, Writes
-from penstock.engine.streams.step_services import StepServices
+from penstock.engine.streams.step_runner import Writes
 from penstock.engine.streams.stored_cascade import (
     decode_requests,
     decode_steps,
@@ -53,41 +40,28 @@ from penstock.engine.streams.stored_cascade import (
     requests_key,
     steps_key,
 )
-from penstock.engine.streams.waits import Waits
-from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.errors import Internal
 from penstock.model.application import App
 from penstock.model.context import Read
 from penstock.model.request import (
     Failure,
-    decode_failure,
     encode_continuation,
     encode_failure,
 )
-from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.flow import Workflow
-from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
-from penstock.model.streams.stream import Atom, Stream
-from penstock.model.streams.topology import Subscriber
-from penstock.model.streams.workflow_plan import WorkflowPlan
 
 
 def _let_run(_number: int) -> None:
     """Refuse no part of a cascade."""
 
 
-class CascadeRunner:
+class CascadeRunner(CascadeSteps):
     """Runs cascades, one step after the other, over one state.
 
     Attributes:
-        on_failure: Takes the failure of each step that fails.
         before_request: Takes the number of each sent request in its cascade, from 1, before it runs. If it returns a
             failure, the request does not run, and fails so.
         before_step: Takes the number of each step in its cascade, likewise; 0 before abandoned handlers end.
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
-        paused: The workflows that are paused.
-        step_runner: Runs the steps of workflows.
-        shared: The turns of large atoms that other tasks have run.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -112,24 +86,15 @@ class CascadeRunner:
             limits: The limits of one step, and of one cascade.
             durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
         """
-        self._app = app
-        self._topology = app.topology
+        super().__init__(app, executor, read, keys, apply, limits.output_bytes)
         self._executor = executor
         self._read = read
-        self._keys = keys
         self._apply = apply
         self._limits = limits
         self._durable_waits = durable_waits
-        self._waits = Waits(read, app.topology.tasks)
-        services = StepServices(app, self._waits, keys, limits.output_bytes, executor)
-        self.step_runner = StepRunner(services, read, apply)
-        self.on_failure: Callable[[Failure], None] = lambda _: None
         self.before_request: Callable[[int], Failure | None] = _let_run
         self.before_step: Callable[[int], Failure | None] = _let_run
         self.decided: Mapping[RequestId, Outcome] = {}
-        self.shared: SharedTurns | None = None
-        self.paused = PausedFlows(app.topology, read, apply)
-        self._late = LateFlows(app.topology, read, apply)
         self._generators = GeneratorPositions(app, read, apply)
 
     def run_requests(
@@ -217,6 +182,7 @@ class CascadeRunner:
         arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
         if arrived is not None and arrived[0].task in self._topology.tasks:
             asker, answer = arrived
+            answer = self.personal.protected(answer, cascade.subject)
             cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
         if cascade.continues and (row := self._read(steps_key(root))) is not None:
             cascade.queue.extend(decode_steps(row, self._topology))
@@ -245,144 +211,3 @@ class CascadeRunner:
         if not self._waits.is_forgotten:
             self._apply(self._waits.store())
             self.step_runner.close_abandoned(cascade)
-
-    def _take(self, cascade: Cascade, step: Step) -> None:
-        if self.paused.can_pause and self.paused.holds(step):
-            return
-        if self._late.workflows and self._late.holds(step):
-            return
-        match step:
-            case Delivery():
-                self._deliver(cascade, step, step.subscriber)
-            case Inquiry():
-                self._take_questions(cascade, step)
-            case Delivered():
-                self._take_answers(cascade, step)
-
-    def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
-        match subscriber:
-            case Workflow():
-                self._take_atom(cascade, step, self._topology.workflows[subscriber.flow_name])
-            case Splitter():
-                self._split(cascade, subscriber, step.atom)
-            case RequestSink():
-                self._send_requests(cascade, subscriber, step.atom)
-            case Sequencer():
-                if step.atom:
-                    self._publish(cascade, subscriber.name, step.atom)
-
-    def _publish(self, cascade: Cascade, stream: str, events: Atom) -> None:
-        """Record an atom, and queue a step for each consumer."""
-        cascade.published.append(PublishedAtom(stream, cascade.taken, events))
-        self._queue(cascade, stream, events)
-
-    def _queue(self, cascade: Cascade, stream: str, events: Atom) -> None:
-        for subscriber in self._topology.subscribers.get(stream, ()):
-            cascade.queue.append(Delivery(subscriber, stream, events))
-
-    def _run_step(
-        self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
-    ) -> Failure | None:
-        """Run a step of a workflow, publish its atom, and queue its questions and answers; return its failure."""
-        output, outcome = self.step_runner.run(cascade, plan, take)
-        if outcome.error is not None:
-            return self._failed(cascade, outcome)
-        self._publish(cascade, plan.workflow.name, tuple(output.events))
-        cascade.later += output.requests
-        if output.questions:
-            for portal in self._topology.portals:
-                if portal in output.questions:
-                    cascade.queue.append(Inquiry(portal, tuple(output.questions[portal])))
-        for (workflow, task), answers in output.answers.items():
-            if task in self._topology.tasks:  # a deployment may have removed the task that asked
-                cascade.queue.append(Delivered(workflow, task, tuple(answers)))
-        return None
-
-    def _failed(self, cascade: Cascade, outcome: Outcome) -> Failure:
-        """Report the failure of a step; one that depends on the machine is recorded, so that no replay runs the step."""
-        if outcome.error in DECIDED:
-            step = step_id(cascade.root, cascade.taken)
-            cascade.completed.append(CompletedRequest(step, encode_continuation(), outcome))
-        failure = decode_failure(outcome.reply)
-        self.on_failure(failure)
-        return failure
-
-    def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
-        shared = self.shared
-        if shared is not None and shared.holds(step_id(cascade.root, cascade.taken)):
-            failure = self._run_step(cascade, plan, lambda run: run.take_shared(step.atom, shared))
-            shared.is_void = shared.is_void or failure is not None
-        else:
-            failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
-        if failure is None:
-            return
-        if plan.workflow.pauses:
-            self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
-        else:
-            self._set_aside(cascade, plan.workflow.failed, step.stream, failure, step.atom)
-
-    def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
-        plan, task = self._topology.responders[step.portal]
-        failure = self._run_step(
-            cascade, plan, lambda run: run.take_questions(task, step.questions)
-        )
-        if failure is not None:
-            cascade.queue += failed_answers(step.questions, failure)
-
-    def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
-        plan = self._topology.workflows[step.workflow]
-        task = self._topology.tasks[step.task]
-        failure = self._run_step(cascade, plan, lambda run: run.take_answers(task, step.answers))
-        if failure is not None:
-            questions, events = give_up(self._waits, step.answers)
-            cascade.queue += failed_answers(questions, failure)
-            self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)
-
-    def _set_aside(
-        self,
-        cascade: Cascade,
-        stream: Stream[FailedAtom],
-        source: str,
-        failure: Failure,
-        events: Atom,
-    ) -> None:
-        """Publish a failed atom on the consumer's stream of failed atoms."""
-        step = step_id(cascade.root, cascade.taken)
-        event = failed_atom(stream, step, source, failure, events)
-        self._publish(cascade, stream.name, (event,))
-
-    def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
-        """Divide an atom; an event whose predicate fails sets the whole atom aside."""
-        divided: list[Atom] = []
-        if self._routed(
-            cascade, splitter, atom, lambda: divided.extend(split_events(splitter, atom))
-        ):
-            for stream, events in zip(splitter.streams, divided, strict=True):
-                if events:
-                    self._publish(cascade, stream.name, events)
-
-    def _send_requests(self, cascade: Cascade, sink: RequestSink[Any], atom: Atom) -> None:
-        """Send a request for each event of an atom; one that cannot be made sets the whole atom aside."""
-        bodies: list[bytes] = []
-        if self._routed(
-            cascade, sink, atom, lambda: bodies.extend(request_bodies(self._app, sink, atom))
-        ):
-            step = step_id(cascade.root, cascade.taken)
-            cascade.later += [
-                LaterRecord(part_id(step, index), body, 0) for index, body in enumerate(bodies)
-            ]
-
-    def _routed(
-        self,
-        cascade: Cascade,
-        consumer: Splitter[Any] | RequestSink[Any],
-        atom: Atom,
-        work: Callable[[], None],
-    ) -> bool:
-        """Run the functions of a consumer over an atom; set the atom aside if one fails, and return whether none did."""
-        outcome = self.step_runner.perform(cascade, work)
-        if outcome.error is None:
-            return True
-        failure = self._failed(cascade, outcome)
-        self._set_aside(cascade, consumer.failed, consumer.source.name, failure, atom)
-        return False

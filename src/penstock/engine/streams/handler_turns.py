@@ -17,6 +17,7 @@ from penstock.engine.streams.handler_start import (
     question_of,
     state_keys,
 )
+from penstock.engine.streams.personal_work import reply_decoder
 from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
@@ -25,7 +26,6 @@ from penstock.errors import LimitExceeded, UserError
 from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction
 from penstock.model.entity_type import EntityType
-from penstock.model.reply import decode_result
 from penstock.model.request import encode_continuation
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
@@ -173,7 +173,7 @@ class HandlerTurns:
         self.output.count(body)
         returns = returns_of(app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
-        ask = self._new_ask(target, body, lambda data: decode_result(data, returns))
+        ask = self._new_ask(target, body, reply_decoder(app, returns))
         self._append(RequestId(ask.id), body, 0)
         return ask
 

@@ -20,13 +20,13 @@ from penstock.engine.streams.handler_start import (
     question_of,
     start_handler,
 )
+from penstock.engine.streams.personal_work import reply_decoder
 from penstock.engine.streams.waiting import HandlerCoroutine, Turn, Waiting, hash_of
 from penstock.errors import UserError
 from penstock.model.application import App
 from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction, activate
 from penstock.model.interruption import Interrupted
-from penstock.model.reply import decode_result
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import TaskType
@@ -213,7 +213,7 @@ class Resumption:
         body, _ = encoded(self._app, call)
         returns = returns_of(self._app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
-        return self._sent(target, body, lambda data: decode_result(data, returns))
+        return self._sent(target, body, reply_decoder(self._app, returns))
 
     def _sent(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
         asks, number = self._turn.asks, self._asked

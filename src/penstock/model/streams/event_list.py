@@ -5,7 +5,7 @@ wrong value: `stream orders: events[3].item: Expected `int`, got `str``. To deco
 application, as `base.class_code` says.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,16 +33,24 @@ def given_events(stream: str, events: Iterable[T]) -> tuple[T, ...]:
     return tuple(events)
 
 
-def encoded_events(events: EventType[T], values: Sequence[T]) -> list[bytes]:
+def encoded_events(
+    events: EventType[T], values: Sequence[T], encode: Callable[[T], bytes] | None = None
+) -> list[bytes]:
     """Return the bytes of each event.
+
+    Args:
+        events: The type of the events.
+        values: The events.
+        encode: `events.encode_readable` for an append that goes to a gateway; by default `events.encode`.
 
     Raises:
         RequestError: An event does not fit the type.
+        ConfigError: An event must be encrypted, and this process has no keys.
     """
     encoded: list[bytes] = []
     for index, value in enumerate(values):
         try:
-            encoded.append(events.encode(value))
+            encoded.append(events.encode(value) if encode is None else encode(value))
         except Unencodable as error:
             cause = error.__cause__
             inner = cause if isinstance(cause, msgspec.ValidationError) else error
@@ -58,7 +66,10 @@ def packed_events(events: EventType[T], values: list[T]) -> bytes:
 
     Raises:
         RequestError: A value cannot be stored, such as a `datetime` without a time zone.
+        ConfigError: An event must be encrypted, and this process has no keys.
     """
+    if events.is_personal or events.annotation is Any:
+        return ENCODER.encode([msgspec.Raw(data) for data in encoded_events(events, values)])
     lower = lower_of(list[events.annotation])  # type: ignore[name-defined]
     try:
         return ENCODER.encode(lower(values) if lower else values)

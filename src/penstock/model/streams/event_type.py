@@ -2,6 +2,9 @@
 
 An event is encoded when it is published, and decoded for each handler that takes it. So no two handlers share
 an object, and a handler that changes an event after it has published it changes nothing.
+
+An event that refers to a person is encrypted with the key of this person (`model.sealed_value`). So no file and no row
+has readable bytes of it, and no other code needs to know which events these are.
 """
 
 import typing
@@ -16,13 +19,26 @@ from penstock.base.schema import (
     PLAIN,
     UNENCODABLE,
     decode_reference,
+    entities_in,
     is_exact,
     is_immutable,
     name_of,
     reason_of,
+    reference_type,
     shown,
 )
-from penstock.errors import Unencodable
+from penstock.base.subject_keys import SubjectKeys
+from penstock.errors import ConfigError, Unencodable
+from penstock.model.entity_type import EntityType
+from penstock.model.references import subject_in
+from penstock.model.sealed_value import (
+    EVENT,
+    FIRST_BYTES,
+    is_erased,
+    open_value,
+    seal_value,
+    subject_of,
+)
 
 T = TypeVar("T")
 
@@ -38,17 +54,20 @@ class EventType(Generic[T]):
         annotation: The type.
         noun: The name of the values in messages.
         is_shared: Whether handlers can share a decoded value, because it never changes.
+        keys: The keys of the persons that values refer to, from `App.use_keys`.
     """
 
     __slots__ = (
         "_decode",
         "_decode_list",
+        "_entities",
         "_exact",
         "_lower",
         "_parts",
         "_plain",
         "annotation",
         "is_shared",
+        "keys",
         "noun",
         "place",
     )
@@ -68,39 +87,106 @@ class EventType(Generic[T]):
         self._plain = annotation if annotation in PLAIN else None
         self._parts = _plain_parts(annotation)
         self._exact = is_exact(annotation)
+        self._entities = entities_in(annotation)
         self.is_shared = is_immutable(annotation)
+        self.keys: SubjectKeys | None = None
         self._decode = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
         several = list[annotation]
         self._decode_list = msgspec.msgpack.Decoder(several, dec_hook=decode_reference).decode
 
+    @property
+    def is_personal(self) -> bool:
+        """Whether values can refer to persons, so that they are encrypted."""
+        described = (
+            reference_type(cls) for cls in self._entities
+        )  # an interface gets its class late
+        return any(isinstance(each, EntityType) and each.personal for each in described)
+
     def encode(self, value: T) -> bytes:
-        """Return the bytes of a value; equal values have equal bytes.
+        """Return the bytes of a value, encrypted if the value refers to a person; equal values have equal bytes.
 
         Raises:
             Unencodable: The value does not fit the type; the message names the place in the value.
+            ConfigError: The value must be encrypted, and this process has no keys.
+        """
+        data = self.encode_readable(value)
+        return self._sealed(data) if self._entities else data
+
+    def _sealed(self, data: bytes) -> bytes:
+        """Encrypt data if its value refers to a person."""
+        subject = subject_in(self._decode(data))
+        if subject is None:
+            return data
+        if self.keys is None:
+            raise ConfigError(
+                f"{self.place}: the {self.noun} refer to {subject} of a personal class, and this process has no keys to "
+                "encrypt them; open the data directory first"
+            )
+        return seal_value(self.keys, subject, data, EVENT)
+
+    def encode_readable(self, value: T) -> bytes:
+        """Return the bytes of a value, never encrypted, for a gateway, which encrypts them.
+
+        Raises:
+            Unencodable: As in `encode`.
         """
         try:
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
             raise Unencodable(f"{self.place}: {reason_of(error)}") from error
+        if (
+            subject_of(data) is not None
+        ):  # a value of type `Any` may be any extension of MessagePack
+            raise Unencodable(f"{self.place}: an extension of MessagePack cannot be stored")
         given: Any = value
         if type(given) is self._plain:
             return data
         if type(given) is tuple and tuple(map(type, given)) == self._parts:
             return data
-        stored = self.decode(data)
+        stored = self._decoded(data)
         if not (self._exact and stored == value) and not alike(value, stored):
             raise Unencodable(
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
 
+    def opened(self, data: bytes) -> bytes:
+        """Return the readable bytes of a value.
+
+        Raises:
+            Erased: The value refers to a person who was erased.
+            Corrupt: The bytes were changed, or are encrypted with other keys.
+            ConfigError: They are encrypted, and this process has no keys.
+        """
+        if subject_of(data) is None:
+            return data
+        if self.keys is None:
+            raise ConfigError(
+                f"{self.place}: the {self.noun} are encrypted, and this process has no keys to read them; open the data "
+                "directory first"
+            )
+        return open_value(self.keys, data, EVENT)
+
+    def without_erased(self, events: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the events that can be read, in order."""
+        if self.keys is None:
+            return events
+        return [data for data in events if not is_erased(self.keys, data)]
+
+    def has_erased(self, data: bytes) -> bool:
+        """Say whether a value cannot be read, or lacks a part, because a person was erased."""
+        return is_erased(self.keys, data)
+
     def decode(self, data: bytes) -> T:
         """Return a new value.
 
         Raises:
             Unencodable: The bytes are not of this type; the message names the place in the value.
+            Erased, Corrupt, ConfigError: As in `opened`.
         """
+        return self._decoded(self.opened(data) if data.startswith(FIRST_BYTES) else data)
+
+    def _decoded(self, data: bytes) -> T:
         try:
             value: T = self._decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -112,6 +198,8 @@ class EventType(Generic[T]):
     def decode_all(self, events: Sequence[bytes]) -> list[T]:
         """Return a new value for each event; raises as `decode`."""
         head = _ARRAY + len(events).to_bytes(4, "big")
+        if self._entities:
+            events = [self.opened(data) for data in events]
         try:
             return self._decode_list(b"".join((head, *events)))
         except (msgspec.MsgspecError, RecursionError):

@@ -15,6 +15,7 @@ from penstock.errors import DefinitionError, OutsideTransaction, UserError
 from penstock.model.context import Transaction, active
 from penstock.model.running_step import Emission
 from penstock.model.streams.event_type import EventType
+from penstock.model.streams.failed_atom import FailedAtom, FailedAtomType
 
 T = TypeVar("T")
 
@@ -55,7 +56,8 @@ class Stream(Generic[T]):
         wrong = complaints_of(self.annotation)
         complaints += [f"{self.where}: stream {self.name}: {complaint}" for complaint in wrong]
         if not wrong:
-            self.event_type = EventType(f"stream {self.name}", self.annotation)
+            made: Any = FailedAtomType if self.annotation is FailedAtom else EventType
+            self.event_type = made(f"stream {self.name}", self.annotation)
 
     @property
     def events(self) -> EventType[T]:

@@ -3,12 +3,13 @@
 `App` builds it. It finds the streams and workflows that a member uses, so that a program names the last ones only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
+from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.interface import PortalInterface, StreamInterface
@@ -75,6 +76,18 @@ class Topology:
     blank_rows: dict[str, bytes] = field(default_factory=dict)
     interfaces: list[StreamInterface[Any] | PortalInterface[Any, Any]] = field(default_factory=list)
     late_workflows: dict[str, Workflow[Any]] = field(default_factory=dict)
+
+    def event_types(self) -> Iterator[EventType[Any]]:
+        """Yield the types of the events, of the requests to portals and of their replies, in each place."""
+        for place in (*self.streams.values(), *self.portals.values(), *self.interfaces):
+            own = (
+                (place.event_type,)
+                if isinstance(place, Stream)
+                else (place.request_type, place.reply_type)
+            )
+            yield from (event_type for event_type in own if event_type is not None)
+        for task in self.tasks.values():
+            yield from (each for each in (task.event, task.output) if each is not None)
 
 
 def topology_of(members: Iterable[StreamMember | Flow[Any]], resolver: Resolver) -> Topology:
