@@ -109,13 +109,17 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An entity class, or a function without state: it has no key, and one method of its name."""
+    """An entity class, or a function without state: it has no key, and one method of its name.
+
+    The entities of a `personal` class are persons, whose data are encrypted.
+    """
 
     name: str
     key: Attribute | None
     attributes: tuple[Attribute, ...]
     methods: tuple[Method, ...]
     where: SourceLocation
+    personal: bool = False
 
 
 @unique

@@ -1,15 +1,10 @@
-// A button that asks before it acts.
+// A question before an act that cannot be taken back.
 
 import { el, newId } from "./dom.js";
 import { button } from "./widgets.js";
 
-/**
- * Return a button and its question.
- *
- * `name` is on the button; `title` and `text` ask; `leave` and `sure` are the two answers. `more` has attributes of
- * the button.
- */
-export function confirmButton({ name, title, text, leave, sure, more = {} }, act) {
+/** Ask a question; `title` and `text` ask, `leave` and `sure` are the two answers. */
+export function askFirst({ title, text, leave, sure }, act) {
   const id = newId("question");
   const yes = async () => {
     dialog.close();
@@ -17,7 +12,7 @@ export function confirmButton({ name, title, text, leave, sure, more = {} }, act
   };
   const dialog = el(
     "dialog",
-    { "aria-labelledby": id },
+    { "aria-labelledby": id, onclose: () => dialog.remove() },
     el("h2", { id }, title),
     el("p", {}, text),
     el(
@@ -27,5 +22,10 @@ export function confirmButton({ name, title, text, leave, sure, more = {} }, act
       el("button", { type: "button", class: "main-button danger", onclick: yes }, sure),
     ),
   );
-  return [button(name, () => dialog.showModal(), more), dialog];
+  document.getElementById("main").append(dialog);
+  dialog.showModal();
 }
+
+/** Return a button that asks its question first; `name` is on the button, and `more` has its attributes. */
+export const confirmButton = ({ name, more = {}, ...question }, act) =>
+  button(name, () => askFirst(question, act), more);

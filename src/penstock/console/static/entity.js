@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { el, problem, show } from "./dom.js";
+import { certificateOf, erasureLink } from "./erasures.js";
 import { count } from "./format.js";
 import { showHistory } from "./history.js";
 import { lineNode, textNode } from "./text.js";
@@ -52,7 +53,7 @@ async function showNow(result, operator, key, names) {
       );
       show(result, panel, calls(operator, key));
     } catch (failure) {
-      show(result, problem(failure));
+      show(result, problem(failure), operator.personal && failure.status === 404 ? await erased(operator, key) : null);
     }
   };
   await load();
@@ -83,5 +84,14 @@ function calls(operator, key) {
   });
   const list = `#/requests?${new URLSearchParams({ of: operator.name, key })}`;
   const sent = el("p", {}, el("a", { href: list }, "Requests to it"));
-  return el("section", {}, el("h2", {}, "Call it"), links.length ? chips(links) : null, sent);
+  const erase = el("p", {}, el("a", { href: erasureLink(operator.name, key) }, "Erase this person …"));
+  return el("section", {}, el("h2", {}, "Call it"), links.length ? chips(links) : null, sent, operator.personal ? erase : null);
+}
+
+/** Return what is known of a person that was erased; null if it was not. */
+async function erased({ name }, key) {
+  const certificate = await certificateOf(name, key).catch(() => null); // the failure above says enough
+  if (!certificate) return null;
+  const all = el("a", { href: "#/erasures" }, "Certificates");
+  return el("p", {}, `A person with this key was erased in epoch ${count(certificate.epoch)}. `, all);
 }

@@ -7,6 +7,7 @@ import { live } from "./live.js";
 import { decoded } from "./paths.js";
 import * as deployments from "./deployments.js";
 import * as entities from "./entities.js";
+import * as erasures from "./erasures.js";
 import * as flow from "./flow.js";
 import * as overview from "./overview.js";
 import * as performance from "./performance.js";
@@ -24,8 +25,15 @@ const PAGES = [
   ["requests", "Requests", requests],
   ["flow", "Flow", flow],
   ["deployments", "Deployments", deployments],
+  ["erasures", "Erasures", erasures],
   ["try", "Try it", trying],
 ];
+
+/** Pages that only some applications need. */
+const USED = {
+  streams: (plan) => plan.stream_operators.length > 0,
+  erasures: (plan) => erasures.personalOf(plan).length > 0,
+};
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -144,12 +152,12 @@ function signIn() {
 show(
   at("pages"),
   PAGES.map(([name, title]) =>
-    el("li", { hidden: name === "streams" }, el("a", { href: `#/${name}`, "data-page": name }, title)),
+    el("li", { hidden: name in USED }, el("a", { href: `#/${name}`, "data-page": name }, title)),
   ),
 );
 live.ready().then((plan) => {
-  const link = at("pages").querySelector('[data-page="streams"]');
-  link.parentElement.hidden = !plan.stream_operators.length;
+  for (const [name, isUsed] of Object.entries(USED))
+    at("pages").querySelector(`[data-page="${name}"]`).parentElement.hidden = !isUsed(plan);
 });
 at("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -17,10 +17,11 @@ export function keyQuery(entity, keyName, text) {
     ORDER BY ${begins} DESC, ${quoted(keyName)} LIMIT ${KEYS_MAX + 1}`;
 }
 
-/** Let an input suggest the keys of a class; return the node that holds the input and its list. */
-export function keySuggestions(input, entity) {
+/** Let an input suggest the keys of the class that `entityOf()` names; return the node of the input and its list. */
+export function keySuggestions(input, entityOf) {
   let timer = 0;
   const find = async () => {
+    const entity = entityOf();
     const plan = await live.ready();
     const key = plan.operators.find((one) => one.name === entity)?.key;
     if (!key) return null;
@@ -30,7 +31,7 @@ export function keySuggestions(input, entity) {
     return { items, more };
   };
   const suggestions = new Suggestions(input, {
-    label: `Keys of ${entity}`,
+    label: `Keys of ${entityOf()}`,
     isFree: true,
     find: () => find().catch(() => null), // without the SQL view, the key is typed
     take: (item) => {

@@ -151,7 +151,7 @@ export class ScalarInput {
 
   #suggestKeys(entity) {
     const { nextSibling, parentNode } = this.#input;
-    parentNode.insertBefore(keySuggestions(this.#input, entity), nextSibling);
+    parentNode.insertBefore(keySuggestions(this.#input, () => entity), nextSibling);
   }
 }
 

@@ -110,7 +110,7 @@ class _Analysis:
                 methods.append(_described(name, signature, function))
         where = place_of_class(entity.cls, entity.where)
         key = Attribute(entity.key_name, type_text(entity.key_annotation))
-        return Operator(entity.name, key, attributes, tuple(methods), where)
+        return Operator(entity.name, key, attributes, tuple(methods), where, entity.personal)
 
     def _function_of(self, entity: EntityType, name: str) -> FunctionType:
         thing = entity.initializer if name == _CREATE else inspect.getattr_static(entity.cls, name)
