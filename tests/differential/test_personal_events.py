@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.base.ids import EntityKey
 from penstock.cli.main import execute
 from penstock.engine.streams.paused_flows import resuming_id
 from penstock.engine.streams.system_rows import HELD, PAUSED, WAIT
@@ -55,6 +56,13 @@ def rows_of(persons: Persons, name: str) -> int:
     return sum(key.startswith(f"{name}/") for key in state_of(persons.runtime.journal))
 
 
+def diary(persons: Persons, key: str) -> list[str]:
+    """Return what a visitor has said, from the state of the task that has visitors as keys."""
+    row = state_of(persons.runtime.journal)[EntityKey(f"diaries.Diary/{key}")]
+    said: list[str] = persons.app.stored["diaries.Diary"].decode(persons.user(key), row)["said"]
+    return said
+
+
 def begin(persons: Persons) -> None:
     """Append visits: greeted ones, failing ones, some behind a failure, and some whose greeting waits."""
     visit(persons, "hello Lovelace", "hello Babbage")
@@ -79,6 +87,7 @@ def test_no_file_has_readable_events(persons: Persons) -> None:
     assert readable_in(persons.folder, "Lovelace") == []
     persons.run()
     assert rows_of(persons, WAIT) == 0
+    assert diary(persons, "ada")[:2] == ["hello Lovelace", "fail Lovelace"]
     assert texts(persons, "visits")[0] == ["hello Lovelace", "hello Babbage"]
     (failed,) = atoms(persons, "greeted-failed")[0]
     assert failed["message"] == "ValueError: <personal>"
@@ -110,10 +119,30 @@ def test_erased_events_are_left_out_and_others_go_on(
             resume(persons)
             persons.run()
             rows = view.ask(query).table.to_pylist()
+            diaries = view.ask(Query('SELECT key FROM tasks."diaries.Diary"')).table
+    assert diaries["key"].to_pylist() == ["bob"]
     assert rows[:2] == [{"text": None, "place": 0}, {"text": "hello Babbage", "place": 1}]
     assert rows[-1] == {"text": "late Babbage", "place": 1}
     assert texts(persons, "visits")[-1] == ["late Babbage"]
+    assert_bob_goes_on(persons)
+    persons.runtime.close()
+    assert readable_in(persons.folder, "Lovelace") == []
+    assert_commands_show_nothing(persons.folder, capsys)
+
+
+def assert_bob_goes_on(persons: Persons) -> None:
+    """The workflows have done for Bob what his visits say, and keep nothing of Ada."""
     assert rows_of(persons, WAIT) == 0
+    assert rows_of(persons, "diaries.Diary") == 1
+    assert diary(persons, "bob") == [
+        "hello Babbage",
+        "calm Babbage",
+        "behind Babbage",
+        "portal Babbage",
+        "late Babbage",
+        "rename Babbage",
+        "rename Babbage",
+    ]
     assert [text for atom in texts(persons, "seen") for text in atom] == [
         "hello Babbage",
         "calm Babbage",
@@ -129,9 +158,6 @@ def test_erased_events_are_left_out_and_others_go_on(
         "rename Babbage, formerly Babbage",
         "rename Babbage",
     ]
-    persons.runtime.close()
-    assert readable_in(persons.folder, "Lovelace") == []
-    assert_commands_show_nothing(persons.folder, capsys)
 
 
 def assert_commands_show_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 The text of a key is in paths, in references and in the journal; equal keys have equal texts. A `str` is its own
 text, an `Enum` has the text of its value, a tuple is a JSON array, and other keys are JSON without quotes. A part of
-a tuple may be a tuple.
+a tuple may be a tuple. The key of a task may be a reference, which has the text of the key that it refers to.
 """
 
 import enum
@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.base.record import RecordKind, fields_of, kind_of
-from penstock.base.schema import is_enum, name_of, shown
+from penstock.base.schema import is_enum, name_of, reference_type, shown
 from penstock.errors import Unencodable
 
 KEY_BYTES_MAX: Final = 400
@@ -81,7 +81,8 @@ def encode_key(value: object, annotation: Any) -> str:
         Unencodable: The value does not fit the annotation, or exceeds `KEY_BYTES_MAX`.
     """
     try:
-        plain = _plain(value, annotation)
+        reference = reference_type(annotation)
+        plain = _plain(value, annotation) if reference is None else reference.text_of(value)
         text = plain if isinstance(plain, str) else msgspec.json.encode(plain).decode().strip('"')
         size = len(text.encode())
     except (msgspec.ValidationError, UnicodeEncodeError, TypeError, OverflowError) as error:
@@ -125,8 +126,11 @@ def decode_key(text: str, annotation: Any) -> Any:
         Unencodable: The text is not a key of this type, or `encode_key` writes this key differently.
     """
     try:
-        if annotation is str:
-            value: Any = text
+        reference = reference_type(annotation)
+        if reference is not None:
+            value: Any = reference.of_text(text)
+        elif annotation is str:
+            value = text
         elif _stored_parts(annotation) is not None:
             value = msgspec.json.decode(text, type=annotation)
         else:

@@ -4,15 +4,17 @@
 state, snapshots and backups. A row is `[tag, sealed]`; the sealed part is an ordinary row with the same tag, encrypted
 with the key of its entity, the *subject*. Equal rows of an entity have equal bytes, so rows are compared as others.
 When the key of a subject is destroyed, its rows cannot be read any more (`base.subject_keys`).
+
+The rows of a task whose keys are references to persons belong to these persons, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey
-from penstock.base.schema import ENCODER
+from penstock.base.ids import EntityKey, entity_key, split_entity_key
+from penstock.base.schema import ENCODER, reference_type
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Erased
 from penstock.model.entity_type import EntityType, row_head
@@ -27,9 +29,14 @@ _EXT: Final = 80
 
 
 class PersonalType(EntityType):
-    """The description of a personal class."""
+    """The description of a personal class.
+
+    Attributes:
+        blank: A row that is not encrypted, because it says nothing about a person: that of a task's key without state.
+    """
 
     personal: ClassVar = True
+    blank: bytes | None = None
 
     def settle(self, shape: Shape | None = None) -> None:
         """Fix the shape of rows; see `EntityType`."""
@@ -49,7 +56,7 @@ class PersonalType(EntityType):
 
     def present(self, key: object, data: bytes) -> bytes:
         """Return a row as the declared class stores it; raises as `EntityType.present`, and `Erased`."""
-        if data.startswith(self.row_head):
+        if data.startswith(self.row_head) or data == self.blank:
             return data
         return self._sealed(key, super().present(key, self.opened(key, data)))
 
@@ -80,10 +87,15 @@ class PersonalType(EntityType):
         return sealed is not None and self._held().is_erased(self.subject(key), sealed)
 
     def subject(self, key: object) -> EntityKey:
-        """Return the name of the subject to which an entity belongs: the entity itself."""
-        return EntityKey(self.prefix + self.key_text(key))
+        """Return the name of the subject to which a row belongs: the entity itself, or the person who is the key."""
+        reference: Any = reference_type(self.key_annotation)
+        if reference is None:
+            return EntityKey(self.prefix + self.key_text(key))
+        return entity_key(reference.stored_name, reference.text_of(key))
 
     def _sealed(self, key: object, row: bytes) -> bytes:
+        if row == self.blank:
+            return row
         sealed = self._held().seal(self.subject(key), row, _ROW)
         return ENCODER.encode((self.shape.tag, msgspec.msgpack.Ext(_EXT, sealed)))
 
@@ -94,6 +106,21 @@ class PersonalType(EntityType):
                 "directory first"
             )
         return self.keys
+
+
+def rows_of(classes: Iterable[EntityType], subject: EntityKey) -> list[EntityKey]:
+    """Return the keys of the rows that an erasure deletes: the entity, and the rows of tasks whose key it is.
+
+    Args:
+        classes: The classes of the stored rows.
+        subject: The erased entity.
+    """
+    name, text = split_entity_key(subject)
+    keyed: list[Any] = [(each, reference_type(each.key_annotation)) for each in classes]
+    return [
+        subject,
+        *(EntityKey(each.prefix + text) for each, key in keyed if key and key.stored_name == name),
+    ]
 
 
 def _sealed_of(data: bytes) -> bytes | None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.key_text import key_parts, wire_key_type
+from penstock.base.schema import reference_type
 from penstock.snapshots.text import exact_json
 
 _INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
@@ -226,7 +227,7 @@ class Structs(Column):
 
 def key_reader(annotation: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return the function that turns texts of keys into keys as SQL has them; None stays None."""
-    if annotation is str:
+    if annotation is str or reference_type(annotation) is not None:
         return lambda texts: texts
     wire = wire_key_type(annotation)
     if key_parts(annotation) is None:

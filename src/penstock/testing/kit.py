@@ -36,6 +36,7 @@ from penstock.errors import RequestError, UserError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.entity_type import EntityType
+from penstock.model.personal import rows_of
 from penstock.model.reply import Reply
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
@@ -242,7 +243,8 @@ class Kit:
         """
         text = f"{name}/{self._entity_type(name).key_text(key)}"
         subject = subject_named(self.runtime.app, text)
-        self.runtime.state.pop(subject, None)
+        for row in rows_of(self.runtime.app.readable.values(), subject):
+            self.runtime.state.pop(row, None)
         keys = self.runtime.app.keys
         if isinstance(keys, MemoryKeys):  # else they are in the file of a data directory
             keys.destroy(subject)

@@ -70,6 +70,26 @@ class Careful:
         out(visit)
 
 
+class Diary:
+    """What each visitor has said; the answer to a `rename` comes later."""
+
+    said: list[str] = []
+
+    async def on_event(self, visit: Visit, out: Emit[Visit]) -> None:
+        """Note the text, and publish how many there are."""
+        if "rename" in visit.text:
+            former = await ask(User.rename, visit.user, visit.text)
+            self.said.append(former)
+        self.said.append(visit.text)
+        out(Visit(visit.user, f"{len(self.said)} {visit.text}"))
+
+
+def visitor(visit: Visit) -> User:
+    """Return the key of a diary."""
+    return visit.user
+
+
+diaries = flow("diaries", visits).key(visitor).task(Diary).sink("noted")
 greeted = flow("greeted", visits).task(Greeter).sink("greetings")
 careful = flow("careful", visits, on_failure="pause").task(Careful).sink("seen")
 porter = flow("porter", notes).task(Porter).sink("nothing", str)
@@ -79,4 +99,4 @@ sides = splitter(
     short=lambda visit: len(visit.text) < 10,
     long=lambda visit: "fail" not in visit.text or visit.text[999],
 )
-app = App("visitors", User, visits, notes, greeted, careful, porter, sides)
+app = App("visitors", User, visits, notes, greeted, careful, porter, sides, diaries)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from penstock.base.ids import EntityKey, split_entity_key
 from penstock.engine.failure import DECIDED
 from penstock.engine.streams.cascade import Delivered, Delivery, Inquiry
 from penstock.engine.streams.waiting import Answer, PortalQuestion, Waiting
@@ -102,7 +103,21 @@ class PersonalWork:
 
     def _is_lost(self, answer: Answer) -> bool:
         handler = self._waits.handler(answer.handler)
-        return handler is not None and any(map(self._is_erased, _data_of(handler)))
+        if handler is None:
+            return False
+        return any(map(self._is_erased, _data_of(handler))) or any(
+            self._is_erased_row(key, row)
+            for turn in handler.turns
+            for key, row in turn.rows.items()
+        )
+
+    def _is_erased_row(self, key: EntityKey, row: bytes | None) -> bool:
+        name, text = split_entity_key(key)
+        rows = self._app.topology.rows[name]
+        if row is None or not (rows.personal and rows.is_erased(rows.key_at(text), row)):
+            return False
+        self.met = True
+        return True
 
     def _is_erased(self, data: bytes | None) -> bool:
         keys = self._app.keys
@@ -134,6 +149,8 @@ def reply_decoder(app: App, returns: Any) -> Callable[[bytes], Any]:
 def takes_persons(topology: Topology, plan: WorkflowPlan) -> bool:
     """Say whether the events, questions or answers of a workflow can refer to persons; any task can ask any portal."""
     types = [plan.workflow.source.events, plan.workflow.events]
+    if any(task.rows.personal for task in plan.tasks):
+        return True
     for task in plan.tasks:
         types += [each for each in (task.event, task.output) if each is not None]
     for portal in topology.portals.values():

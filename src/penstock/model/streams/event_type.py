@@ -62,7 +62,9 @@ class EventType(Generic[T]):
         "_decode_list",
         "_entities",
         "_exact",
+        "_is_personal",
         "_lower",
+        "_may_be_sealed",
         "_parts",
         "_plain",
         "annotation",
@@ -88,6 +90,8 @@ class EventType(Generic[T]):
         self._parts = _plain_parts(annotation)
         self._exact = is_exact(annotation)
         self._entities = entities_in(annotation)
+        self._is_personal: bool | None = None
+        self._may_be_sealed = bool(self._entities) or annotation is Any
         self.is_shared = is_immutable(annotation)
         self.keys: SubjectKeys | None = None
         self._decode = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
@@ -96,11 +100,13 @@ class EventType(Generic[T]):
 
     @property
     def is_personal(self) -> bool:
-        """Whether values can refer to persons, so that they are encrypted."""
-        described = (
-            reference_type(cls) for cls in self._entities
-        )  # an interface gets its class late
-        return any(isinstance(each, EntityType) and each.personal for each in described)
+        """Whether values can refer to persons, so that they are encrypted; known when the application is built."""
+        if self._is_personal is None:
+            described = map(reference_type, self._entities)
+            self._is_personal = any(
+                isinstance(each, EntityType) and each.personal for each in described
+            )
+        return self._is_personal
 
     def encode(self, value: T) -> bytes:
         """Return the bytes of a value, encrypted if the value refers to a person; equal values have equal bytes.
@@ -110,7 +116,7 @@ class EventType(Generic[T]):
             ConfigError: The value must be encrypted, and this process has no keys.
         """
         data = self.encode_readable(value)
-        return self._sealed(data) if self._entities else data
+        return self._sealed(data) if self._entities and self.is_personal else data
 
     def _sealed(self, data: bytes) -> bytes:
         """Encrypt data if its value refers to a person."""
@@ -134,16 +140,14 @@ class EventType(Generic[T]):
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
             raise Unencodable(f"{self.place}: {reason_of(error)}") from error
-        if (
-            subject_of(data) is not None
-        ):  # a value of type `Any` may be any extension of MessagePack
+        if self.annotation is Any and subject_of(data) is not None:
             raise Unencodable(f"{self.place}: an extension of MessagePack cannot be stored")
         given: Any = value
         if type(given) is self._plain:
             return data
         if type(given) is tuple and tuple(map(type, given)) == self._parts:
             return data
-        stored = self._decoded(data)
+        stored = self._readable(data)
         if not (self._exact and stored == value) and not alike(value, stored):
             raise Unencodable(
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
@@ -184,21 +188,33 @@ class EventType(Generic[T]):
             Unencodable: The bytes are not of this type; the message names the place in the value.
             Erased, Corrupt, ConfigError: As in `opened`.
         """
-        return self._decoded(self.opened(data) if data.startswith(FIRST_BYTES) else data)
-
-    def _decoded(self, data: bytes) -> T:
+        if self._may_be_sealed and data.startswith(FIRST_BYTES):
+            data = self.opened(data)
         try:
             value: T = self._decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unencodable(
-                f"{self.place} has {self.noun} of type {name_of(self.annotation)}: {reason_of(error)}"
-            ) from error
+            if subject_of(data) is not None:  # of a time when the type had references
+                return self._readable(self.opened(data))
+            raise self._unreadable(error) from error
         return value
+
+    def _readable(self, data: bytes) -> T:
+        """Return a new value of readable bytes."""
+        try:
+            value: T = self._decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._unreadable(error) from error
+        return value
+
+    def _unreadable(self, error: Exception) -> Unencodable:
+        return Unencodable(
+            f"{self.place} has {self.noun} of type {name_of(self.annotation)}: {reason_of(error)}"
+        )
 
     def decode_all(self, events: Sequence[bytes]) -> list[T]:
         """Return a new value for each event; raises as `decode`."""
         head = _ARRAY + len(events).to_bytes(4, "big")
-        if self._entities:
+        if self._may_be_sealed:
             events = [self.opened(data) for data in events]
         try:
             return self._decode_list(b"".join((head, *events)))

@@ -37,7 +37,7 @@ class FailedAtomType(EventType[FailedAtom]):
 
     def has_erased(self, data: bytes) -> bool:
         """Say whether the failed atom lacks an event, because a person was erased."""
-        return any(is_erased(self.keys, event) for event in self._decoded(data).events)
+        return any(is_erased(self.keys, event) for event in self._readable(data).events)
 
     def opened(self, data: bytes) -> bytes:
         """Return the readable bytes of a failed atom; events of persons who were erased are left out.
@@ -45,7 +45,7 @@ class FailedAtomType(EventType[FailedAtom]):
         Raises:
             Corrupt, ConfigError: As in `EventType.opened`.
         """
-        atom = self._decoded(data)
+        atom = self._readable(data)
         if not any(event.startswith(FIRST_BYTES) for event in atom.events):
             return data
         readable = [event for event in atom.events if not is_erased(self.keys, event)]
@@ -53,4 +53,4 @@ class FailedAtomType(EventType[FailedAtom]):
 
     def decode(self, data: bytes) -> FailedAtom:
         """Return a new failed atom, whose events are readable; raises as `EventType.decode`."""
-        return self._decoded(self.opened(data))
+        return self._readable(self.opened(data))

@@ -33,10 +33,10 @@ def task_type(
             "with a method on_event(self, event, out)"
         )
         return None
-    if key_annotation not in (None, UNKNOWN) and not is_key_type(key_annotation):
+    if not (key_annotation in (None, UNKNOWN) or _is_key_type(key_annotation)):
         resolver.complaints.append(
             f"{node.where}: {full_name}: {name_of(key_annotation)} cannot be a key; a key is a str, int, UUID, "
-            "date, datetime, an Enum, or a tuple of these"
+            "date, datetime, an Enum, a tuple of these, or a reference to an entity"
         )
         return None
     is_keyed = key_annotation is not None
@@ -48,3 +48,7 @@ def task_type(
     task.completing = completing_class(task)
     HandlerSearch(task, resolver).find(taken)
     return task if len(resolver.complaints) == before else None
+
+
+def _is_key_type(annotation: Any) -> bool:
+    return is_key_type(annotation) or reference_type(annotation) is not None

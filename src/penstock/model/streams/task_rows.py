@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
+from penstock.base.schema import reference_type
 from penstock.errors import UserError
 from penstock.model.declaration import RESERVED, where_of
 from penstock.model.entity import declaration_of, entity, key
 from penstock.model.entity_type import EntityType
+from penstock.model.personal import PersonalType
 from penstock.model.resolver import Resolver
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY, ONLY_KEY, TaskType
@@ -77,7 +79,7 @@ def _entity_class(
     where = where_of(cls)
     made.__annotations__ = {**vars(made).get("__annotations__", {}), KEY: key_annotation}
     setattr(made, KEY, key())
-    entity(made)
+    entity(personal=_is_personal(key_annotation))(made)
     declaration = declaration_of(made)
     entity_type: EntityType = made.__reference__  # type: ignore[attr-defined]
     entity_type.where = where
@@ -104,6 +106,11 @@ def _entity_class(
     entity_type.bind(key_annotation, attributes)
     entity_type.settle()
     return entity_type
+
+
+def _is_personal(key_annotation: Any) -> bool:
+    """Say whether the keys are persons, so that the row of each key is encrypted with the key of the person."""
+    return isinstance(reference_type(key_annotation), PersonalType)
 
 
 def _shared_attributes(cls: type) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 from penstock.errors import UserError
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
+from penstock.model.personal import PersonalType
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import UNKNOWN
@@ -109,18 +110,19 @@ class TaskType:
     def blank_rows(self) -> dict[str, bytes]:
         """Return the row of a key without state, by the name of the entity class."""
         types = [self.rows, *([self.shared] if self.shared else [])]
-        return {
-            entity_type.name: entity_type.encode(
-                {
-                    KEY: ONLY_KEY,
-                    **{name: new_value(default) for name, default in entity_type.defaults.items()},
-                }
-            )
-            for entity_type in types
-        }
+        return {entity_type.name: _blank_row(entity_type) for entity_type in types}
 
     def completing_instance(self) -> Any:
         """Return the `self` of `on_atom_complete`: it has no current key, unless the task has no keys."""
         if not self.is_keyed:
             return self.rows.of_text(ONLY_KEY)
         return object.__new__(self.completing)
+
+
+def _blank_row(entity_type: EntityType) -> bytes:
+    """Return the row of the defaults, which is never encrypted."""
+    values = {name: new_value(default) for name, default in entity_type.defaults.items()}
+    row = EntityType.encode(entity_type, {KEY: ONLY_KEY, **values})
+    if isinstance(entity_type, PersonalType):
+        entity_type.blank = row
+    return row

@@ -41,6 +41,7 @@ from penstock.model.call import Call, append_of, encoded
 from penstock.model.catch_up import encode_catch_up, filled
 from penstock.model.context import active
 from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
+from penstock.model.personal import rows_of
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Failure,
@@ -288,7 +289,8 @@ class LocalRuntime:
             if isinstance(control, Deploy):
                 self._deploy(codes[control.code.archive], control.dropped)
             elif isinstance(control, Erase):
-                self.state.pop(EntityKey(control.subject), None)
+                for key in rows_of(self.app.readable.values(), EntityKey(control.subject)):
+                    self.state.pop(key, None)
             elif isinstance(control, Subscribe):
                 first = self._subscribe(control)
                 outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})

@@ -1,6 +1,7 @@
 """The execution of an erasure: its epoch deletes the entity, and the key is destroyed after the commit."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,13 @@ import msgspec
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
 from penstock.files.layout import SUBJECT_KEYS
+from penstock.journal.shapes import Shapes
 from penstock.model.control import Erase
+from penstock.model.entity_type import EntityType
+from penstock.model.personal import rows_of
+from penstock.model.shape import is_personal
+from penstock.model.stored_class import stored_type
+from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures
 from penstock.runtime.spark.control import ControlEffect, Refused
 
@@ -24,6 +31,7 @@ class Eraser:
             journal: The identity of its journal.
         """
         self._data = data
+        self._shapes = Shapes(DataDirectory(data).journal_path, {})
         self._journal = journal
         self._erasures = Erasures(data)
 
@@ -41,7 +49,7 @@ class Eraser:
         self._erasures.forget(epoch)
 
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
-        """Store the certificate, and delete the entity in the epoch.
+        """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is.
 
         Raises:
             Refused: The subject was erased meanwhile, or there are no keys.
@@ -57,6 +65,12 @@ class Eraser:
         self._erasures.record(certificate)
         return ControlEffect(
             msgspec.to_builtins(certificate),
-            {EntityKey(control.subject): None},
+            dict.fromkeys(rows_of(self._personal_classes(), EntityKey(control.subject))),
             lambda: self.finish(epoch),
         )
+
+    def _personal_classes(self) -> Iterator[EntityType]:
+        """Yield the classes with encrypted rows, also those of removed tasks."""
+        for name, versions in self._shapes.versions().items():
+            if is_personal(shape := versions[-1].shape):
+                yield stored_type(name, shape)
