@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from selenium import webdriver
@@ -153,6 +154,29 @@ def test_append_is_sent_by_its_form(browser: webdriver.Chrome, trips: RunningCon
     page.write("Body as JSON", '[{"day": "tomorrow", "hotel": "Adler"}]')
     page.press("Send")
     page.until("#answer", "stream nights: events[0].day")
+
+
+@pytest.mark.parametrize("key", ['a/b 100% "x"\n?q=1#f', "שלום\0\u202e <b>"])
+def test_any_key_and_any_text_come_through_a_form(
+    browser: webdriver.Chrome, trips: RunningConsole, key: str
+) -> None:
+    """A link to the form keeps each character of the key, ends of lines too; a text has lines, and -0.0 its sign."""
+    trips.call(f"Note/{quote(key, safe='')}/create")
+    page = Page(browser, trips.url)
+    page.open(f"/entities/Note/{quote(key, safe='')}")
+    page.press("write")
+    page.labelled("text").send_keys("first\n  second")
+    page.write("weight", "-0.0")
+    page.press("Send")
+    page.until("#answer .status", "200 succeeded")
+    assert page.text("#answer .answer pre") == "-0.0"
+    page.open(f"/entities/Note/{quote(key, safe='')}")
+    assert page.one("[data-attribute=text]").text == "first\n  second"
+    assert page.one("[data-attribute=weight]").text == "-0.0"
+    shown = key.replace("\0", "\\u0000").replace("\u202e", "\\u202e")
+    assert page.one("[data-attribute=note_id]").text == shown
+    page.open("/try?path=/call/Note/../write")
+    page.until(".sent", "key cannot be . or ..")
 
 
 def test_form_fits_a_narrow_window(form: Page) -> None:

@@ -26,10 +26,11 @@ def test_texts_are_shown_as_they_are(ask: Any) -> None:
     null = '<span class="null">%s</span>'
     for text, expected in (
         ("Zoë 👩‍👧 <b>", "Zoë 👩‍👧 <b>"),
-        ("", null % "empty text"),
+        ("", null % "empty"),
         ("a\0b", "<bdi>a" + null % r"\u0000" + "b</bdi>"),
         ("cod\u202eexe", "<bdi>cod" + null % r"\u202e" + "exe</bdi>"),
         ("שלום", "<bdi>שלום</bdi>"),
+        ('["שלום",1]', '<bdi dir="ltr">["שלום",1]</bdi>'),
         (" two  spaces", '<span class="as-is"> two  spaces</span>'),
         ("line\nline", '<bdi class="as-is">line\nline</bdi>'),
     ):
@@ -39,6 +40,23 @@ def test_texts_are_shown_as_they_are(ask: Any) -> None:
         assert ask("text.js", element, text) == expected
     whole = "module.wholeNode(given).querySelector('.long').textContent.length"
     assert ask("text.js", whole, "😀" * 5_000) == 10_000
+
+
+def test_values_are_shown_by_their_types(ask: Any) -> None:
+    """Null in a float is no number of JSON, keys of a dictionary may be numbers, and a long key may break."""
+    shown = "(([value, type]) => module.inline(value, module.parseType(type), new Set(['Item'])).textContent)(given)"
+    for value, kind, expected in (
+        (None, "float", "not finite"),
+        (None, "float | None", "null"),
+        ([None, 0.5], "list[float]", "[not finite, 0.5]"),
+        ([[10, "ten"], [9, "a, b"]], "dict[int, str]", '{10: ten, 9: "a, b"}'),
+        ({"a": "x"}, "dict[str, Item]", "{a: x}"),
+        ([[], [[]]], "list[list[list[int]]]", "[[], [[]]]"),
+    ):
+        assert ask("value.js", shown, [value, kind]) == expected
+    link = "[given].map((key) => module.keyLink('Item', key)).map((one) => [one.className, one.hash])[0]"
+    assert ask("value.js", link, "a/b%") == ["reference", "#/entities/Item/a%2Fb%25"]
+    assert ask("value.js", link, "x" * 60)[0] == "reference long"
 
 
 def test_real_paths_find_their_operation(ask: Any) -> None:

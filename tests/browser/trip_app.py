@@ -73,4 +73,14 @@ class Trip(Entity):
         return f"{nights} nights in {hotel.name}"
 
 
-app = App("trips", Hotel, Trip, stream("nights", Night))
+class Note(Entity):
+    note_id: str = key()
+    text: str = ""
+    weight: float = 0.0
+
+    def write(self, text: str, weight: float) -> float:
+        self.text, self.weight = text, weight
+        return weight
+
+
+app = App("trips", Hotel, Trip, Note, stream("nights", Night))

@@ -5,11 +5,12 @@ import { el, field, problem, show } from "./dom.js";
 import { Reading, pathIn } from "./reading.js";
 import { curlOf, replyOf } from "./reply.js";
 import { BodyInput } from "./body_input.js";
-import { decodeExactly, encode } from "./json.js";
+import { decodeExactly, encode, isNested } from "./json.js";
 import { inputFor } from "./value_input.js";
 import { button } from "./widgets.js";
 
 const ID = "Idempotency-Key";
+const DOTS = new Set([".", ".."]);
 const JSON_TYPE = "application/json";
 
 /** A form that sends; `values` are those of parameters to begin with, by name. */
@@ -43,6 +44,7 @@ export class Form {
         input: inputFor(one.name, described(one, operation), document, {
           required: one.required ?? one.in === "path",
           initial: values.get(one.name),
+          isLine: true,
         }),
       }));
     const schema = operation.body.content?.[JSON_TYPE]?.schema;
@@ -175,7 +177,8 @@ export class Form {
       const isLacking = !given || value === "";
       if (place === "path" && isLacking && !reading.problems.some((one) => one.input === input))
         reading.refuse(input, "is needed");
-      const text = typeof value === "object" ? encode(value) : String(value);
+      const text = isNested(value) ? encode(value) : String(value);
+      if (place === "path" && DOTS.has(text)) reading.refuse(input, "cannot be . or .., which an address does not keep");
       if (place === "path" && !isLacking) path = path.replace(`{${input.name}}`, encodeURIComponent(text));
       else if (place === "query" && given) query.set(input.name, text);
     }

@@ -7,7 +7,7 @@ import { count, moment, plural } from "./format.js";
 import { live } from "./live.js";
 import { traceOf } from "./references.js";
 import { refused } from "./trace.js";
-import { button } from "./widgets.js";
+import { button, row } from "./widgets.js";
 
 const FIRST = 20;
 const MORE = 5;
@@ -51,7 +51,7 @@ function changes({ entity, changes: found, more, outside }, values, older) {
     refused(outside),
     marked("Changes, newest first", titles, groups),
     el("p", { class: "hint" }, `${plural(found.length, "change")}, newest first`),
-    more ? button("Show older changes", older) : null,
+    more ? row(button("Show older changes", older)) : null,
   ];
 }
 

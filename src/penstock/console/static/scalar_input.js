@@ -18,16 +18,16 @@ export class ScalarInput {
   #schema;
   #input;
   #nullable;
-  #initial; // a picker drops the digits after the seconds
+  #initial; // a picker drops the digits after the seconds, and an input drops ends of lines
   #error = el("p", { class: "field-error", hidden: true });
 
-  constructor({ name, label, schema, whole, document, required, nullable, initial }) {
+  constructor({ name, label, schema, whole, document, required, nullable, initial, isLine }) {
     this.name = name;
     this.required = required;
     this.#schema = schema;
     this.#nullable = nullable;
     this.#kind = kindOf(schema);
-    this.#input = this.#made(initial ?? whole.default);
+    this.#input = this.#made(initial ?? whole.default, isLine);
     this.#initial = { text: this.#input.value, value: initial ?? whole.default };
     this.#input.name = name;
     if (required) this.#input.setAttribute("aria-required", "true");
@@ -73,7 +73,7 @@ export class ScalarInput {
     return this;
   }
 
-  #made(initial) {
+  #made(initial, isLine) {
     const first = initial === undefined || initial === null ? "" : initial;
     if (this.#kind === "choice" || this.#kind === "boolean") return this.#select(first);
     const common = { autocomplete: "off", spellcheck: "false" };
@@ -81,6 +81,9 @@ export class ScalarInput {
       const value = first === "" || typeof first === "string" ? first : JSON.stringify(first);
       return el("textarea", { ...common, rows: 2, class: "code", value });
     }
+    const { pattern, format, contentEncoding } = this.#schema;
+    if (this.#kind === "string" && !isLine && !pattern && !format && !contentEncoding)
+      return el("textarea", { ...common, rows: 1, class: "text", value: String(first) });
     const type = PICKERS[this.#kind];
     if (!type) return el("input", { ...common, inputmode: NUMBER_MODES[this.#kind], value: String(first) });
     const isDay = this.#kind !== "time";
@@ -110,7 +113,7 @@ export class ScalarInput {
 
   #value(text, reading) {
     const kind = this.#kind;
-    if (kind in PICKERS && text === this.#initial.text) return { given: true, value: this.#initial.value };
+    if ((kind in PICKERS || TEXTS.has(kind)) && text === this.#initial.text && this.#initial.value !== undefined) return { given: true, value: this.#initial.value };
     if (kind === "boolean") return { given: true, value: text === "0" };
     if (kind === "choice") return { given: true, value: this.#schema.enum[Number(text)] };
     if (kind === "date-time") return { given: true, value: instantOf(text) };

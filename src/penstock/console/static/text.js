@@ -7,6 +7,7 @@ const UNSEEN = /([\p{Cc}\p{Cs}\u00ad\u200b\u2028-\u202e\u2060-\u2069\ufeff])/u; 
 const LAID_OUT = /[\n\t]/; // these two have a look in a text with its own spaces
 const SPACED = /^\s|\s$|\s\s|[\n\t]/;
 const TURNED = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\u200e\u200f\u061c]/u;
+const STRUCTURED = /^[[{]/;
 const UNCLEAR = /^$|^\s|\s$|, |: |[[\]{}"]|^(null|true|false)$/;
 const INLINE_MAX = 120;
 const TITLE_MAX = 2_000;
@@ -19,12 +20,13 @@ export function textNode(text) {
   const parts = text
     .split(UNSEEN)
     .map((part, at) => (at % 2 && !LAID_OUT.test(part) ? el("span", { class: "null" }, escaped(part)) : part));
-  return el(isOdd ? "bdi" : "span", { class: SPACED.test(text) ? "as-is" : null }, parts);
+  const dir = isOdd && STRUCTURED.test(text) ? "ltr" : null; // brackets and commas stay in their order
+  return el(isOdd ? "bdi" : "span", { dir, class: SPACED.test(text) ? "as-is" : null }, parts);
 }
 
 /** Return a text in one line, of which a long one is cut. */
 export function lineNode(text) {
-  if (text === "") return el("span", { class: "null" }, "empty text");
+  if (text === "") return el("span", { class: "null" }, "empty");
   if (text.length <= INLINE_MAX) return textNode(text);
   const title = text.slice(0, TITLE_MAX);
   return el("span", { title }, textNode(`${beginning(text, INLINE_MAX - 2)}…`));

@@ -6,7 +6,7 @@ import { encode, isNested, isNumber } from "./json.js";
 import { dataTable } from "./table.js";
 import { elementNode, lineNode, textNode, wholeNode } from "./text.js";
 
-/** Read a type as Python writes it: `list[tuple[Item, int]]` becomes `{name, parts}`. */
+/** Read a type as Python writes it: `list[tuple[Item, int]]` becomes `{name, parts}`; a type with None is optional. */
 export function parseType(text) {
   const words = text.match(/[A-Za-z_][\w.]*|\.\.\.|[[\],|]/g) ?? [];
   let at = 0;
@@ -17,7 +17,8 @@ export function parseType(text) {
       parts.push(single());
     }
     const some = parts.filter((part) => part.name !== "None");
-    return some.length === 1 ? some[0] : { name: "|", parts: some };
+    const isOptional = some.length < parts.length;
+    return some.length === 1 ? { ...some[0], isOptional } : { name: "|", parts: some, isOptional };
   };
   const single = () => {
     const name = words[at] ?? "Any";
@@ -68,7 +69,7 @@ export function whole(value, type, entities) {
 }
 
 function lineOf(value, type, entities, textOf) {
-  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
+  if (value === null || value === undefined) return nullNode(type);
   if (entities.has(type.name)) return keyLink(type.name, keyText(value));
   if (isNested(value)) return nestedLine(value, type, entities);
   if (isNumber(value)) return numberText(value);
@@ -76,15 +77,22 @@ function lineOf(value, type, entities, textOf) {
   return textOf(type.name === "datetime" ? momentText(text) : text);
 }
 
+/** Return the node of null, which JSON has also for a float that is no number. */
+function nullNode({ name, isOptional }) {
+  if (name !== "float" || isOptional) return el("span", { class: "null" }, "null");
+  const title = "NaN or an infinity, for which JSON has no number; SQL shows it";
+  return el("span", { class: "null", title }, "not finite");
+}
+
 function nestedLine(value, type, entities) {
   const inner = (one, of) => lineOf(one, of ?? ANY, entities, elementNode);
   const items = listOf(value, type);
   const shown = items
     ? items.slice(0, LINE_MAX).map((one) => inner(one.value, one.type))
-    : Object.entries(value)
+    : entriesOf(value)
         .slice(0, LINE_MAX)
-        .map(([name, one]) => [elementNode(name), ": ", inner(one, type.parts[1])]);
-  const size = items?.length ?? Object.keys(value).length;
+        .map(([name, one]) => [inner(name, type.parts[0]), ": ", inner(one, type.parts[1])]);
+  const size = items?.length ?? entriesOf(value).length;
   return el(
     "span",
     { class: "nested" },
@@ -167,7 +175,7 @@ function dictTable(value, type, entities, inner) {
     { name: "Key", cell: (name) => inline(name, ofKey, entities) },
     { name: "Value", cell: (one) => inner(one, ofValue) },
   ];
-  return grid(columns, Object.entries(value));
+  return grid(columns, entriesOf(value));
 }
 
 /** Return the table of nested values; of very many, the first. */
@@ -196,6 +204,9 @@ function numbered(items, inner) {
 const rest = (all) =>
   el("p", { class: "hint" }, `the first ${count(ROWS_MAX)} of ${count(all)} are shown`);
 
+/** Return the entries of a dictionary; SQL has one whose keys are no texts as a list of pairs. */
+const entriesOf = (value) => (Array.isArray(value) ? value : Object.entries(value));
+
 /** Return elements with their types, or null for what is no sequence. A SQL struct may be a tuple. */
 function listOf(value, type) {
   if (type.name === "tuple") {
@@ -206,7 +217,7 @@ function listOf(value, type) {
       type: (same ? type.parts[0] : type.parts[index]) ?? ANY,
     }));
   }
-  if (!Array.isArray(value)) return null;
+  if (!Array.isArray(value) || type.name === "dict") return null;
   const inner = SEQUENCES.has(type.name) ? (type.parts[0] ?? ANY) : ANY;
   return value.map((one) => ({ value: one, type: inner }));
 }

@@ -10,13 +10,13 @@ const GROUPS = { record: RecordInput, row: RowInput, list: ListInput, map: MapIn
  * Return the input for a value: `{name, element, read, refuse, accept, focus, at}`.
  *
  * `read(reading)` returns `{given, value}`. An empty input that is not required is not given; an
- * empty one that is required is null where the schema allows null.
+ * empty one that is required is null where the schema allows null. A text `isLine` if it has no ends of lines.
  */
-export function inputFor(name, schema, document, { label, required = false, initial } = {}) {
+export function inputFor(name, schema, document, { label, required = false, initial, isLine = false } = {}) {
   const found = resolve(schema, document);
   const { schema: inner, nullable } = withoutNull(found, document);
   const whole = { ...inner, ...found, description: schema?.description ?? found.description };
-  const given = { name, label, schema: inner, whole, document, required, nullable, initial };
+  const given = { name, label, schema: inner, whole, document, required, nullable, initial, isLine };
   const Kind = GROUPS[kindOf(inner)];
   if (!Kind) return new ScalarInput(given);
   const make = (one) => new Kind({ ...given, ...one }, inputFor);
