@@ -65,7 +65,7 @@ return [...document.querySelectorAll('main th[scope=col]:not(:has(.type))')]
 UNFOLD: Final = "document.querySelectorAll('details').forEach((one) => { one.open = true })"
 CUT: Final = """
 return [...document.querySelectorAll('.table-scroll')]
-  .filter((one) => one.scrollWidth > one.clientWidth && !one.closest('.graph'))
+  .filter((one) => one.scrollWidth > one.clientWidth)
   .map((one) => one.getAttribute('aria-label'))
 """
 OVERFLOW: Final = (

@@ -5,6 +5,7 @@ import { rate } from "./format.js";
 import { OUTSIDE, UNKNOWN } from "./links.js";
 import { HEADER, LETTER, ROW, sceneOf } from "./scene.js";
 
+const HEADS = ["Caller", "Does", "Callee", "Per second"];
 const MARGIN = 14;
 const LOOPS = 40; // room for lines on the right side of the last boxes
 const CORNERS = { function: 22, stream: 14, portal: 22 };
@@ -21,7 +22,7 @@ export class Graph {
   #rows = new Map();
   #heads = new Map();
   #lines = new Map();
-  #table = el("tbody");
+  #table = el("tbody", { role: "rowgroup" });
 
   constructor(plan) {
     this.#plan = plan;
@@ -202,7 +203,7 @@ export class Graph {
         { class: "table-scroll", tabindex: 0, role: "region", "aria-label": "The graph as a table" },
         el(
           "table",
-          {},
+          { role: "table", class: "stacked" },
           el("caption", { class: "hidden" }, "Who calls, creates and reads what, and how often in the last five seconds"),
           el(
             "thead",
@@ -210,7 +211,7 @@ export class Graph {
             el(
               "tr",
               {},
-              ["Caller", "Does", "Callee", "Per second"].map((name, at) =>
+              HEADS.map((name, at) =>
                 el("th", { scope: "col", class: at === 3 ? "number" : null }, name),
               ),
             ),
@@ -234,18 +235,16 @@ export class Graph {
       names.map((name) => {
         const link = all.get(name);
         const perSecond = link.stream ? this.#rateOf(link) : (this.#rates.get(name) ?? 0);
-        return el(
-          "tr",
-          {},
-          el("td", {}, link.ends[0]),
-          el("td", {}, link.verb),
-          el("td", {}, link.ends[1]),
-          el("td", { class: "number" }, rate(perSecond)),
-        );
+        const values = [link.ends[0], link.verb, link.ends[1], rate(perSecond)];
+        return el("tr", { role: "row" }, values.map(cell));
       }),
     );
   }
 }
+
+/** Return a cell of the table; a narrow window shows the name of its column before it. */
+const cell = (value, at) =>
+  el("td", { role: "cell", class: at === 3 ? "number" : null, "data-label": HEADS[at] }, el("div", {}, value));
 
 function moveLine({ group, text, link, isLabelled }, perSecond) {
   const isMoving = perSecond > 0;
