@@ -102,6 +102,14 @@ class MemoryLog:
             self._check(ONLY_PARTITION)
             return sorted(self._scheduled.values(), key=lambda waiting: waiting[0])[:count_max]
 
+    def scheduled_ids(self, beginning: str, count_max: int) -> list[RequestId]:
+        """Return scheduled ids that begin with a text. See `Log.scheduled_ids`."""
+        with self._changed:
+            self._check(ONLY_PARTITION)
+            return sorted(name for name in self._scheduled if name.startswith(beginning))[
+                :count_max
+            ]
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due, in order. See `Log.promote`."""
         with self._changed:

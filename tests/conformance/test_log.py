@@ -281,6 +281,7 @@ def test_closed_log_refuses_everything(log: Log) -> None:
         lambda: log.schedule(entry("c"), 0),
         lambda: log.scheduled(RequestId("c")),
         lambda: log.upcoming(1),
+        lambda: log.scheduled_ids("c", 1),
         lambda: log.promote(0),
         log.start,
         log.end,

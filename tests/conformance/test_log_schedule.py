@@ -47,6 +47,17 @@ def test_upcoming_entries_are_in_the_order_of_their_promotion(log: Log) -> None:
     assert log.upcoming(0) == []
 
 
+def test_scheduled_ids_are_listed_by_their_beginning(log: Log) -> None:
+    """They are sorted, and so many at most; letters are not patterns, and a promoted entry is not listed."""
+    for due_us, name in enumerate(["a2", "a1", "b", "a%", "A3", "a_"]):
+        log.schedule(entry(name), due_us)
+    assert log.scheduled_ids("a", 9) == ["a%", "a1", "a2", "a_"]
+    assert log.scheduled_ids("a", 2) == ["a%", "a1"]
+    assert log.scheduled_ids("a%", 9) == ["a%"]
+    assert log.promote(1) == 2
+    assert log.scheduled_ids("", 9) == ["A3", "a%", "a_", "b"]
+
+
 def test_promotion_is_bounded(log: Log) -> None:
     """One call moves so many entries at most; the next one goes on, and none is left out."""
     names = [str(n) for n in range(PROMOTED_MAX + 2)]

@@ -131,6 +131,7 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda log: log.schedule(one, due_us))
         self.both(lambda log: log.scheduled(one.request_id))
         self.both(lambda log: log.upcoming(3))
+        self.both(lambda log: log.scheduled_ids("1", 3))
 
     @rule(now_us=st.integers(-1, 4))
     def promote(self, now_us: int) -> None:

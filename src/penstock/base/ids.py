@@ -23,6 +23,9 @@ Epoch = NewType("Epoch", int)
 RequestId = NewType("RequestId", str)
 """The id that the caller chose for a request; two appends with the same id are the same request."""
 
+PRINCIPAL_SEPARATOR: Final = "~"
+"""Between principal and id in a stored request id; URLs do not escape it."""
+
 EntityKey = NewType("EntityKey", str)
 """A reference as text: the name of the class, a slash, the text of the key. `Item/i1`."""
 

@@ -26,6 +26,11 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
         RequestError: The words name no method or function, or the arguments do not fit.
     """
     first, *rest = words
+    entity, dot, method = first.partition(".")
+    if dot and (entity[:1].isupper() if app is None else app.present_name(entity) in app.entities):
+        raise RequestError(
+            f"{first} names no key: write {entity} KEY {method or 'METHOD'} [ARGUMENT …]"
+        )
     if app is not None and first not in app.entities | app.former | app.functions:
         raise RequestError(unknown("class or function", first, [*app.entities, *app.functions]))
     if app.present_name(first) not in app.entities if app is not None else not first[:1].isupper():
@@ -33,7 +38,9 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
     if len(rest) < 2:
         known = [] if app is None else app.entity(first).methods
         methods = ", ".join([*known, "create", "delete", "exists"])
-        raise RequestError(f"{first} needs a key and a method; the methods are {methods}")
+        raise RequestError(
+            f"{first} needs a key and a method: write {first} KEY METHOD [ARGUMENT …]; the methods are {methods}"
+        )
     key_text, method, *arguments = rest
     positional, named = _arguments(app, first, method, arguments)
     return Call(first, _key_of(app, first, key_text, method), method, positional, named)

@@ -230,9 +230,13 @@ class DataOptions:
             hint: The end of the error message.
 
         Raises:
-            ConfigError: No source names a directory or an application, and there is no default.
+            ConfigError: No source names a directory or an application, and there is no default; or the directory
+                that a source names does not exist.
         """
         settings = self.settings()
+        if settings.data != NOWHERE and not settings.data.is_dir():
+            state = "is not a directory" if settings.data.exists() else "does not exist"
+            raise ConfigError(f"the data directory {settings.data} {state}")
         if settings.data != NOWHERE and self.spec is None:
             return settings.data
         if settings.app:

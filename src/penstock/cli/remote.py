@@ -123,17 +123,30 @@ class RemoteOptions:
         import httpx
 
         from penstock.client.encoding import error_of
+
+        response = self._answer("GET", path, accept)
+        if response.status != httpx.codes.OK:
+            raise error_of(response)
+        return response
+
+    def delete(self, path: str, returns: type[T]) -> T:
+        """Return the answer to a `DELETE` request, which is sent once; raises as `response`."""
+        from penstock.client.encoding import value_of
+
+        answer: T = value_of(self._answer("DELETE", path, JSON), returns)
+        return answer
+
+    def _answer(self, verb: str, path: str, accept: str) -> "HttpResponse":
+        import httpx
+
         from penstock.client.transport import response_of
 
         with self.connection() as connection:
             try:
-                received = connection.get(path, headers={"Accept": accept})
+                received = connection.request(verb, path, headers={"Accept": accept})
             except httpx.HTTPError as error:
                 raise Unreachable(f"{self.url} does not answer: {error}") from error
-        response = response_of(received)
-        if response.status != httpx.codes.OK:
-            raise error_of(response)
-        return response
+        return response_of(received)
 
     def connection(self, timeout_s: float = TIMEOUT_S) -> "httpx.Client":
         """Return a connection that sends the key.

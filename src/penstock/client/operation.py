@@ -68,10 +68,22 @@ class FailureCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransportFailure:
-    """A request without a response; `message` is the system's."""
+    """A request without a response.
+
+    Attributes:
+        cause: Why it has none.
+        message: The system's message.
+        server: The scheme, host and port that the request was for; empty if they are not known.
+    """
 
     cause: FailureCause
     message: str = ""
+    server: str = ""
+
+    @property
+    def text(self) -> str:
+        """The server and the cause."""
+        return f"{self.server}: {self.cause.value}" if self.server else self.cause.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +185,7 @@ def send_with_retries(
             if isinstance(received, HttpResponse) and received.status != 504:
                 raise error_of(received)
             if isinstance(received, HttpResponse) or received.cause is FailureCause.LATE:
-                raise _late(request, deadline_s - began_s)
+                raise _late(request, deadline_s - began_s, received)
             raise _unreachable(request, received, attempt + 1, arrived=arrived)
         yield Pause(pause_s)
         attempt += 1
@@ -210,11 +222,17 @@ def _unreachable(
     tried = "" if attempts == 1 else f", {attempts} times"
     message = f": {failure.message}" if failure.message else ""
     hint = _retry_hint(request) if arrived else ""
-    return Unreachable(f"{failure.cause.value}{tried}{message}{hint}")
+    return Unreachable(f"{failure.text}{tried}{message}{hint}")
 
 
-def _late(request: OutgoingRequest, timeout_s: float) -> OperationalError:
-    return TimedOut(f"no response within {timeout_s:g} s{_retry_hint(request)}")
+def _late(
+    request: OutgoingRequest,
+    timeout_s: float,
+    received: HttpResponse | TransportFailure | None = None,
+) -> OperationalError:
+    server = received.server if isinstance(received, TransportFailure) else ""
+    where = f"{server}: " if server else ""
+    return TimedOut(f"{where}no response within {timeout_s:g} s{_retry_hint(request)}")
 
 
 def _retry_hint(request: OutgoingRequest) -> str:

@@ -153,7 +153,7 @@ class PipelineLink:
             failure = failure_of(error)
             if failure.cause is FailureCause.UNTRUSTED:
                 self._failures = self._policy.retries
-            text = f"{failure.cause.value}: {failure.message}"
+            text = f"{failure.text}: {failure.message}"
             await self._after_failure(Unreachable(text), 0.0)
         except OperationalError as error:
             await self._after_failure(error, error.retry_after_s)

@@ -92,7 +92,16 @@ def failure_of(error: httpx.TransportError | httpx.DecodingError) -> TransportFa
             cause = FailureCause.LATE
         case _:
             cause = FailureCause.BROKEN
-    return TransportFailure(cause, str(error))
+    return TransportFailure(cause, str(error), _server_of(error))
+
+
+def _server_of(error: httpx.RequestError) -> str:
+    """Return the scheme, host and port of the request that failed; empty if the error does not know it."""
+    try:
+        url = error.request.url
+    except RuntimeError:
+        return ""
+    return str(url.copy_with(path="/", query=None)).rstrip("/")
 
 
 def _distrusts(error: BaseException | None) -> bool:

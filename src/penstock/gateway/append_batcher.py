@@ -16,7 +16,7 @@ from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
-from penstock.process.cancellation import cancel
+from penstock.process.cancellation import cancel, complete
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,13 @@ class AppendBatcher:
     async def cancel(self, request_id: RequestId) -> Lsn | None:
         """Cancel a scheduled request; see `penstock.process.cancellation.cancel`."""
         return await self._in_thread(cancel, self._log, request_id)
+
+    async def complete(self, text: str) -> RequestId:
+        """Complete the id of a scheduled request; see `penstock.process.cancellation.complete`.
+
+        It reads all scheduled requests, so it runs in another thread than the appends.
+        """
+        return await asyncio.to_thread(complete, self._log, text)
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
         """Run a function in the thread of the log."""

@@ -15,15 +15,12 @@ import os
 import re
 from typing import Final
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import PRINCIPAL_SEPARATOR, RequestId
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.generator_positions import generated_id
 from penstock.errors import Forbidden, RequestError
 from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.model.application import App
-
-SEPARATOR: Final = "~"
-"""Between principal and id; URLs do not escape it."""
 
 _BYTES: Final = 16
 _AT_ONCE: Final = 512
@@ -41,7 +38,7 @@ def check_chosen(text: str, bytes_max: int) -> str:
     if len(text) > bytes_max or not _CHOSEN.fullmatch(text):
         raise RequestError(
             f"a request id takes 1 to {bytes_max} printable ASCII characters without spaces and "
-            f"without {SEPARATOR}, which separates it from its principal"
+            f"without {PRINCIPAL_SEPARATOR}, which separates it from its principal"
         )
     return text
 
@@ -77,7 +74,7 @@ def check_stored(text: str) -> RequestId:
     if not _STORED.fullmatch(text):
         raise RequestError(
             f"{text!r} is not a request id: use printable ASCII characters without spaces, and at most "
-            f"one {SEPARATOR}, after the name of the principal"
+            f"one {PRINCIPAL_SEPARATOR}, after the name of the principal"
         )
     return RequestId(text)
 
@@ -86,7 +83,7 @@ def stored_id(principal: Principal, chosen: str) -> RequestId:
     """Return the form in which the log stores an id that a principal has chosen."""
     if not principal.namespace:
         return RequestId(chosen)
-    return RequestId(f"{principal.namespace}{SEPARATOR}{chosen}")
+    return RequestId(f"{principal.namespace}{PRINCIPAL_SEPARATOR}{chosen}")
 
 
 def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
@@ -108,7 +105,7 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
         raise RequestError(
             f"{text!r} is not a request id: nothing, or no printable ASCII, follows {MARK}"
         )
-    namespace, separator, chosen = root.rpartition(SEPARATOR)
+    namespace, separator, chosen = root.rpartition(PRINCIPAL_SEPARATOR)
     check_chosen(chosen, bytes_max)
     if not separator:
         stored = stored_id(principal, chosen)

@@ -6,11 +6,11 @@ It only reads the data directory. Requests run again in it, within the limits of
 configuration.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from penstock.base.ids import entity_key
+from penstock.base.ids import PRINCIPAL_SEPARATOR, entity_key
 from penstock.errors import PenstockError
 from penstock.history.code_versions import CodeVersions
 from penstock.history.lookup import (
@@ -25,9 +25,6 @@ from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history, trace
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
-
-_SEPARATOR: Final = "~"
-"""Stands between a principal and its request ids."""
 
 
 def main() -> None:
@@ -65,7 +62,8 @@ def _look_up(lookup: Lookup) -> dict[str, Any]:
 
 def _own(completed: str, text: str) -> str:
     """Return a completed id, unless it belongs to a principal that the text does not name."""
-    return completed if (_SEPARATOR in completed) == (_SEPARATOR in text) else text
+    is_own = (PRINCIPAL_SEPARATOR in completed) == (PRINCIPAL_SEPARATOR in text)
+    return completed if is_own else text
 
 
 if __name__ == "__main__":

@@ -96,6 +96,13 @@ class Log(Protocol):
             Corrupt: One of them is damaged.
         """
 
+    def scheduled_ids(self, beginning: str, count_max: int) -> list[RequestId]:
+        """Return the ids of scheduled entries that begin with a text, sorted, and at most `count_max`.
+
+        Raises:
+            Corrupt: A scheduled entry is damaged.
+        """
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due at `now_us`, at most `PROMOTED_MAX`; return how many.
 

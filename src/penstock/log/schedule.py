@@ -5,6 +5,7 @@ of their due times, and entries with equal due times in the order of arrival. Th
 transaction, and appends the entries that are due.
 """
 
+import heapq
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import xxhash
 
+from penstock.base.ids import RequestId
 from penstock.errors import Corrupt
 from penstock.log.api import PROMOTED_MAX, Entry
 
@@ -90,6 +92,24 @@ def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[
     rows = connection.execute(f"{_SELECT} ORDER BY due_us, number LIMIT ?", (count_max,))
     scheduled = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
     return [(row.due_us, row.entry) for row in scheduled]
+
+
+def ids(
+    connection: sqlite3.Connection, beginning: str, count_max: int, file: str
+) -> list[RequestId]:
+    """Return the ids of entries that begin with a text, sorted; one entry at a time is in memory.
+
+    Args:
+        connection: Reads the rows.
+        beginning: The text.
+        count_max: The largest number of ids.
+        file: The log's file, for the error.
+
+    Raises:
+        Corrupt: An entry is damaged.
+    """
+    entries = (entry.request_id for _, _, entry in scheduled_entries(connection, file))
+    return heapq.nsmallest(count_max, (name for name in entries if name.startswith(beginning)))
 
 
 def is_due(connection: sqlite3.Connection, now_us: int) -> bool:

@@ -143,6 +143,12 @@ class SqliteLog:
         with self._database.using() as connection:
             return schedule.upcoming(connection, count_max, str(self._path))
 
+    def scheduled_ids(self, beginning: str, count_max: int) -> list[RequestId]:
+        """Return scheduled ids that begin with a text. See `Log.scheduled_ids`."""
+        self._check(ONLY_PARTITION)
+        with self._database.using() as connection:
+            return schedule.ids(connection, beginning, count_max, str(self._path))
+
     def promote(self, now_us: int) -> int:
         """Append the entries that are due, and remove them, in one transaction. See `Log.promote`.
 

@@ -7,11 +7,15 @@ the application, not in a replay, and not in a scenario.
 """
 
 import time
+from typing import Final
 
-from penstock.base.ids import Lsn, RequestId
-from penstock.errors import TooLate, Truncated
+from penstock.base.ids import PRINCIPAL_SEPARATOR, Lsn, RequestId
+from penstock.errors import RequestError, TooLate, Truncated
 from penstock.log.api import Log
 from penstock.model.request import cancelled_body, is_cancelled
+
+_LOOKED_MAX: Final = 1_000
+_NAMED_MAX: Final = 5
 
 
 def cancel(log: Log, request_id: RequestId) -> Lsn | None:
@@ -41,6 +45,31 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
             "runs, or has run; its result tells how it ended"
         )
     return place[1]
+
+
+def complete(log: Log, text: str) -> RequestId:
+    """Return the stored id that is the text, or the only scheduled id that begins with it.
+
+    The id belongs to the principal that the text names, or to none. The ids of a cascade are not completed: their
+    requests are cancelled by the whole id only. A text with which no id begins is returned unchanged.
+
+    Raises:
+        RequestError: Several scheduled ids begin with the text; the message lists some of them.
+        Corrupt: A scheduled request is damaged.
+    """
+    named = RequestId(text)
+    if log.scheduled(named) is not None or log.find(named) is not None:
+        return named
+    parts = text.count(PRINCIPAL_SEPARATOR)
+    ids = log.scheduled_ids(text, _LOOKED_MAX)
+    fitting_ids = [name for name in ids if name.count(PRINCIPAL_SEPARATOR) == parts]
+    if len(fitting_ids) > 1:
+        names = ", ".join(fitting_ids[:_NAMED_MAX])
+        more = ", …" if len(fitting_ids) > _NAMED_MAX else ""
+        raise RequestError(
+            f"several scheduled ids begin with {text}: {names}{more}; write more of the id"
+        )
+    return fitting_ids[0] if fitting_ids else named
 
 
 def _is_cancelled_at(log: Log, lsn: Lsn) -> bool:

@@ -94,6 +94,8 @@ def test_unknown_setting_names_near_misses_only(name: str, near: list[str], tmp_
         (["call", SHOP, "Item", "i1", "add", "--Price2", "1"], "no option --Price2"),
         (["call", SHOP, "Itm", "i1", "add", "1"], "no class or function 'Itm'; did you mean Item?"),
         (["call", SHOP, "Item", "i1", "ad", "1"], "no method of Item 'ad'; did you mean add?"),
+        (["call", SHOP, "Item.create", "price=3"], "write Item KEY create [ARGUMENT …]"),
+        (["call", SHOP, "Item", "create"], "write Item KEY METHOD [ARGUMENT …]"),
         (["flow", "pause", SHOP, "Itm", "--reason", "r"], "did you mean Item?"),
     ],
 )  # fmt: skip
@@ -106,3 +108,15 @@ def test_wrong_word_is_named_with_what_is_meant(
     """An option, class or method that does not exist is refused before anything is sent, with a near miss."""
     assert execute([*words, "--data", str(tmp_path / "data"), "--json"]) == 2
     assert message in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [["status"], ["keys", "list"], ["keys", "revoke", "reader"]])
+def test_data_directory_that_does_not_exist_is_named(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped directory is an error, and is not made: an empty answer would look like that of a new application."""
+    mistyped = tmp_path / "mistyped"
+    assert execute([*words, "--data", str(mistyped), "--json"]) == 2
+    message = json.loads(capsys.readouterr().out)["error"]["message"]
+    assert message == f"the data directory {mistyped} does not exist"
+    assert not mistyped.exists()

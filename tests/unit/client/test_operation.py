@@ -35,7 +35,7 @@ from penstock.model.call import Call
 
 ADD: Call[Any] = Call("Item", "i1", "add", (5,), {}, "r1")
 OK = HttpResponse(200, {"content-type": "application/json", "penstock-epoch": "7"}, b"6")
-REFUSED = TransportFailure(FailureCause.REFUSED, "Connection refused")
+REFUSED = TransportFailure(FailureCause.REFUSED, "Connection refused", "http://127.0.0.1:9")
 BROKEN = TransportFailure(FailureCause.BROKEN, "reset")
 
 
@@ -170,8 +170,9 @@ def test_server_is_told_how_long_it_may_wait() -> None:
 
 
 def test_unreachable_says_whether_something_may_have_happened() -> None:
-    """An error names the request id only if the request may have been taken."""
-    with pytest.raises(Unreachable, match=r"^could not connect, 2 times: Connection refused$"):
+    """An error names the server, and the request id only if the request may have been taken."""
+    refused = r"^http://127\.0\.0\.1:9: could not connect, 2 times: Connection refused$"
+    with pytest.raises(Unreachable, match=refused):
         Play(REFUSED, REFUSED, retries=1).call()
     with pytest.raises(Unreachable, match=r"could not connect.*may have been accepted.*'r1'"):
         Play(BROKEN, REFUSED, retries=1).call()

@@ -237,10 +237,13 @@ def test_request_id_is_one_request(client: Client) -> None:
 
 
 def test_nobody_there_is_unreachable(gateway: RunningGateway) -> None:
-    """If no gateway listens, the error says so."""
+    """If no gateway listens, the error says so, and where."""
     with Meddler(1) as gone:
         url = gone.url
-    with Client(url, app, retries=1) as client, pytest.raises(Unreachable, match="2 times"):
+    with (
+        Client(url, app, retries=1) as client,
+        pytest.raises(Unreachable, match=f"{url}: could not connect, 2 times"),
+    ):
         client.Coat(1).wear()
 
 

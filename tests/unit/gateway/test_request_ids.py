@@ -186,6 +186,23 @@ def test_only_the_sender_and_operators_cancel(keyed: dict[str, httpx.Client]) ->
     assert keyed["operator"].delete("/requests/ada~cancel-mine-too").status_code == 200
 
 
+def test_cancellation_completes_the_callers_own_ids(keyed: dict[str, httpx.Client]) -> None:
+    """A beginning is completed only on request, if it is unique among the scheduled ids of its principal."""
+    for name, chosen in (("ada", "half-1"), ("ada", "half-22"), ("bob", "half-23")):
+        sent(keyed[name], f"/send/Till/{name}/pay?delay=3600", [1], chosen)
+    assert keyed["ada"].delete("/requests/half-2").status_code == 404
+    several = keyed["ada"].delete("/requests/half?beginning=true")
+    assert several.status_code == 400
+    assert "ada~half-1, ada~half-22; write more" in several.json()["error"]["message"]
+    assert keyed["bob"].delete("/requests/ada~half-2?beginning=true").status_code == 403
+    answer = keyed["ada"].delete("/requests/half-2?beginning=true")
+    assert (answer.status_code, answer.json()["request_id"]) == (200, "half-22"), answer.text
+    full = keyed["operator"].delete("/requests/ada~half?beginning=true")
+    assert (full.status_code, full.json()["request_id"]) == (200, "ada~half-1"), full.text
+    assert keyed["bob"].get("/requests/half-23").json()["status"] == "scheduled"
+    assert keyed["bob"].delete("/requests/nothing?beginning=true").status_code == 404
+
+
 def test_stored_id_is_what_handlers_and_traces_show(keyed: dict[str, httpx.Client]) -> None:
     """`penstock.request_id()` and a trace have the stored form, asked for by the chosen one."""
     assert sent(keyed["ada"], "/who/1", {}, "mine").text == "ada~mine"

@@ -133,10 +133,15 @@ class CallHandler:
     async def cancel(self, request: HttpRequest) -> Response:
         """Serve `DELETE /requests/{id}`: cancel a scheduled request of the caller's own.
 
-        An operator may name the request of any principal.
+        An operator may name the request of any principal. With `?beginning=true`, the path may name the
+        beginning of an id.
         """
         request_id = request.named_id()
         request.request_id = request.path["id"]
+        if request.query().get("beginning") == "true":
+            completed = await self._batcher.complete(request_id)
+            request.request_id += completed[len(request_id) :]
+            request_id = completed
         try:
             lsn = await self._batcher.cancel(request_id)
         except TooLate as error:

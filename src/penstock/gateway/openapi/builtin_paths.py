@@ -28,6 +28,13 @@ _NAMED: Final = {
     "`principal~id`, and `~id` for a request without a principal.",
     "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
 }
+_BEGINNING: Final = {
+    "name": "beginning",
+    "in": "query",
+    "description": "With `true`, the path may name the beginning of an id, if the id of no other scheduled request "
+    "of the same principal begins so. The answer has the complete id.",
+    "schema": {"type": "boolean", "default": False},
+}
 _NEVER_REFUSED: Final = (400, 405, 414, 431, 500)
 
 
@@ -128,7 +135,7 @@ def _cancel() -> dict[str, Any]:
         "description": "Cancels a request that was sent with a delay and is not due yet. It never runs, its "
         "id stays taken, and its result is the error `cancelled`. A repetition returns the same answer. "
         "A request that was due before is refused with `too-late`; `Location` names its result.",
-        "parameters": [dict(_NAMED)],
+        "parameters": [dict(_NAMED), _BEGINNING],
         "responses": {
             "200": {
                 "description": "The request is cancelled.",
