@@ -42,6 +42,8 @@ class Greeter:
             raise ValueError(text)
         if "rename" in text:
             text = f"{text}, formerly {await ask(User.rename, visit.user, text)}"
+        if "other" in text:
+            await ask(User.rename, User("ada"), text)
         if "portal" in text:
             text = (await greeting.ask(visit)).text
         self.greeted += 1
@@ -84,6 +86,16 @@ class Diary:
         out(Visit(visit.user, f"{len(self.said)} {visit.text}"))
 
 
+class Desk:
+    """Serves visitors one after the other, also while it waits."""
+
+    async def on_event(self, visit: Visit, out: Emit[Visit]) -> None:
+        """Publish the visit, after its new name is known."""
+        if "rename" in visit.text:
+            await ask(User.rename, visit.user, visit.text)
+        out(visit)
+
+
 def visitor(visit: Visit) -> User:
     """Return the key of a diary."""
     return visit.user
@@ -91,6 +103,7 @@ def visitor(visit: Visit) -> User:
 
 diaries = flow("diaries", visits).key(visitor).task(Diary).sink("noted")
 greeted = flow("greeted", visits).task(Greeter).sink("greetings")
+served = flow("served", visits).task(Desk, exclusive=True).sink("guests")
 careful = flow("careful", visits, on_failure="pause").task(Careful).sink("seen")
 porter = flow("porter", notes).task(Porter).sink("nothing", str)
 sides = splitter(
@@ -99,4 +112,4 @@ sides = splitter(
     short=lambda visit: len(visit.text) < 10,
     long=lambda visit: "fail" not in visit.text or visit.text[999],
 )
-app = App("visitors", User, visits, notes, greeted, careful, porter, sides, diaries)
+app = App("visitors", User, visits, notes, greeted, careful, porter, sides, diaries, served)

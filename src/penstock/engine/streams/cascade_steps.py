@@ -89,12 +89,12 @@ class CascadeSteps:
         self._app = app
         self._topology = app.topology
         self._waits = Waits(read, app.topology.tasks)
-        services = StepServices(app, self._waits, keys, output_bytes, executor)
+        self.personal = PersonalWork(app, self._waits)
+        services = StepServices(app, self._waits, keys, output_bytes, executor, self.personal)
         self.step_runner = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
         self.shared: SharedTurns | None = None
         self.paused = PausedFlows(app.topology, read, apply)
-        self.personal = PersonalWork(app, self._waits)
         self._late = LateFlows(app.topology, read, apply)
 
     def _take(self, cascade: Cascade, step: Step) -> None:

@@ -17,7 +17,11 @@ from penstock.engine.streams.handler_start import (
     question_of,
     state_keys,
 )
-from penstock.engine.streams.personal_work import reply_decoder
+from penstock.engine.streams.personal_work import (
+    readable_body,
+    readable_question,
+    reply_decoder,
+)
 from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
@@ -151,7 +155,8 @@ class HandlerTurns:
         key, data = question_of(self._topology, self._task, self._key, portal, request)
         self.output.count(data)
         assert portal.reply_type is not None, "an application was built with the portal"
-        ask = self._new_ask(f"portal {portal.name}", data, portal.reply_type.decode)
+        readable = readable_question(portal, data)
+        ask = self._new_ask(f"portal {portal.name}", readable, portal.reply_type.decode)
         assert self._handler is not None, "it has sent a request"
         workflow, task = self._plan.workflow.flow_name, self._task.name
         question = PortalQuestion(ask.id, self._handler.id, workflow, task, portal.name, key, data)
@@ -173,7 +178,7 @@ class HandlerTurns:
         self.output.count(body)
         returns = returns_of(app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
-        ask = self._new_ask(target, body, reply_decoder(app, returns))
+        ask = self._new_ask(target, readable_body(app, body), reply_decoder(app, returns))
         self._append(RequestId(ask.id), body, 0)
         return ask
 

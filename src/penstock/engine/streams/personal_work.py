@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.engine.failure import DECIDED
 from penstock.engine.streams.cascade import Delivered, Delivery, Inquiry
-from penstock.engine.streams.waiting import Answer, PortalQuestion, Waiting
+from penstock.engine.streams.waiting import Answer, Held, PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.errors import Erased
 from penstock.model.application import App
 from penstock.model.reply import decode_result
-from penstock.model.request import Failure
+from penstock.model.request import Failure, decode_request, encode_request
 from penstock.model.sealed_value import PERSONAL, REPLY, is_erased, open_value, seal_value
+from penstock.model.streams.portal import Portal
 from penstock.model.streams.topology import Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
@@ -102,10 +103,14 @@ class PersonalWork:
         return replace(answer, data=seal_value(keys, subject, answer.data, REPLY))
 
     def _is_lost(self, answer: Answer) -> bool:
+        """Say whether the handler that waits for an answer has taken data that cannot be read any more."""
         handler = self._waits.handler(answer.handler)
         if handler is None:
             return False
-        return any(map(self._is_erased, _data_of(handler))) or any(
+        answers = (turn.answer.data for turn in handler.turns if turn.answer is not None)
+        if self.is_erased_item(handler.item) or any(map(self._is_erased, answers)):
+            return True
+        return any(
             self._is_erased_row(key, row)
             for turn in handler.turns
             for key, row in turn.rows.items()
@@ -119,21 +124,16 @@ class PersonalWork:
         self.met = True
         return True
 
+    def is_erased_item(self, item: Held | None) -> bool:
+        """Say whether an event or a question refers to an erased person."""
+        return self._is_erased(item.data if isinstance(item, PortalQuestion) else item)
+
     def _is_erased(self, data: bytes | None) -> bool:
         keys = self._app.keys
         if data is None or not self._app.is_personal or not is_erased(keys, data):
             return False
         self.met = True
         return True
-
-
-def _data_of(handler: Waiting) -> Iterable[bytes | None]:
-    """Yield all that a handler has taken."""
-    item = handler.item
-    yield item.data if isinstance(item, PortalQuestion) else item
-    for turn in handler.turns:
-        if turn.answer is not None:
-            yield turn.answer.data
 
 
 def reply_decoder(app: App, returns: Any) -> Callable[[bytes], Any]:
@@ -144,6 +144,22 @@ def reply_decoder(app: App, returns: Any) -> Callable[[bytes], Any]:
         return decode_result(readable, returns)
 
     return decode
+
+
+def readable_question(portal: Portal[Any, Any], data: bytes) -> bytes:
+    """Return the readable bytes of a request to a portal that a handler has just encoded.
+
+    A handler that runs again is compared by them, because an erasure in between changes the encrypted bytes.
+    """
+    assert portal.request_type is not None, "an application was built with the portal"
+    return portal.request_type.opened(data)
+
+
+def readable_body(app: App, body: bytes) -> bytes:
+    """Return the readable body of a request to an entity, likewise."""
+    if not app.is_personal:
+        return body
+    return encode_request(app.opened(decode_request(body)))
 
 
 def takes_persons(topology: Topology, plan: WorkflowPlan) -> bool:

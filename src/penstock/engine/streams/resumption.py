@@ -20,7 +20,11 @@ from penstock.engine.streams.handler_start import (
     question_of,
     start_handler,
 )
-from penstock.engine.streams.personal_work import reply_decoder
+from penstock.engine.streams.personal_work import (
+    readable_body,
+    readable_question,
+    reply_decoder,
+)
 from penstock.engine.streams.waiting import HandlerCoroutine, Turn, Waiting, hash_of
 from penstock.errors import UserError
 from penstock.model.application import App
@@ -206,14 +210,16 @@ class Resumption:
         handler = self._handler
         _, data = question_of(self._topology, handler.task, handler.key, portal, request)
         assert portal.reply_type is not None, "an application was built with the portal"
-        return self._sent(f"portal {portal.name}", data, portal.reply_type.decode)
+        readable = readable_question(portal, data)
+        return self._sent(f"portal {portal.name}", readable, portal.reply_type.decode)
 
     def call(self, call: Call[Any]) -> Ask[Any]:
         """Return the request that the first run has sent; see `model.entity_ask.ask`."""
         body, _ = encoded(self._app, call)
         returns = returns_of(self._app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
-        return self._sent(target, body, reply_decoder(self._app, returns))
+        readable = readable_body(self._app, body)
+        return self._sent(target, readable, reply_decoder(self._app, returns))
 
     def _sent(self, target: str, data: bytes, decode: Callable[[bytes], Any]) -> Ask[Any]:
         asks, number = self._turn.asks, self._asked

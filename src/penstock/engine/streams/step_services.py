@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import EntityKey
 from penstock.engine.execute import Executor
+from penstock.engine.streams.personal_work import PersonalWork
 from penstock.engine.streams.waiting import Held, PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.errors import UserError
@@ -21,6 +22,7 @@ class StepServices(NamedTuple):
         keys: Returns the stored keys that begin with a prefix, in order.
         size_max: The most bytes of all events, questions and answers of a step; and of the history of a handler.
         executor: Runs the steps as transactions.
+        personal: Leaves out of steps what refers to erased persons.
     """
 
     app: App
@@ -28,6 +30,7 @@ class StepServices(NamedTuple):
     keys: Callable[[str], list[EntityKey]]
     size_max: int
     executor: Executor
+    personal: PersonalWork
 
 
 class Unrecorded(Exception):

@@ -21,6 +21,7 @@ from penstock.engine.streams.handler_start import (
 )
 from penstock.engine.streams.handler_turns import HandlerTurns
 from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
+from penstock.engine.streams.personal_work import ERASED
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.waiting import (
     Answer,
@@ -243,7 +244,10 @@ class WorkflowStep(HandlerTurns):
         if not handler.awaiting:
             waits.drop(handler)
         for item in waits.all_held(handler) if handler.task.exclusive else ():
-            self._take(handler.task, handler.key, handler.place[1], item)
+            if not services.personal.is_erased_item(item):
+                self._take(handler.task, handler.key, handler.place[1], item)
+            elif type(item) is PortalQuestion:
+                self._answer(item, Answer(item.id, item.handler, None, ERASED))
 
     def _continue(self, handler: Waiting, answer: Answer) -> None:
         """Begin the next turn of a handler."""
@@ -263,10 +267,11 @@ class WorkflowStep(HandlerTurns):
         assert reply_type is not None, "an application was built with the portal"
         data = reply_type.encode(value)
         self.output.count(data)
+        self._answer(question, Answer(question.id, question.handler, data))
+
+    def _answer(self, question: PortalQuestion, answer: Answer) -> None:
         asker = (question.workflow, question.task)
-        self.output.answers.setdefault(asker, []).append(
-            Answer(question.id, question.handler, data)
-        )
+        self.output.answers.setdefault(asker, []).append(answer)
 
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
