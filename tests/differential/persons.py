@@ -9,7 +9,8 @@ from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.reply import Reply
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import request_erasure
+from penstock.process.erasure_order import certificates
+from penstock.process.erasures import Certificate, request_erasure
 from penstock.process.loading import load_app
 from tests.differential.inline import ONLY, Inline
 
@@ -55,6 +56,9 @@ class Persons:
     def reply(self, lsn: Lsn) -> Reply:
         with closing(DataDirectory(self.folder).open_journal(self.app)) as journal:
             return find_reply(journal, (ONLY, lsn))
+
+    def certificates(self) -> list[Certificate]:
+        return certificates(self.runtime.config)
 
     def user(self, key: str) -> Any:
         return self.app.entities["User"].cls(key)

@@ -10,7 +10,6 @@ import httpx
 import msgspec
 import pytest
 
-from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
@@ -92,7 +91,7 @@ def test_command_orders_through_a_gateway(
     told = capsys.readouterr().out
     assert "User/bob is erased from epoch 6 on" in told.replace("\n", " ")
     assert sorted(state_of(persons.runtime.journal)) == ["Page/home", ADA]
-    assert [each.subject for each in Erasures(persons.folder).every(Epoch(99))] == [BOB]
+    assert [each.subject for each in persons.certificates()] == [BOB]
     persons.runtime.close()
 
 

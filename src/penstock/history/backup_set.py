@@ -1,7 +1,7 @@
 """The backup set of an application: the files of its data directory that cannot be rebuilt.
 
-The set consists of the journal without its checkpoints, the log, source archives, snapshots, savepoints and
-the API keys. Snapshots belong to it because the journal may no longer hold the epochs that they were made
+The set consists of the journal without its checkpoints, the log, source archives, snapshots, savepoints,
+the API keys and the certificates of erasures. Snapshots belong to it because the journal may no longer hold the epochs that they were made
 from; their Delta tables can be rebuilt. All files but the log are small or immutable, and are known
 by their checksums.
 
@@ -19,7 +19,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.checksum import checksum_of
-from penstock.files.layout import JOURNAL, KEYS, LOG, SNAPSHOTS
+from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
@@ -179,8 +179,9 @@ def _snapshot_files(data: Path, journal: str) -> Iterator[FileEntry]:
 def _small_files(data: Path) -> Iterator[FileEntry]:
     for path in savepoints.paths(data):
         yield _entry_of(data, str(path.relative_to(data)))
-    if (data / KEYS).exists():
-        yield _entry_of(data, KEYS)
+    for name in (KEYS, ERASURES):
+        if (data / name).exists():
+            yield _entry_of(data, name)
 
 
 def _archives(data: Path) -> Iterator[FileEntry]:

@@ -34,6 +34,7 @@ from penstock.journal.deployments import Deployments
 from penstock.log import copy_prefix as logs
 from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import Erasures
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
 
@@ -131,6 +132,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
         records = open_records(journal, commit)
         kept = {record.request_id for record in records}
         dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest, kept)
+        Erasures(data).keep_committed(journal.identity, newest.epoch)
     identity = journals.keep_prefix(data / JOURNAL, app, commit.epoch)
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from penstock.base.ids import BEFORE_FIRST
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import private
@@ -22,6 +23,7 @@ from penstock.model.application import App
 from penstock.model.removed_class import learn_removed
 from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import is_personal
+from penstock.process.erasures import Erasures
 from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
 
@@ -140,9 +142,14 @@ class DataDirectory:
             # The journal continues another one, from which the application has its removed classes and its keys.
             journal.keys = lambda: app.keys
             return journal
-        learn_removed(app, journal.schemas())
-        if app.is_personal:
-            app.use_keys(self._keys(journal))
+        try:
+            learn_removed(app, journal.schemas())
+            if app.is_personal:
+                app.use_keys(self._keys(journal))
+            self._complete_erasures(journal)
+        except BaseException:
+            journal.close()
+            raise
         file = KeyFile(self.path / SUBJECT_KEYS)
         keys = file.keys()
         journal.keys = lambda: keys if file.path.exists() else None  # a deployment may draw them
@@ -154,13 +161,20 @@ class DataDirectory:
         if not file.path.exists():
             stored = [name for name, shape in journal.shapes().items() if is_personal(shape)]
             if stored:
-                journal.close()
                 raise ConfigError(
                     f"{file.path} is missing: it holds the keys of {', '.join(stored)}. Backups do not contain it; "
                     f"copy {SUBJECT_KEYS} from the data directory that was backed up"
                 )
             file.create()
         return file.keys()
+
+    def _complete_erasures(self, journal: DeltaJournal) -> None:
+        """Destroy the keys of erased persons that the file of keys still has, because it is older than the erasure."""
+        erasures = Erasures(self.path)
+        if not erasures.exist or not (self.path / SUBJECT_KEYS).exists():
+            return
+        last = journal.last()
+        erasures.complete(journal.identity, BEFORE_FIRST if last is None else last.epoch)
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""

@@ -27,7 +27,8 @@ def certificates(settings: Config) -> list[Certificate]:
         return []
     with closing(directory.open_journal_of(name)) as journal:
         last = journal.last()
-    return Erasures(settings.data).every(BEFORE_FIRST if last is None else last.epoch)
+        identity = journal.identity
+    return Erasures(settings.data).every(identity, BEFORE_FIRST if last is None else last.epoch)
 
 
 def erase(

@@ -1,11 +1,15 @@
 """Erasure: the order of an operator to forget a person, and the certificate that remains.
 
 An erasure is a control record of the log. The epoch of this record deletes the entity, and after its commit the driver
-destroys the key of the subject (`files.key_file`). The certificate is durable before the commit. A driver that starts
-destroys the keys of all certificates whose epoch is committed, so a crash in between delays the destruction only.
+destroys the key of the subject (`files.key_file`). The certificate is durable before the commit. Each process that opens the
+journal destroys the keys of all certificates whose epoch is committed. So a crash in between delays the destruction
+only, and an older file of keys brings no person back. Backups and forks have the certificates, also those of epochs
+that they leave out.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +55,10 @@ class Certificate(msgspec.Struct, frozen=True):
         digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
         return msgspec.structs.replace(self, hash=digest)
 
+    def counts(self, journal: str, upto: Epoch) -> bool:
+        """Say whether the erasure is committed: in the other journal, or in a journal with this newest epoch."""
+        return self.journal != journal or self.epoch <= upto
+
 
 class ErasureOrder(msgspec.Struct, forbid_unknown_fields=True):
     """The body of an order that a gateway takes.
@@ -69,14 +77,24 @@ class Erasures:
         self._path = data / ERASURES
         self._keys = KeyFile(data / SUBJECT_KEYS)
 
-    def every(self, upto: Epoch) -> list[Certificate]:
-        """Return the certificates up to an epoch, in order; those of an epoch that is not committed do not count.
+    @property
+    def exist(self) -> bool:
+        """Whether there may be certificates."""
+        return self._path.exists()
+
+    def every(self, journal: str, upto: Epoch) -> list[Certificate]:
+        """Return the certificates that count, in order.
+
+        Args:
+            journal: The identity of the journal. The certificates of another journal, from which this one was
+                restored or forked, count all.
+            upto: Its newest epoch; a certificate of an epoch that is not committed does not count.
 
         Raises:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk fails.
         """
-        return [certificate for certificate in self._stored() if certificate.epoch <= upto]
+        return [each for each in self._stored() if each.counts(journal, upto)]
 
     def generation(self, subject: str) -> int:
         """Return how often a subject was erased.
@@ -93,29 +111,43 @@ class Erasures:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        self._replace(Epoch(certificate.epoch - 1), [certificate])
+        with self._locked():
+            self._replace(certificate.journal, Epoch(certificate.epoch - 1), [certificate])
 
-    def forget(self, after: Epoch) -> None:
+    def forget(self, journal: str, after: Epoch) -> None:
         """Remove the certificates after the newest epoch durably: their erasures have failed or did not happen.
 
         The driver calls this before it records an erasure as failed. Else the certificate would count with the commit
         of the same epoch, and the key would be destroyed.
 
+        Args:
+            journal: The identity of the journal.
+            after: Its newest epoch.
+
         Raises:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        self._replace(after, [])
+        with self._locked():
+            self._replace(journal, after, [])
 
-    def complete(self, upto: Epoch) -> None:
-        """Destroy the keys of all certificates up to a committed epoch, as far as that is not done.
+    def keep_committed(self, journal: str, upto: Epoch) -> None:
+        """Do as `forget`, in a copy that no other process uses."""
+        self._replace(journal, upto, [])
+
+    def complete(self, journal: str, upto: Epoch) -> None:
+        """Destroy the keys of all certificates that count, as far as that is not done.
+
+        Args:
+            journal: The identity of the journal.
+            upto: Its newest epoch.
 
         Raises:
             Corrupt: The file of keys is missing or damaged.
             JournalUnavailable: The disk is full or fails.
         """
         self._keys.complete()
-        for certificate in self.every(upto):
+        for certificate in self.every(journal, upto):
             if self.generation(certificate.subject) <= certificate.generation:
                 self._keys.destroy(certificate.subject, certificate.generation)
 
@@ -128,16 +160,22 @@ class Erasures:
         is_destroyed = self.generation(certificate.subject) > certificate.generation
         return is_destroyed and not self._keys.has_remains
 
-    def _replace(self, after: Epoch, new: list[Certificate]) -> None:
-        """Put certificates in the place of those after an epoch, durably."""
+    def _replace(self, journal: str, after: Epoch, new: list[Certificate]) -> None:
+        """Put certificates in the place of those after an epoch of a journal, durably."""
+        with durable.storage("store the certificates of erasures"):
+            stored = self._stored()
+            wanted = [each for each in stored if each.counts(journal, after)] + new
+            if wanted != stored:
+                durable.replace(self._path, seal(_FIELD, wanted))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other process change the file during the block."""
         with (
             durable.storage("store the certificates of erasures"),
             locked_directory(self._path.parent),
         ):
-            stored = self._stored()
-            wanted = [each for each in stored if each.epoch <= after] + new
-            if wanted != stored:
-                durable.replace(self._path, seal(_FIELD, wanted))
+            yield
 
     def _stored(self) -> list[Certificate]:
         with durable.storage("read the certificates of erasures"):
@@ -147,7 +185,7 @@ class Erasures:
                 return []
             except ValueError as error:
                 raise Corrupt(
-                    f"{self._path} {error}; put a copy of the file back; backups do not contain it"
+                    f"{self._path} {error}; put a copy of the file back, which backups contain"
                 ) from error
 
 

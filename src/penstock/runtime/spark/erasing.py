@@ -42,11 +42,11 @@ class Eraser:
             Corrupt: The file of certificates or of keys is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        self._erasures.complete(epoch)
+        self._erasures.complete(self._journal, epoch)
 
     def forget(self, epoch: Epoch) -> None:
         """Forget the erasures after the newest epoch, which the driver records as failed; raises as `Erasures.forget`."""
-        self._erasures.forget(epoch)
+        self._erasures.forget(self._journal, epoch)
 
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
         """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is.
