@@ -8,6 +8,6 @@ DECIMAL_PLACES: Final = 12
 
 
 def short_decimal(value: Decimal) -> str:
-    """Return a decimal in digits, without zeros at the end of its places: `12.5`."""
-    text = format(value, "f")
+    """Return a decimal in digits, without zeros at the end of its places, and zero without a sign: `12.5`."""
+    text = format(value if value else abs(value), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -13,13 +13,14 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from penstock.base.decimals import short_decimal
 from penstock.client.operation import HttpResponse
 from penstock.client.results import rows_of, table_of
 from penstock.errors import OperationalError
 from penstock.model.request import Failure
 from penstock.process.config import ViewConfig
 from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import ResultFormat, encode_result
+from penstock.sql.result_format import ResultFormat, encode_result, json_rows
 from penstock.sql.view import View
 from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
@@ -360,6 +361,17 @@ def test_wrong_value_of_a_gateway_is_an_error() -> None:
         response = HttpResponse(200, {}, body % (kind.encode(), value.encode()))
         with pytest.raises(OperationalError, match="the result of the query cannot be read"):
             rows_of(response)
+
+
+def test_decimals_have_no_zeros_that_nobody_wrote(shown: Shown) -> None:
+    """The rule of a column holds inside of lists, records and maps, and for zero; a CAST keeps its places."""
+    price = "24.5::DECIMAL(38,12)"
+    inside = f"{price} a, [{price}] b, {{x: {price}}} c, MAP {{{price}: [3::DECIMAL(38,12)]}} d"
+    answer = shown.view.ask(Query(f"SELECT {inside}, (-0.0)::DECIMAL(38,12) e, 2::DECIMAL(9,2) f"))
+    assert json_rows(answer.table) == [
+        ("24.5", ["24.5"], {"x": "24.5"}, [("24.5", ["3"])], "0", "2.00")
+    ]
+    assert short_decimal(Decimal("-0.00")) == "0"
 
 
 def test_csv_tells_null_from_nothing(shown: Shown) -> None:

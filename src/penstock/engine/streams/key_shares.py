@@ -149,7 +149,25 @@ def obstacle(plan: WorkflowPlan, task: TaskType) -> str:
 
 
 def is_divided(topology: Topology, stream: str, cascade_steps: int) -> bool:
-    """Say whether the large atoms of a stream are divided.
+    """Say whether the large atoms of a stream are divided, for at least one task.
+
+    Args:
+        topology: The streams of the application.
+        stream: The name of the stream.
+        cascade_steps: The most steps of a cascade.
+    """
+    plans = subscribed(topology, stream)
+    return any(map(divided_tasks, plans)) and not undivided_because(topology, stream, cascade_steps)
+
+
+def subscribed(topology: Topology, stream: str) -> list[WorkflowPlan]:
+    """Return the workflows that take the atoms of a stream."""
+    takers = topology.subscribers.get(stream, [])
+    return [topology.workflows[taker.flow_name] for taker in takers if isinstance(taker, Workflow)]
+
+
+def undivided_because(topology: Topology, stream: str, cascade_steps: int) -> str:
+    """Return why no task can take shares of the large atoms of a stream; empty if its tasks decide.
 
     Only those of streams that take appends are, because then nothing else in an epoch of appends uses the tasks.
 
@@ -158,17 +176,16 @@ def is_divided(topology: Topology, stream: str, cascade_steps: int) -> bool:
         stream: The name of the stream.
         cascade_steps: The most steps of a cascade.
     """
-    subscribers = topology.subscribers.get(stream, [])
-    plans = [
-        topology.workflows[taker.flow_name] for taker in subscribers if isinstance(taker, Workflow)
-    ]
-    holds_back = any(
-        plan.workflow.pauses or plan.workflow.flow_name in topology.late_workflows for plan in plans
-    )
-    is_whole = (
-        holds_back or len(subscribers) > cascade_steps or not topology.streams[stream].is_open
-    )
-    return not is_whole and any(map(divided_tasks, plans))
+    takers, plans = topology.subscribers.get(stream, []), subscribed(topology, stream)
+    reasons = {
+        "it takes no appends": not topology.streams[stream].is_open,
+        "a workflow of it pauses": any(plan.workflow.pauses for plan in plans),
+        "a workflow of it declares start": any(
+            plan.workflow.flow_name in topology.late_workflows for plan in plans
+        ),
+        "more than limits.cascade_steps take it": len(takers) > cascade_steps,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 _ENCODER = msgspec.msgpack.Encoder()
