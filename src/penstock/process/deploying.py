@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
@@ -128,14 +129,22 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     Raises:
         ConfigError: A source file cannot be read, or the source is too large.
         Corrupt: The file of deployments is damaged.
-        OperationalError: The disk is full or fails, or source files change all the time.
+        OperationalError: The disk is full or fails, or a Python file of the source was written after this process began
+            to import the application.
     """
     location = locate(spec)
     if location.applications[0].module.partition(".")[0] == OWN_PACKAGE:
         return None
     last = journal.last()
     since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
-    code, archive = code_of(location, warns=True)
+    sources = _sources_of(location, warns=True)
+    parts = zip(location.applications, sources, strict=True)
+    if any(source.code_changed_ns > import_began_ns(part) for part, source in parts):
+        raise OperationalError(
+            f"a source file of {location.module} was written while the application was loaded, so the archive would not "
+            "be the code that runs; start again"
+        )
+    code, archive = _packed(location, sources)
     tags = {name: shape.tag for name, shape in app.shapes.items()}
     deployments = Deployments(data / JOURNAL)
     with storage(f"store the source of {location.module}"), locked_directory(deployments.folder):
@@ -157,8 +166,13 @@ def code_of(location: Location, *, warns: bool = False) -> tuple[DeployedCode, b
         warns: Whether the log output names data files that are too large for the archive.
 
     Raises:
-        ConfigError, OperationalError: As for `deploy`.
+        ConfigError: A source file cannot be read, or the source is too large.
+        OperationalError: The disk fails, or source files change all the time.
     """
+    return _packed(location, _sources_of(location, warns=warns))
+
+
+def _sources_of(location: Location, *, warns: bool) -> list[Source]:
     sources = read_sources(location)
     large = {path for source in sources for path in source.large}
     for path in sorted(large) if warns else ():
@@ -168,7 +182,7 @@ def code_of(location: Location, *, warns: bool = False) -> tuple[DeployedCode, b
             path,
             DATA_FILE_BYTES_MAX >> 20,
         )
-    return _packed(location, sources)
+    return sources
 
 
 def _packed(location: Location, sources: list[Source]) -> tuple[DeployedCode, bytes]:

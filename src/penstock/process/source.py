@@ -40,12 +40,14 @@ class Source:
         libraries: The names of the imported top-level modules that are neither in `files` nor Python's own.
         large: The data files that are left out because they have more than `DATA_FILE_BYTES_MAX` bytes.
         changed_ns: When the last of the files was written, or got its name.
+        code_changed_ns: The same of the Python files.
     """
 
     files: dict[str, bytes]
     libraries: frozenset[str]
     large: frozenset[Path] = frozenset()
     changed_ns: int = 0
+    code_changed_ns: int = 0
 
 
 def read_source(location: Location) -> Source:
@@ -88,7 +90,8 @@ def merged(sources: list[Source]) -> Source:
     libraries = frozenset[str]().union(*(source.libraries for source in sources))
     large = frozenset[Path]().union(*(source.large for source in sources))
     changed_ns = max(source.changed_ns for source in sources)
-    return Source(dict(sorted(files.items())), libraries, large, changed_ns)
+    code_changed_ns = max(source.code_changed_ns for source in sources)
+    return Source(dict(sorted(files.items())), libraries, large, changed_ns, code_changed_ns)
 
 
 class _Reading:
@@ -120,11 +123,13 @@ class _Reading:
             if name not in self._looked:
                 self._looked.add(name)
                 self._look(name)
+        changed = {path: changed_ns for path, (changed_ns, *_) in self._stamps.items()}
         return Source(
             dict(sorted(self._files.items())),
             frozenset(self._libraries),
             frozenset(self._large),
-            max((changed_ns for changed_ns, *_ in self._stamps.values()), default=0),
+            max(changed.values(), default=0),
+            max((changed[path] for path in changed if path.suffix == ".py"), default=0),
         )
 
     def is_unchanged(self) -> bool:

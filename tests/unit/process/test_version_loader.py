@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.errors import OperationalError
 from penstock.journal.deployments import Deployments
 from penstock.process import deploying
 from penstock.process.config import Config
@@ -111,3 +112,20 @@ def test_a_source_that_is_written_after_its_import_is_not_served(
     loaded = loader.load(recorded)
     assert loaded is not None
     assert "lid" in loaded.app.entities["Jar"].attributes
+
+
+def test_a_driver_refuses_a_source_that_is_written_after_its_import(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """The archive would be a text that the driver has not imported; its next start deploys this text."""
+    data, second = tmp_path / "data", versions[1]
+    before = Deployments(data / "journal").every()
+    sys.modules.pop("jars", None)
+    app = load_app(second)
+    Path(second).write_text(Path(second).read_text().replace("key()", "key()\n    lid: int = 0"))
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        with pytest.raises(OperationalError, match="start again"):
+            deploy(data, second, app, journal)
+        assert Deployments(data / "journal").every() == before
+        sys.modules.pop("jars", None)
+        assert deploy(data, second, load_app(second), journal) is not None
