@@ -220,9 +220,11 @@ def test_status_tells_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_status_of_what_does_not_run_exits_with_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where nothing runs, that is said; looking makes no files."""
-    assert execute(["status", "--data", str(tmp_path / "data")]) == 1
+    """Where nothing runs, that is said, and a missing directory is named; looking makes no files."""
+    assert execute(["status", "--data", str(tmp_path)]) == 1
     assert "nothing runs" in capsys.readouterr().out
+    assert execute(["status", "--data", str(tmp_path / "data")]) == 2
+    assert "data does not exist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
