@@ -1,9 +1,9 @@
 """Rules of style that no linter knows (after tigerbeetle's `src/tidy.zig`)."""
 
 import ast
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 TOP = Path(__file__).parent.parent
 SRC = TOP / "src"
@@ -49,8 +49,15 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
 
 
-def name_of(path: Path) -> str:
-    return str(path.relative_to(TOP))
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return the module, and all its nodes, in the order of `ast.walk`."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+def complaints(paths: Iterable[Path], check: Callable[[Path], Iterable[str]]) -> list[str]:
+    """Return the complaints of a check about files, each with the name of its file."""
+    return [f"{path.relative_to(TOP)}: {complaint}" for path in paths for complaint in check(path)]
 
 
 def layer_of(path: Path) -> str:
@@ -62,14 +69,14 @@ def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1 - len(docstring.splitlines())
 
 
-def outgrown(text: str, tree: ast.Module) -> list[str]:
+def outgrown(path: Path) -> list[str]:
     found = [
         f"{node.name} is longer than {FUNCTION_LINES_MAX} lines"
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and lines_of(node) > FUNCTION_LINES_MAX
     ]
-    if len(text.splitlines()) > FILE_LINES_MAX:
+    if len(path.read_text().splitlines()) > FILE_LINES_MAX:
         found.append(f"the file is longer than {FILE_LINES_MAX} lines")
     return found
 
@@ -126,10 +133,10 @@ def is_keys(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".keys")
 
 
-def sets_in(tree: ast.AST) -> set[str]:
+def sets_in(path: Path) -> set[str]:
     """Return the names that are given a set, or declared to be one."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         match node:
             case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
                 if is_set(value, found):
@@ -144,11 +151,11 @@ def sets_in(tree: ast.AST) -> set[str]:
     return found
 
 
-def iterated(tree: ast.AST) -> list[ast.expr]:
+def iterated(path: Path) -> list[ast.expr]:
     """Return the expressions whose order may reach a result."""
-    free = orderless_parts(tree)
+    free = orderless_parts(path)
     found: list[ast.expr] = []
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         match node:
             case ast.For(iter=order):
                 found.append(order)
@@ -163,10 +170,10 @@ def iterated(tree: ast.AST) -> list[ast.expr]:
     return found
 
 
-def orderless_parts(tree: ast.AST) -> set[ast.AST]:
-    """Return the parts of a tree from which sets are made, or something without an order."""
+def orderless_parts(path: Path) -> set[ast.AST]:
+    """Return the parts of a module from which sets are made, or something without an order."""
     found: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         match node:
             case ast.SetComp() | ast.Set():
                 found.update(ast.walk(node))
@@ -178,14 +185,14 @@ def orderless_parts(tree: ast.AST) -> set[ast.AST]:
     return found
 
 
-def vague_names(tree: ast.AST) -> list[str]:
+def vague_names(path: Path) -> list[str]:
     """Return the variables and parameters whose names fit any value.
 
     A field of a class may be called `kind`, because several formats that we store and send have it.
     """
     found: list[str] = []
     fields: set[ast.AST] = set()
-    for node in ast.walk(tree):  # a class comes before its fields
+    for node in nodes_of(path):  # a class comes before its fields
         match node:
             case ast.ClassDef(body=body):
                 fields.update(one.target for one in body if isinstance(one, ast.AnnAssign))
@@ -203,7 +210,7 @@ def vague_names(tree: ast.AST) -> list[str]:
 SHARED_SETS = {
     target
     for path in FILES
-    for one in ast.parse(path.read_text()).body
+    for one in ast.iter_child_nodes(nodes_of(path)[0])
     if isinstance(one, ast.AnnAssign) and is_set(one.value, set())
     for target in [ast.unparse(one.target)]
     if not target.startswith("_")
@@ -211,75 +218,70 @@ SHARED_SETS = {
 """Module-level sets that other modules may import."""
 
 
-@pytest.mark.parametrize("path", [*FILES, *PROGRAMS], ids=name_of)
-def test_file_keeps_the_limits(path: Path) -> None:
+def test_files_keep_the_limits() -> None:
     """No file or function outgrows a screenful."""
-    text = path.read_text()
-    assert outgrown(text, ast.parse(text)) == []
+    assert complaints([*FILES, *PROGRAMS], outgrown) == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_only_boundaries_catch_everything() -> None:
+    """An inner module names the exceptions that it catches; others pass through it."""
+
+    def check(path: Path) -> Iterable[str]:
+        handlers = (node for node in nodes_of(path) if isinstance(node, ast.ExceptHandler))
+        return [f"line {node.lineno}" for node in handlers if catches_everything(node)]
+
+    inner = [
         path
         for path in FILES
         if layer_of(path) not in BOUNDARIES
         and str(path.relative_to(SRC / "penstock")) not in USER_CODE_ENDS | THREADS
-    ],
-    ids=name_of,
-)
-def test_only_boundaries_catch_everything(path: Path) -> None:
-    """An inner module names the exceptions that it catches; others pass through it."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    handlers = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
-    assert [node.lineno for node in handlers if catches_everything(node)] == []
+    ]
+    assert complaints(inner, check) == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_core_is_stable() -> None:
+    """Nothing in the core differs between two runs of the same program."""
+
+    def check(path: Path) -> Iterable[str]:
+        return [complaint for node in nodes_of(path) for complaint in unstable(node)]
+
+    core = [
         path
         for path in FILES
         if layer_of(path) in PURE and str(path.relative_to(SRC / "penstock")) not in GENERATES
-    ],
-    ids=name_of,
-)
-def test_core_is_stable(path: Path) -> None:
-    """Nothing in the core differs between two runs of the same program."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    assert [complaint for node in nodes for complaint in unstable(node)] == []
+    ]
+    assert complaints(core, check) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_order_of_a_set_is_relied_on(path: Path) -> None:
+def test_no_order_of_a_set_is_relied_on() -> None:
     """Code that iterates over a set sorts it, or gives the same for any order."""
-    tree = ast.parse(path.read_text())
-    names = sets_in(tree) | SHARED_SETS
-    found = [one for one in iterated(tree) if is_set(one, names)]
-    assert [f"line {one.lineno}: {ast.unparse(one)}" for one in found] == []
+
+    def check(path: Path) -> Iterable[str]:
+        names = sets_in(path) | SHARED_SETS
+        found = (one for one in iterated(path) if is_set(one, names))
+        return [f"line {one.lineno}: {ast.unparse(one)}" for one in found]
+
+    assert complaints(FILES, check) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_names_say_what_they_hold(path: Path) -> None:
+def test_names_say_what_they_hold() -> None:
     """A variable or parameter has the noun of its value, such as `row` or `entity_type`."""
-    assert vague_names(ast.parse(path.read_text())) == []
+    assert complaints(FILES, vague_names) == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.name == "__init__.py"], ids=name_of
-)
-def test_inner_init_file_is_empty(path: Path) -> None:
+def test_inner_init_files_are_empty() -> None:
     """A package has no second door: only the two packages that users import hold anything."""
     public = (SRC / "penstock", SRC / "penstock" / "testing")
-    assert path.parent in public or path.read_text() == ""
+    inner = [path for path in FILES if path.name == "__init__.py" and path.parent not in public]
+    assert [path for path in inner if path.read_text()] == []
 
 
-@pytest.mark.parametrize("path", sorted((TOP / "tests").rglob("test_*.py")), ids=name_of)
-def test_every_test_states_its_property(path: Path) -> None:
+def test_every_test_states_its_property() -> None:
     """The docstring of each test states its property."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
-    assert [node.name for node in functions if ast.get_docstring(node) is None] == []
+
+    def check(path: Path) -> Iterable[str]:
+        functions = (node for node in nodes_of(path) if isinstance(node, ast.FunctionDef))
+        tests = (node for node in functions if node.name.startswith("test_"))
+        return [node.name for node in tests if ast.get_docstring(node) is None]
+
+    assert complaints(sorted((TOP / "tests").rglob("test_*.py")), check) == []
