@@ -21,12 +21,12 @@ ADA, BOB = EntityKey("User/ada"), EntityKey("User/bob")
 class Persons:
     """The application on the driver's own code, in one process."""
 
-    def __init__(self, folder: Path, spec: str = PERSONS) -> None:
+    def __init__(self, folder: Path, spec: str = PERSONS, partitions: int = 2) -> None:
         self.app = load_app(spec)
         self.folder = folder
         folder.mkdir()
         DataDirectory(folder).open_journal(self.app).close()
-        self.runtime = Inline(folder, 2, spec=spec, name=self.app.name)
+        self.runtime = Inline(folder, partitions, spec=spec, name=self.app.name)
         self.sent = 0
 
     def send(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> Reply:

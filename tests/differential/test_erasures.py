@@ -93,11 +93,11 @@ def test_erased_name_may_begin_again(persons: Persons) -> None:
     persons.runtime.close()
 
 
-@pytest.mark.parametrize("step", ["control-prepared", "control-committed"])
+@pytest.mark.parametrize("step", ["control-prepared", "control-committed", "control-switched"])
 def test_erasure_survives_a_crash(
     persons: Persons, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a crash before or after the commit, the driver that starts completes the erasure."""
+    """After a crash before or after the commit or the destruction, the driver that starts completes the erasure."""
 
     class CrashError(BaseException):
         pass
@@ -113,15 +113,18 @@ def test_erasure_survives_a_crash(
     monkeypatch.setattr(fault, "reached", crash)
     with pytest.raises(CrashError):
         persons.runtime.advance(7)
-    assert Erasures(persons.folder).generation(ADA) == 0
+    assert Erasures(persons.folder).generation(ADA) == (step == "control-switched")
     monkeypatch.undo()
     persons.runtime.restart()
     persons.runtime.driver.recover(persons.app).result()
     persons.run()
     assert Erasures(persons.folder).generation(ADA) == 1
-    assert len(persons.certificates()) == 1
+    (made,) = persons.certificates()
+    assert (made.epoch, made) == (6, made.sealed())
     assert sorted(state_of(persons.runtime.journal)) == ["Page/home", BOB]
+    assert persons.send("User", "bob", "rename", "Charles").value() == "Babbage"
     persons.runtime.close()
+    assert execute(["verify", PERSONS, "--data", str(persons.folder)]) == 0
 
 
 def test_failed_erasure_destroys_no_key(persons: Persons, monkeypatch: pytest.MonkeyPatch) -> None:

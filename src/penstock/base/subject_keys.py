@@ -195,12 +195,16 @@ class SubjectKeys:
 
 
 class MemoryKeys(SubjectKeys):
-    """Keys that follow from a secret, for an application without a data directory."""
+    """Keys in memory, for an application without a data directory."""
 
-    def __init__(self, secret: bytes) -> None:
-        """Begin with all keys."""
-        self._tree = new_tree(secret)
+    def __init__(self, tree: KeyTree) -> None:
+        """Begin with the keys of a tree."""
+        self._tree = tree
         super().__init__(lambda: self._tree)
+
+    def generation(self, subject: str) -> int:
+        """Return how often a subject was erased."""
+        return self._tree.generation(subject)
 
     def destroy(self, subject: str) -> None:
         """Destroy the present key of a subject."""

@@ -29,20 +29,20 @@ import msgspec
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
-from penstock.base.subject_keys import MemoryKeys
 from penstock.engine.execute import Limits
 from penstock.engine.streams.paused_flows import PausedFlow
 from penstock.errors import RequestError, UserError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call
+from penstock.model.control import Erase
 from penstock.model.entity_type import EntityType
-from penstock.model.personal import rows_of
 from penstock.model.reply import Reply
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
 from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState
+from penstock.runtime.local import erasing
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from penstock.testing.clock import VirtualClock
@@ -243,11 +243,8 @@ class Kit:
         """
         text = f"{name}/{self._entity_type(name).key_text(key)}"
         subject = subject_named(self.runtime.app, text)
-        for row in rows_of(self.runtime.app.readable.values(), subject):
-            self.runtime.state.pop(row, None)
-        keys = self.runtime.app.keys
-        if isinstance(keys, MemoryKeys):  # else they are in the file of a data directory
-            keys.destroy(subject)
+        app = self.runtime.app
+        erasing.erase(app, self.runtime.state, Erase(subject, erasing.generation_of(app, subject)))
 
     def task(self, name: str, key: object = None) -> dict[str, Any]:
         """Return the attributes of a task for a key, also those that all keys share.

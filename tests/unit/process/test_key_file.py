@@ -1,7 +1,10 @@
 """The file of the subjects' keys: a destroyed key is in no file, also after a crash."""
 
 import os
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +63,61 @@ def test_destruction_that_a_crash_has_stopped_is_completed(file: KeyFile, step: 
     with pytest.raises(Erased):
         keys.unseal("User/ada", ada, b"row")
     assert isinstance(file.tree(), KeyTree)
+
+
+class CrashError(BaseException):
+    """The process dies here."""
+
+
+def crash_at(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the process die at a step: each call of the system has one before it and one behind it."""
+    steps = count()
+
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            if next(steps) == step:
+                raise CrashError
+            result = call(*given, **named)
+            if next(steps) == step:
+                raise CrashError
+            return result
+
+        return run
+
+    for name in ("open", "write", "pwrite", "fsync", "link", "replace", "unlink"):
+        patch.setattr(os, name, dying(getattr(os, name)))
+
+
+def test_destruction_survives_a_crash_at_every_step(tmp_path: Path) -> None:
+    """The next start finishes it: the key is gone, also from the former file, and nobody else is lost."""
+    subjects = [f"User/{number}" for number in range(20)]
+    for step in count():
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        file, witness = KeyFile(folder / "subjects.keys"), tmp_path / f"{step}.witness"
+        file.create()
+        keys = file.keys()
+        sealed = {name: keys.seal(name, name.encode(), b"row") for name in subjects}
+        os.link(file.path, witness)
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                crash_at(patch, step)
+                file.destroy(subjects[0], 0)
+        except CrashError:
+            pass
+        else:
+            break
+        next_start = KeyFile(file.path)
+        next_start.complete()
+        next_start.destroy(subjects[0], 0)
+        assert list(folder.iterdir()) == [file.path]
+        assert not witness.read_bytes().strip(b"\x00")
+        assert next_start.tree().generation(subjects[0]) == 1
+        keys = next_start.keys()
+        assert all(keys.unseal(name, sealed[name], b"row") for name in subjects[1:])
+        with pytest.raises(Erased):
+            keys.unseal(subjects[0], sealed[subjects[0]], b"row")
+    assert step > 20, "each call has a step before it and one behind it"
 
 
 def test_completion_overwrites_what_a_crash_has_left(file: KeyFile) -> None:

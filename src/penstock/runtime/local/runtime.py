@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
-from penstock.base.subject_keys import MemoryKeys
+from penstock.base.subject_keys import MemoryKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams import late_flows
@@ -41,7 +41,6 @@ from penstock.model.call import Call, append_of, encoded
 from penstock.model.catch_up import encode_catch_up, filled
 from penstock.model.context import active
 from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
-from penstock.model.personal import rows_of
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Failure,
@@ -56,6 +55,7 @@ from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
 from penstock.runtime.generators.runner import Appended, GeneratorRunner
+from penstock.runtime.local.erasing import erase
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class LocalRuntime:
         self.app = app
         self.call = caller_of(self)
         if app.is_personal and app.keys is None:  # else a data directory has given the keys
-            app.use_keys(MemoryKeys(self._secret))
+            app.use_keys(MemoryKeys(new_tree(self._secret)))
         self._executor = Executor(app, self.state.get, self._limits)
         self._executor.secret = self._secret
         self._executor.keeps_raised = self._executor.delivers = True
@@ -267,7 +267,7 @@ class LocalRuntime:
         The requests that cascades append to the log are among the records, so the runtime appends none.
 
         Args:
-            records: The records. A move changes nothing here; an erasure deletes the entity, and destroys no key.
+            records: The records. A move changes nothing here; an erasure destroys keys that are in memory.
             codes: The application of each deployment, by the name of its archive.
         """
         replies: list[Reply] = []
@@ -289,12 +289,11 @@ class LocalRuntime:
             if isinstance(control, Deploy):
                 self._deploy(codes[control.code.archive], control.dropped)
             elif isinstance(control, Erase):
-                for key in rows_of(self.app.readable.values(), EntityKey(control.subject)):
-                    self.state.pop(key, None)
+                erase(self.app, self.state, control)
             elif isinstance(control, Subscribe):
                 first = self._subscribe(control)
                 outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})
-        except (ClassChanged, ConfigError) as error:
+        except (ClassChanged, ConfigError, RequestError) as error:
             failure = Failure(error.code, type(error).__name__, str(error))
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._answer(record, outcome)
