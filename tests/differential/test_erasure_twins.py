@@ -4,7 +4,6 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,12 +64,13 @@ def compare(persons: Persons, committed: list[Reply], tree: KeyTree) -> None:
     expected = serial.replay(records)
     for record, was, now in zip(records, committed, expected, strict=True):
         assert was.error == now.error, record
-        hidden = is_control(record.body) or was.data == msgspec.msgpack.encode(ERASED)
-        assert (hidden and was.error is None) or was.data == now.data, record
+        is_certificate = is_control(record.body) and was.error is None
+        if not is_certificate and ERASED.encode() not in was.data:
+            assert was.data == now.data, record
     assert serial.state == state_of(persons.runtime.journal)
 
 
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(st.lists(steps, min_size=4, max_size=14), st.integers(1, 4))
 def test_erasures_equal_one_thread(given_steps: list[tuple[str, str]], partitions: int) -> None:
     """Persons are erased at random, twice, before they exist, and begin again; replay and verify go on afterwards."""
