@@ -6,7 +6,6 @@ a tuple may be a tuple. The key of a task may be a reference, which has the text
 """
 
 import enum
-import functools
 import typing
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
@@ -14,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.class_caches import cached_by_class
 from penstock.base.record import RecordKind, fields_of, kind_of
 from penstock.base.schema import is_enum, name_of, reference_type, shown
 from penstock.errors import Unencodable
@@ -61,7 +61,7 @@ def key_choices(annotation: Any) -> list[Any] | None:
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else None
 
 
-_stored_parts: Final = functools.lru_cache(maxsize=4096)(key_parts)
+_stored_parts: Final = cached_by_class(key_parts)
 """`key_parts` for the types of declared keys, which are hashable: every use of a reference needs the text of its key."""
 
 

@@ -4,12 +4,12 @@ The fields of a model are decoded as strictly as all other values. Then pydantic
 constraints, its validators and its defaults apply. pydantic is optional: this module never imports it.
 """
 
-import functools
 import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from penstock.base.class_caches import cached_by_class
 from penstock.base.misfit import Misfit
 from penstock.base.record import fields_of
 
@@ -17,7 +17,7 @@ _ERRORS_SHOWN: Final = 3
 _OLDEST: Final = "2.11"
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_class
 def wire_model(model: Any) -> Any:
     """Return the type of a stored model: a dictionary with the names and types of its fields."""
     fields = {

@@ -7,7 +7,6 @@ tells other modules the fields, so that they need not know the kinds. `lowering`
 """
 
 import dataclasses
-import functools
 import sys
 import types
 import typing
@@ -17,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.base.class_caches import cached_by_class
 from penstock.base.union import UNIONS
 
 _WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired)
@@ -61,7 +61,7 @@ def kind_of(annotation: Any) -> RecordKind | None:
     return _kind(cls) if isinstance(cls, type) else None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_class
 def _kind(cls: Any) -> RecordKind | None:
     if issubclass(cls, dict) and hasattr(cls, "__required_keys__"):  # also typing_extensions' own
         return RecordKind.TYPED_DICT
@@ -92,7 +92,7 @@ def members_of(annotation: Any) -> tuple[RecordMember, ...]:
     return _members(cls)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_class
 def _members(cls: Any) -> tuple[RecordMember, ...]:
     match kind_of(cls):
         case RecordKind.DATACLASS:

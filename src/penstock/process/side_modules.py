@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from penstock.base.class_caches import forget_classes
 from penstock.process.loading import Location, load
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class SideModules:
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
         """Name the folder, and the top-level modules and packages in it; nothing is imported yet."""
+        forget_classes()
         self._folder = str(folder)
         self._names = frozenset(names)
         self._modules: dict[str, ModuleType] = {}
@@ -78,6 +80,7 @@ def load_instead(location: Location, former: Location) -> "App":
         ConfigError: The version cannot be imported.
         DefinitionError: It is defined wrongly.
     """
+    forget_classes()
     archives = Path(location.folder).parent
     tops = top_level(Path(location.folder))
     if Path(former.folder).parent == archives:  # the folder of a source may have much else
