@@ -1,6 +1,21 @@
 """`penstock` and `python -m penstock`: the command line."""
 
-from penstock.cli.main import main
+import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as of every command."""
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit."""
+    try:
+        from penstock.cli.main import main as run_command  # noqa: PLC0415 -- Ctrl-C may come before its end
+
+        run_command()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import LogUnavailable, PenstockError, RequestConflict
+from penstock.log import database
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 
@@ -300,3 +302,15 @@ def test_connections_sync_each_commit(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         assert mode() == pool.submit(mode).result() == ("wal", 2, 0)
     log.close()
+
+
+def test_failure_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite calls it a disk I/O error when it cannot make its shared memory longer; the message has the cause."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    for least_free, is_full in ((0, False), (1 << 62, True)):
+        monkeypatch.setattr(database, "_FULL_BYTES", least_free)
+        translated = database.sqlite_errors_translated(tmp_path / "log.sqlite")
+        with pytest.raises(LogUnavailable) as caught, translated:
+            raise error
+        assert ("the disk is full" in str(caught.value)) is is_full

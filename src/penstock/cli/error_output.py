@@ -5,13 +5,14 @@ holds nothing else. Exit codes and the keys of the object are stable. Every code
 advice.
 """
 
+import errno
 import sys
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.cli.output import print_json
-from penstock.errors import PenstockError, UserError
+from penstock.errors import OperationalError, PenstockError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,6 +101,9 @@ ADVICE: Final = {
 }
 """The next step for each code."""
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MAKE_SPACE: Final = "Make space on this disk, and start again; no acknowledged request is lost."
+
 
 def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescription:
     """Return the description of an error.
@@ -108,6 +112,8 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
         error: The error.
         exit_code: The exit code; None: 2 if the caller must change something, else 1.
     """
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return ErrorDescription(OperationalError.code, _full_text(error), _MAKE_SPACE, OTHER_ERROR)
     if isinstance(error, PenstockError):
         usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
         code, message = error.code, str(error)
@@ -117,6 +123,14 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     advised = error.code if isinstance(error, PenstockError) else "penstock"
     hint = ADVICE.get(advised, ADVICE["penstock"])
     return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
+
+
+def _full_text(error: OSError) -> str:
+    """Return the message of a write that has failed; the system does not always name the file."""
+    import tempfile
+
+    where = error.filename or f"data directory or {tempfile.gettempdir()}"
+    return f"{error.strerror} ({where})"
 
 
 def text_of(error: Exception) -> str:

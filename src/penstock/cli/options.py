@@ -234,9 +234,8 @@ class DataOptions:
                 that a source names does not exist.
         """
         settings = self.settings()
-        if settings.data != NOWHERE and not settings.data.is_dir():
-            state = "is not a directory" if settings.data.exists() else "does not exist"
-            raise ConfigError(f"the data directory {settings.data} {state}")
+        if settings.data != NOWHERE and not settings.data.exists():
+            raise ConfigError(f"the data directory {settings.data} does not exist")
         if settings.data != NOWHERE and self.spec is None:
             return settings.data
         if settings.app:
@@ -254,7 +253,7 @@ class DataOptions:
         Raises:
             ConfigError: Settings are invalid; the message names all of them.
         """
-        return config_of(
+        settings = config_of(
             NOWHERE,
             data=self.data,
             file=self.config,
@@ -264,6 +263,9 @@ class DataOptions:
                 **{name: flag for name, flag in flags.items() if flag is not None},
             },
         )
+        if not next(filter(Path.exists, (settings.data, *settings.data.parents)), NOWHERE).is_dir():
+            raise ConfigError(f"the data directory {settings.data} is a file, or is below a file")
+        return settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

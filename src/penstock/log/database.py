@@ -19,6 +19,7 @@ of a parent's connection is refused, because SQLite's locks do not survive a for
 """
 
 import os
+import shutil
 import sqlite3
 import threading
 import weakref
@@ -42,6 +43,9 @@ RESTART_FRAMES: Final = 16_384
 """Frames (pages) of write-ahead log beyond which a checkpoint waits for readers to finish."""
 
 _RESTART_WAIT_MS: Final = 250
+_FULL_BYTES: Final = 1 << 20
+"""A disk with less free space than this can be the reason why SQLite cannot make its files longer."""
+
 _APPLICATION_ID: Final = 0x50454E53
 _FORMAT: Final = 2
 _FORMAT_WITHOUT_SCHEDULE: Final = 1
@@ -90,9 +94,19 @@ def sqlite_errors_translated(file: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if code & 0xFF in _DAMAGED or code == sqlite3.SQLITE_IOERR_SHORT_READ:
             raise Corrupt(f"{file}: {error} ({name}); restore it from a backup") from error
-        raise LogUnavailable(f"{file}: {error} ({name})") from error
+        full = _disk_is_full(file) if code & 0xFF == sqlite3.SQLITE_IOERR else ""
+        raise LogUnavailable(f"{file}: {error} ({name}){full}") from error
     except OSError as error:
         raise LogUnavailable(f"{file}: {error}") from error
+
+
+def _disk_is_full(file: Path) -> str:
+    """Return the end of the message of a failed write that a full disk explains: SQLite does not name that cause."""
+    try:
+        free = shutil.disk_usage(file.parent).free
+    except OSError:
+        return ""
+    return f"; the disk is full: {free:,} bytes are free" if free < _FULL_BYTES else ""
 
 
 class Handle:

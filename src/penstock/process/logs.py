@@ -13,6 +13,7 @@ import math
 import os
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 FORMS: Final = ("text", "json")
@@ -44,12 +45,18 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
     for handler in [own for own in root.handlers if isinstance(own.formatter, Lines)]:
         root.removeHandler(handler)
     output = logging.StreamHandler(stream or sys.stderr)
+    output.addFilter(_is_wanted)
     output.setFormatter(JsonLines(role) if form == "json" else TextLines())
     root.addHandler(output)
     root.setLevel(level.upper())
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, root.level))
     logging.captureWarnings(capture=True)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Say whether an event is written: py4j logs some errors that it raises in the name of the program."""
+    return record.name != "root" or Path(record.pathname).parent.name != "py4j"
 
 
 class Lines(logging.Formatter):

@@ -120,3 +120,15 @@ def test_data_directory_that_does_not_exist_is_named(
     message = json.loads(capsys.readouterr().out)["error"]["message"]
     assert message == f"the data directory {mistyped} does not exist"
     assert not mistyped.exists()
+
+
+@pytest.mark.parametrize("words", [["run", SHOP], ["status"], ["explain", SHOP]])
+def test_file_in_place_of_the_data_directory_is_named(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The caller must change the option: it is no failure of the disk, also for a directory below the file."""
+    (tmp_path / "file").touch()
+    for data in (tmp_path / "file", tmp_path / "file" / "data"):
+        assert execute([*words, "--data", str(data), "--json"]) == 2
+        message = json.loads(capsys.readouterr().out)["error"]["message"]
+        assert message == f"the data directory {data} is a file, or is below a file"

@@ -1,5 +1,6 @@
 """With `--json`, an error is one JSON object on standard output; exit codes are the same for people."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -85,6 +86,16 @@ def test_defects_and_interruptions_have_exit_codes(
         capsys.readouterr()
         assert execute(["status", "--json"]) == code
         assert json.loads(capsys.readouterr().out)["error"]["exit_code"] == code
+
+
+def test_full_disk_is_no_defect() -> None:
+    """The message of a write that no layer translates says what, where and what next."""
+    told = error_output.describe(OSError(errno.ENOSPC, "No space left on device", "data/run/x"))
+    assert told.message == "No space left on device (data/run/x)"
+    assert (told.code, told.exit_code) == ("operational", 1)
+    unnamed = error_output.describe(OSError(errno.ENOSPC, "No space left on device"))
+    assert "data directory" in unnamed.message
+    assert "Make space" in unnamed.hint
 
 
 def test_missing_package_names_the_extra(

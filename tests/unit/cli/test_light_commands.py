@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,11 @@ def test_process_starts_without_packages_of_later_work(module: str, unwanted: se
         [sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True
     )
     assert unwanted & set(answer.stdout.split()) == set()
+
+
+def test_interrupt_before_the_command_is_silent(tmp_path: Path) -> None:
+    """Ctrl-C while the command line is imported ends with the exit code of Ctrl-C, and without a traceback."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from penstock.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -59,6 +59,17 @@ def fail() -> None:
         _log.exception("it failed", extra={"epoch": 7})
 
 
+def test_failures_of_the_link_to_java_are_told_once() -> None:
+    """py4j logs an error with its traceback in the name of the program, and raises it, too."""
+
+    def log_from(path: str) -> None:
+        record = logging.LogRecord("root", logging.INFO, path, 1, "it broke", (), None)
+        logging.getLogger().handle(record)
+
+    assert told("text", lambda: log_from("lib/py4j/java_gateway.py")) == ""
+    assert "it broke" in told("text", lambda: log_from("shop/java_gateway.py"))
+
+
 def test_json_line_has_all_that_is_known() -> None:
     """An event is one object: time, level, source, message, and facts."""
     line = as_json(lambda: _log.warning("it is %s", "late", extra={"cause": "disk", "epoch": 7}))

@@ -319,7 +319,7 @@ class SparkRuntime:
         self._stop_query()
         if self._driver is not None:
             self._driver.close()
-        if self._context is not None:
+        if self._app_code is not None:  # else the start has failed before
             self._jobs.stop_resident()
         self._watchdog.stop()
         self._pump.stop()
