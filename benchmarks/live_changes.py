@@ -1,11 +1,11 @@
 """Live changes under kills: deployments, rollbacks and moves of buckets, while processes are killed under load.
 
-    python -m benchmarks.live_changes [--changes N] [--seconds S] [--people N] [--seed S] [--kills 0]
+    python -m benchmarks.live_changes [--changes N] [--seconds S] [--people N] [--seed S] [--kills 0] [--moves-only]
 
 Starts a kiosk with `penstock run`. People buy, and send a request again until it has its reply. Meanwhile random changes
 follow each other, by the commands that users have: new versions, versions that cannot be imported, rollbacks, moves to 2,
 8 and 3 partitions. At a random moment of each change, `kill -9` ends a random process: the driver, its Java process, a
-worker, the gateway, or the SQL view. In the end, the journal shows whether each purchase took effect once, whether it
+worker, the gateway, or the SQL view. With `--moves-only`, each change is the next move. In the end, the journal shows whether each purchase took effect once, whether it
 ran with the code of its epoch, and whether money and stock agree; `penstock replay` and `penstock verify` must find no
 difference. Prints one JSON object, and ends with 1 if something is wrong.
 """
@@ -34,6 +34,7 @@ from benchmarks.harness.load import Load, Request
 from penstock.process import presence
 
 VICTIMS: Final = ("driver", "java", "worker", "gateway", "view")
+CHANGES: Final = ("deploy", "deploy", "broken", "rollback", "rebalance", "rebalance")
 MOVES: Final = (2, 8, 3)
 KILL_WITHIN_S: Final = 3.0
 PAUSE_S: Final = 0.2
@@ -53,6 +54,7 @@ class Run:
         port: The port of the gateway.
         draw: The source of all random choices.
         kills: Whether processes are killed.
+        choices: The changes, of which one is drawn each time.
         replies: The replies of purchases, by request id.
         changes: How often each change had each exit code.
         killed: How many processes of each sort were killed.
@@ -65,6 +67,7 @@ class Run:
     port: int
     draw: random.Random
     kills: bool = True
+    choices: tuple[str, ...] = CHANGES
     replies: dict[str, Any] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
@@ -114,9 +117,7 @@ class Run:
 
     async def _change(self, number: int) -> None:
         """Make a random change by its command."""
-        choice = self.draw.choice(
-            ("deploy", "deploy", "broken", "rollback", "rebalance", "rebalance")
-        )
+        choice = self.draw.choice(self.choices)
         words = [choice, "--data", str(self.data)]
         match choice:
             case "deploy":
@@ -196,6 +197,8 @@ def changed_under_kills(folder: Path, choices: argparse.Namespace) -> dict[str, 
     began = time.monotonic()
     with running(data, 1, "partitions=2", app=str(source)) as port:
         run = Run(source, data, port, random.Random(choices.seed), kills=bool(choices.kills))
+        if choices.moves_only:
+            run.choices = ("rebalance",)
         uvloop.run(run.perform(choices.changes, choices.seconds, choices.people))
         took_s = time.monotonic() - began
     versions, complaints = complaints_of(source, data, run.replies)
@@ -223,6 +226,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--kills", type=int, default=1, help="0: kill nothing")
+    parser.add_argument("--moves-only", action="store_true", help="no deployments, only moves")
     parser.add_argument("--directory", default="/var/tmp")
     choices = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=choices.directory, prefix="penstock-changes-") as folder:

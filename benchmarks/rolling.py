@@ -7,7 +7,9 @@ warm up, and do not count. Meanwhile three changed versions of the source are de
 the other. Prints one JSON object: the failed requests; the median, the 99th percentile and the longest latency in
 milliseconds before the first deployment, around each one (from 1 s before it is in force to 3 s after), and in the rest;
 the longest latency around a deployment as a multiple of the 99th percentile of the rest; the seconds of each
-`penstock deploy`; and the requests that the journal has for each version.
+`penstock deploy`; and the requests that the journal has for each version. `wrong` says what contradicts the contract:
+failed requests, complaints of the processes, a reply later than twice the usual 99th percentile, or a version without
+requests. The exit code is then 1.
 """
 
 import argparse
@@ -39,6 +41,8 @@ from penstock.process.deployment_list import list_deployments
 VERSIONS: Final = 3
 BEFORE_S: Final = 1.0
 AFTER_S: Final = 3.0
+MOST_BY_USUAL_P99: Final = 2.0
+"""No reply around a deployment may take longer than so many times the 99th percentile of the rest."""
 WARM_UP_S: Final = 10.0
 
 
@@ -61,10 +65,24 @@ def main() -> None:
         figures["complaints"] = complaints_of(
             data, list({a.request.path: a for a in (*warm, *answers)}.values())
         )
+    figures["wrong"] = wrong_in(figures)
     print(json.dumps({"machine": machine(Path(tempfile.gettempdir())), **figures}))
-    sys.exit(
-        1 if any(figures[name] for name in ("failures", "warm_up_failures", "complaints")) else 0
-    )
+    sys.exit(1 if figures["wrong"] else 0)
+
+
+def wrong_in(figures: dict[str, Any]) -> list[str]:
+    """Say what in the figures contradicts the contract of rolling deployments."""
+    names = ("failures", "warm_up_failures", "complaints")
+    wrong = [f"{name}: {figures[name]}" for name in names if figures[name]]
+    for number, latest in enumerate(figures["latest_by_usual_p99"], 1):
+        if latest is None:
+            wrong.append(f"deployment {number}: no latency is known around it")
+        elif latest > MOST_BY_USUAL_P99:
+            wrong.append(f"deployment {number}: a reply took {latest} times the usual p99")
+    unused = [n for n, count in figures["requests_by_version"].items() if not count]
+    if unused or len(figures["requests_by_version"]) <= VERSIONS:
+        wrong.append(f"versions without requests: {figures['requests_by_version']}")
+    return wrong
 
 
 async def load(
