@@ -118,3 +118,13 @@ def test_output_goes_to_the_stream_and_completely_to_the_file(tmp_path: Path) ->
     first, second = stream.getvalue().splitlines()
     assert first == f"BrokenPipeError: [Errno 32] a worker ended (all of it is in {output.path})"
     assert second == "printed by a handler"
+
+
+def test_end_of_the_main_thread_is_noted(tmp_path: Path) -> None:
+    """Java goes on after it, for ever: who waits for the start must learn of it."""
+    program = "print('ready'); print('Exception in thread \"main\" java.io.IOException: full')"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    output = JavaOutput(process, tmp_path, io.StringIO())
+    process.wait()
+    output.close()
+    assert output.failure == "java.io.IOException: full"

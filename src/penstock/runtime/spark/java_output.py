@@ -108,8 +108,15 @@ class TraceFolder:
         return [f"{line} (all of it is in {self._path})" for line in kept] if folded else kept
 
 
+_MAIN_ENDED: Final = 'Exception in thread "main" '
+
+
 class JavaOutput:
-    """Passes the output of a process on, in a thread that ends with the output."""
+    """Passes the output of a process on, in a thread that ends with the output.
+
+    Attributes:
+        failure: The exception that has ended the main thread, in one line; empty before. Java itself goes on then.
+    """
 
     def __init__(
         self, process: subprocess.Popen[bytes], data: Path, stream: TextIO | None = None
@@ -123,6 +130,7 @@ class JavaOutput:
         """
         assert process.stdout is not None
         self.path = data / RUN / FILE_NAME
+        self.failure = ""
         self._source = process.stdout
         self._stream = stream or sys.stderr
         self._folder = TraceFolder(self.path)
@@ -153,7 +161,9 @@ class JavaOutput:
             if not block:
                 lines, rest = [rest] if rest else [], b""
             for line in lines:
-                self._show(self._folder.take(line.decode(errors="replace")))
+                text = line.decode(errors="replace")
+                self.failure = self.failure or text.partition(_MAIN_ENDED)[2]
+                self._show(self._folder.take(text))
             if not block:
                 self._show(self._folder.flush())
                 self._source.close()

@@ -118,7 +118,7 @@ class Jvm:
         """Wait until Java takes connections, and connect to it without Spark's Python.
 
         Raises:
-            OperationalError: Java has ended.
+            OperationalError: Java has ended, or cannot start.
         """
         from py4j.clientserver import ClientServer, JavaParameters  # noqa: PLC0415 -- while Java starts
 
@@ -209,6 +209,11 @@ class Jvm:
                 raise OperationalError(
                     f"Java has ended with exit code {code} before Spark started; "
                     f"{self._output.path} has its messages"
+                )
+            if self._output.failure:
+                self._process.kill()  # its other threads would go on for ever
+                raise OperationalError(
+                    f"Java cannot start: {self._output.failure}; {self._output.path} has its messages"
                 )
             time.sleep(_LOOK_S)
         answer = self._connection.read_bytes()
