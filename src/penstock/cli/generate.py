@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,6 +25,7 @@ from penstock.errors import ConfigError, Gone, OperationalError, PenstockError, 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from penstock.cli.generator_versions import GeneratorVersions
     from penstock.client.synchronous import Client
     from penstock.model.application import App
     from penstock.process.config import Config
@@ -35,6 +37,8 @@ HELP: Final = """Run the generators of an application, which append events to it
 The application runs elsewhere: penstock run must be running with the same data directory, or --url names a
 gateway; if this gateway asks for no keys, name the data directory, too. penstock run --generate does both. penstock status shows how far the generators are. The command ends when each generator is finished or has failed, or at SIGINT or SIGTERM. At the next start,
 each generator goes on behind its atoms that are on the stream; no atom is appended twice.
+
+With a data directory, generators follow the deployments of the application: the next atom is from the new code. A generator that a deployment does not have ends, and says so. With --url alone, generators keep their code until the next start.
 
 Exit code 1: a generator has failed; its reason names the atom, and for a file the line and the field.
 
@@ -130,37 +134,92 @@ def command(
         key = remote.api_key
         if key is None and (remote.url is None or options.data is not None):
             key = _key_of(settings)  # only the gateway of this directory may see it
-        states = _generate(app, names, (url, key), stop.wanted.wait, progress)
+        follows = remote.url is None or options.data is not None
+        versions = _versions_of(settings) if follows else None
+        states = _Generating(names, (url, key), stop.wanted.wait, progress).perform(app, versions)
     _tell_end(states, supervised=supervised, as_json=as_json)
 
 
-def _generate(
-    app: "App",
-    names: Sequence[str],
-    gateway: tuple[str, str | None],
-    wait: Wait,
-    progress: "_ProgressDisplay",
-) -> "list[GeneratorState]":
-    """Run generators, and return their states at the end.
+def _versions_of(settings: "Config") -> "GeneratorVersions":
+    from penstock.cli.generator_versions import GeneratorVersions
 
-    Args:
-        app: The application.
-        names: The names of the generators.
-        gateway: The URL of a gateway, and the key for it.
-        wait: Waits so many seconds; returns whether the process is asked to stop.
-        progress: Shows the progress.
-    """
-    from penstock.client.synchronous import Client
-    from penstock.runtime.generators.runner import GeneratorRunner
+    return GeneratorVersions(settings.data, settings.app, _tell)
 
-    url, key = gateway
-    with Client(url, app, key=key) as client:
-        runner = GeneratorRunner(app, GatewayPort(client), names)
-        try:
-            _run(runner, wait, progress)
-        finally:
-            progress.save(runner.states(_now_us()))
-        return runner.states(_now_us())
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+class _Generating:
+    """Runs generators with one version of the application after the other."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        gateway: tuple[str, str | None],
+        wait: Wait,
+        progress: "_ProgressDisplay",
+    ) -> None:
+        """Begin with no generator.
+
+        Args:
+            names: The names of the generators.
+            gateway: The URL of a gateway, and the key for it.
+            wait: Waits so many seconds; returns whether the process is asked to stop.
+            progress: Shows the progress.
+        """
+        self._names = list(names)
+        self._gateway = gateway
+        self._wait = wait
+        self._progress = progress
+        self._ended: list[GeneratorState] = []
+
+    def perform(self, app: "App", versions: "GeneratorVersions | None") -> "list[GeneratorState]":
+        """Run until no generator is running, or until the process is asked to stop; return the states at the end.
+
+        Args:
+            app: The application.
+            versions: Its later versions; None if the generators do not follow them.
+        """
+        follower: App | None = app
+        is_first = True
+        states: list[GeneratorState] = []
+        while follower is not None:
+            follower, states = self._run_version(follower, versions, repeats=is_first)
+            is_first = False
+            if follower is not None and versions is not None:
+                self._leave_missing(follower, states, versions.number)
+        return [*self._ended, *states]
+
+    def _run_version(
+        self, app: "App", versions: "GeneratorVersions | None", *, repeats: bool
+    ) -> "tuple[App | None, list[GeneratorState]]":
+        """Run with one version; return the next one, if there is one, and the states."""
+        from penstock.client.synchronous import Client
+        from penstock.runtime.generators.runner import GeneratorRunner
+
+        url, key = self._gateway
+        with Client(url, app, key=key) as client:
+            runner = GeneratorRunner(app, GatewayPort(client), self._names, repeats=repeats)
+            try:
+                following = _run(runner, self._wait, self._progress, versions)
+            finally:
+                self._progress.save([*self._ended, *runner.states(_now_us())])
+            return following, runner.states(_now_us())
+
+    def _leave_missing(self, app: "App", states: "Sequence[GeneratorState]", number: int) -> None:
+        """End the generators that a version does not have."""
+        from penstock.runtime.generators.run import GeneratorStatus
+
+        for state in states:
+            if state.name in app.topology.generators:
+                continue
+            self._names.remove(state.name)
+            if state.status is GeneratorStatus.RUNNING:
+                reason = f"generator {state.name} ends: deployment {number} does not have it"
+                state = replace(state, status=GeneratorStatus.FAILED, reason=reason)
+            self._ended.append(state)
+        self._progress.save(self._ended)
 
 
 def _tell_end(states: "list[GeneratorState]", *, supervised: bool, as_json: bool) -> None:
@@ -255,15 +314,26 @@ class _ProgressDisplay:
         )
 
 
-def _run(runner: "GeneratorRunner", wait: Wait, progress: _ProgressDisplay) -> None:
+def _run(
+    runner: "GeneratorRunner",
+    wait: Wait,
+    progress: _ProgressDisplay,
+    versions: "GeneratorVersions | None",
+) -> "App | None":
     """Append atoms until no generator is running, or until the process is asked to stop.
 
     Args:
         runner: The generators.
         wait: Waits so many seconds; returns whether the process is asked to stop.
         progress: Shows the progress.
+        versions: The later versions of the application, if the generators follow them.
+
+    Returns:
+        The version with which the generators go on; None at the end.
     """
     while not wait(0):
+        if versions is not None and (app := versions.look()) is not None:
+            return app
         now_us = _now_us()
         moved = runner.step(None, now_us) is not None
         progress.look(runner, now_us)
@@ -271,9 +341,11 @@ def _run(runner: "GeneratorRunner", wait: Wait, progress: _ProgressDisplay) -> N
             continue
         due_us = runner.next_due_us(now_us)
         if due_us is None:
-            return
+            has_failed = any(state.reason for state in runner.states(now_us))
+            return versions.awaited(wait) if versions is not None and has_failed else None
         if wait(min(_LOOK_S, max(0, due_us - now_us) / 1_000_000)):
-            return
+            break
+    return None
 
 
 def _print(console: "Console", states: "Sequence[GeneratorState]") -> None:

@@ -47,17 +47,26 @@ class GeneratorRunner:
         on_failure: Takes each generator that fails, once.
     """
 
-    def __init__(self, app: App, port: AppendPort, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        port: AppendPort,
+        names: Sequence[str] | None = None,
+        *,
+        repeats: bool = True,
+    ) -> None:
         """Begin with no generator; each begins at its first atom.
 
         Args:
             app: The application.
             port: Appends the atoms.
             names: The generators; None for all generators of the application.
+            repeats: Give the last atom on the stream once more; other code may give other events for it.
         """
         self._names = list(app.topology.generators) if names is None else list(names)
         self._app = app
         self._port = port
+        self._repeats = repeats
         self._runs: dict[str, GeneratorRun] = {}
         self.on_failure: Callable[[GeneratorRun], None] = lambda _: None
 
@@ -120,10 +129,13 @@ class GeneratorRunner:
         for wanted in names:
             if wanted not in self._runs:
                 atoms = self._appended(wanted)
-                last = self._id_of(wanted, atoms - 1)
-                repeats = atoms > 0 and self._port.appended(last) is Appended.KNOWN
+                repeats = self._repeats and self._is_known(wanted, atoms - 1)
                 self._runs[wanted] = GeneratorRun(generators[wanted], atoms - repeats, now_us)
         return [self._runs[wanted] for wanted in names]
+
+    def _is_known(self, name: str, number: int) -> bool:
+        """Say whether the log still knows an atom."""
+        return number >= 0 and self._port.appended(self._id_of(name, number)) is Appended.KNOWN
 
     def _appended(self, name: str) -> int:
         """Return the number of atoms of a generator that are appended: with atom n, all before it are."""
