@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.errors import Corrupt, RequestConflict
+from penstock.errors import ConfigError, Corrupt, RequestConflict
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
 from tests.faults.test_log_faults import child, crashed_copy, entry, lines_of, names_in
@@ -199,3 +199,25 @@ def test_file_without_schedule_is_upgraded(tmp_path: Path) -> None:
     assert (other.promote(5), names_in(log)[-1]) == (1, "later")
     log.close()
     other.close()
+
+
+def test_file_of_a_later_version_is_no_damage(tmp_path: Path) -> None:
+    """The message says which version of Penstock reads the file, and the file stays as it is."""
+    path = tmp_path / "log"
+    log = SqliteLog(path)
+    log.append([entry("kept")])
+    log.close()
+    with sqlite3.connect(path) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {version + 1}")
+    connection.close()
+    with pytest.raises(
+        ConfigError, match=f"has the format {version + 1}.*use the version that wrote"
+    ):
+        SqliteLog(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    log = SqliteLog(path)
+    assert names_in(log) == ["kept"]
+    log.close()

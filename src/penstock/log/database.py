@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import Lsn
-from penstock.errors import Corrupt, LogUnavailable
+from penstock.errors import ConfigError, Corrupt, LogUnavailable
 from penstock.log.schedule import SCHEMA as SCHEDULE_SCHEMA
 from penstock.log.writer_lock import WriterLock
 
@@ -251,7 +251,12 @@ class Database:
         return connection
 
     def _prepare(self) -> None:
-        """Create the tables in a new file; check that an old file is a log and has lost nothing."""
+        """Create the tables in a new file; check that an old file is a log and has lost nothing.
+
+        Raises:
+            ConfigError: A later version of Penstock has written the file.
+            Corrupt: It is no log, or has lost records.
+        """
         with self._writer_lock.held() as mark:
             expected = mark.read()
             if expected is not None and not (self.path.exists() and self.path.stat().st_size):
@@ -265,6 +270,11 @@ class Database:
                 self._create(connection)
             elif (version, application) == (_FORMAT_WITHOUT_SCHEDULE, _APPLICATION_ID):
                 self._add_schedule(connection)
+            elif application == _APPLICATION_ID and version > _FORMAT:
+                raise ConfigError(
+                    f"{self.path} has the format {version}, and this version of Penstock knows formats up to {_FORMAT}; "
+                    "use the version that wrote it, or a newer one"
+                )
             elif (version, application) != (_FORMAT, _APPLICATION_ID):
                 raise Corrupt(f"{self.path}: not a log of format {_FORMAT}")
             reached = _reached(connection)
