@@ -4,8 +4,21 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock import App, DefinitionError, Emit, Entity, PerTask, clear, flow, key, states, stream
+from penstock import (
+    App,
+    DefinitionError,
+    Emit,
+    Entity,
+    PerTask,
+    clear,
+    flow,
+    key,
+    states,
+    stream,
+)
 from penstock.testing import Kit
+from tests.streams.hotel_app import Arrival, arrivals, hotel
+from tests.streams.hotel_app import Reader as Guest
 
 
 class Reader(Entity, personal=True):
@@ -76,3 +89,16 @@ def test_a_part_of_a_key_is_no_reference() -> None:
     """The subject of a row must be known, so a tuple of references is refused."""
     with pytest.raises(DefinitionError, match="or a reference to an entity"):
         App("library", Reader, flow("pairs", loans).key(pair_of).task(Shelf).sink("titles"))
+
+
+def test_a_person_of_another_application_is_protected() -> None:
+    """An interface of a personal class is as personal as the class: for events, as a key, and for an erasure."""
+    kit = Kit(hotel, App("library", Reader))
+    guests = [Arrival(Guest("ada"), "Lovelace"), Arrival(Guest("bob"), "Babbage")]
+    kit.append(arrivals, guests)
+    streams = kit.runtime.streams
+    assert all(b"Lovelace" not in data for atom in streams["seen"] for data in atom)
+    assert all(b"Lovelace" not in row for row in kit.runtime.state.values())
+    kit.erase("Reader", "ada")
+    assert [[each.words for each in atom] for atom in kit.atoms("seen")] == [["Babbage"]]
+    assert sorted(kit.runtime.state) == ["albums.Album/bob"]
