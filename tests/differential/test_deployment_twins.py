@@ -1,4 +1,4 @@
-"""Random requests with random deployments and moves of buckets between them: driver and workers equal one thread, byte for byte."""
+"""Random requests with deployments, moves of buckets and erasures between them: driver and workers equal one thread."""
 
 import itertools
 import tempfile
@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import App
-from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.base.subject_keys import MemoryKeys
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import decode_request, encode_request
+from penstock.model.sealed_value import subject_of
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import spec_in_force, unpacked
+from penstock.process.erasures import request_erasure
 from penstock.process.partitions import append_move
 from penstock.process.side_modules import load_beside
 from penstock.runtime.local.runtime import LocalRuntime
@@ -55,9 +60,17 @@ class {item}(Entity{was}):
     def remove(self) -> None:
         self.delete()
 
+class Person(Entity, personal=True):
+    name: str = key()
+    visits: int = 0
+
+    def visit(self) -> int:
+        self.visits += 1
+        return self.visits
+
 {functions}
 {extra}
-app = App("shop", {item}{marked})
+app = App("shop", {item}, Person{marked})
 """
 EXTRA = """
 class Extra(Entity):
@@ -100,6 +113,9 @@ class Rig:
     def __init__(self, data: Path, partitions: int, width: int) -> None:
         self.data, self.module = data, f"twinshop{next(_numbers)}"
         self.apps: dict[str, App] = {}
+        self.keys = KeyFile(data / SUBJECT_KEYS)
+        self.keys.create()
+        self.tree = self.keys.tree()
         self.first = self.code(source_of(Twin()))
         spec = unpacked(data, self.first).spec
         self.runtime = Inline(data, partitions, spec, "shop", epoch_records_max=width)
@@ -114,6 +130,7 @@ class Rig:
         archive = Archives(self.data).put(pack({f"{self.module}.py": source.encode()}))
         code = DeployedCode(archive, self.module, "app", "3", {})
         self.apps[archive] = load_beside(unpacked(self.data, code))
+        self.apps[archive].use_keys(self.keys.keys())
         return code
 
     def append(self, body: bytes, touches: bytes = b"", *, is_control: bool = False) -> None:
@@ -138,14 +155,27 @@ class Rig:
         app = self.apps[self.first.archive]
         self.append(*app.request("Extra", "x", method))
 
+    def person(self, method: str, name: str) -> None:
+        """Append a request to a person, encrypted with the present key."""
+        app = self.apps[self.first.archive]
+        self.append(*app.request("Person", name, method))
+
+    def erase(self, name: str) -> None:
+        """Append the erasure of a person, who may not exist; a repetition appends nothing."""
+        subject = EntityKey(f"Person/{name}")
+        request_erasure(self.runtime.log, subject, self.keys.tree().generation(subject))
+        self.count = self.runtime.log.end()
+
     def deploy(self, code: DeployedCode, *, drops: bool = True) -> None:
         """Append a deployment, which may drop the class that some versions lack."""
         dropped = ("Extra",) if drops else ()
         self.append(encode_control(Deploy(code, dropped)), is_control=True)
 
     def change(self, former: int, codes: list[DeployedCode]) -> None:
-        """Append a deployment of former code; a negative number moves buckets to so many partitions."""
-        if former < 0:
+        """Append a deployment of former code, or an erasure; a negative number moves buckets to so many partitions."""
+        if former > 2:
+            self.erase("ada")
+        elif former < 0:
             append_move(self.runtime.log, -former)
             self.count += 1
         else:
@@ -159,27 +189,36 @@ class Rig:
     def check(self) -> None:
         """Compare replies, state and stores with those of one thread."""
         records = self.runtime.log.read(Lsn(0), Lsn(self.count))
+        memory = MemoryKeys(self.tree)
+        for app in self.apps.values():
+            app.use_keys(memory)
         expected = self.serial.replay(records, self.apps)
         answers = answers_of(self.runtime.journal)
-        assert list(map(_comparable, answers)) == [
-            _comparable(Answer(reply.request_id, reply.error, reply.data)) for reply in expected
+        sealed = {
+            each.request_id
+            for each in answers
+            if subject_of(each.data) is not None or each.request_id.startswith("erase-")
+        }
+        given = [Answer(reply.request_id, reply.error, reply.data) for reply in expected]
+        assert [_comparable(each, sealed) for each in answers] == [
+            _comparable(each, sealed) for each in given
         ]
         assert state_of(self.runtime.journal) == self.serial.state
         digest = digest_of_stores(self.runtime.config, self.runtime.journal)
         assert digest == digest_of_mapping(self.serial.state)
 
 
-def _comparable(answer: Answer) -> tuple[str, str | None, bytes]:
-    """Return an answer; the message of a refused deployment names the data directory."""
-    refused = answer.error in ("class-changed", "config")
-    return answer.request_id, answer.error, b"" if refused else answer.data
+def _comparable(answer: Answer, unread: set[str]) -> tuple[str, str | None, bytes]:
+    """Return an answer; the message of a refused deployment names the data directory, and some replies are encrypted."""
+    differs = answer.error in ("class-changed", "config", "erased") or answer.request_id in unread
+    return answer.request_id, answer.error, b"" if differs else answer.data
 
 
 @settings(max_examples=12, phases=PHASES)
 @given(
     REQUESTS,
     STEPS,
-    st.lists(st.tuples(st.integers(0, 4), st.integers(-4, 4), st.booleans()), max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-4, 4), st.booleans()), max_size=8),
     st.integers(1, 4),
     st.integers(1, 9),
     st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=5, max_size=5),
@@ -207,11 +246,15 @@ def test_deployments_between_requests_equal_one_thread(
                 has_extra, _, renamed = forms[place]
                 codes.append(rig.code(source_of(twin, has_extra=has_extra, renamed=renamed)))
             rig.extra("create")
+            rig.person("create", "ada")
+            rig.person("create", "bob")
             for request in [*(("create", name, name) for name in KEYS), *first]:
                 rig.request(*request)
             for place, step in enumerate(steps):
                 rig.deploy(codes[place + 1], drops=forms[place][1])
                 rig.extra("grow")
+                rig.person("visit", "ada")
+                rig.person("visit", "bob")
                 for request in step.requests:
                     rig.request(*request)
                 for at, former, restarts in events:
