@@ -123,6 +123,9 @@ def test_rebalance_refuses_a_wrong_number_and_a_directory_without_a_journal(
     assert execute(["rebalance", "--data", str(tmp_path), "--partitions", "1025"]) == 2
     assert "1024" in capsys.readouterr().err
     assert execute(["rebalance", "--data", str(tmp_path / "none"), "--partitions", "2"]) == 2
+    assert "none does not exist" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert execute(["rebalance", "--data", str(tmp_path / "empty"), "--partitions", "2"]) == 2
     assert "there is no journal" in capsys.readouterr().err
     assert inline.log.end() == end
 
