@@ -80,7 +80,7 @@ class Greedy(Entity):
 
 
 app = App("greedy", Greedy)
-LIMITS = Limits(time_ms=150, memory_bytes=64 << 20, depth=200)
+LIMITS = Limits(time_ms=600, memory_bytes=64 << 20, depth=200)
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def kit() -> Kit:
 @pytest.mark.parametrize(
     ("method", "arguments", "limit"),
     [
-        ("loop", (), "time_ms = 150"),
-        ("loop_stubbornly", (), "time_ms = 150"),
+        ("loop", (), "time_ms = 600"),
+        ("loop_stubbornly", (), "time_ms = 600"),
         ("recurse", (Greedy("b"),), "depth = 200"),
         ("recurse_in_repr", (), "depth = 200"),
         ("allocate", (), "memory_bytes = 67108864"),
