@@ -22,6 +22,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "engine/failure.py",
     "engine/isolation.py",
     "engine/streams/resumption.py",
+    "files/key_service.py",  # the service of a user
     "model/stored_default.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
     "process/version_loader.py",  # the modules of a deployment

@@ -2,6 +2,9 @@
 
 No backup, fork or snapshot contains the file. Without the file, no personal data can be read. A destroyed key is
 removed from the file, and the bytes of the former file are overwritten. Processes notice a new file at the next use of a key.
+
+A key service may keep the file encrypted (`files.key_service`). The file names its service, so processes need no setting to
+read it, and a destruction writes it for the same service.
 """
 
 import os
@@ -9,18 +12,46 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from time import monotonic
+from typing import Final, NamedTuple
+
+import msgspec
 
 from penstock.base.subject_keys import KeyTree, SubjectKeys, new_tree
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files import durable
+from penstock.files.key_service import Wrapped, wrapped
 from penstock.files.lock import locked_directory
-from penstock.files.sealed import seal, unseal
+from penstock.files.sealed import field_of, seal, unseal
 
-_FIELD: Final = "keys"
+_PLAIN_FIELD: Final = "keys"
+_WRAPPED_FIELD: Final = "wrapped"
 _SECRET_BYTES: Final = 32
+_RETRY_S: Final = 5.0
+"""How long a failure of the key service is repeated before it is asked again: the caller may be an event loop."""
 
 _Version = tuple[int, int, int]
+
+
+class _Content(NamedTuple):
+    """What the file holds: the keys, and the name of the key service that encrypts them, empty for none."""
+
+    tree: KeyTree
+    service: str
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the file."""
+        if not self.service:
+            return seal(_PLAIN_FIELD, self.tree)
+        return seal(_WRAPPED_FIELD, wrapped(self.service, msgspec.json.encode(self.tree)))
+
+    @classmethod
+    def decoded(cls, data: bytes) -> "_Content":
+        """Return the content of bytes; raises `ValueError` as `unseal`, or as `Wrapped.opened`."""
+        if field_of(data) != _WRAPPED_FIELD:
+            return cls(unseal(_PLAIN_FIELD, data, KeyTree), "")
+        sealed = unseal(_WRAPPED_FIELD, data, Wrapped)
+        return cls(msgspec.json.decode(sealed.opened(), type=KeyTree), sealed.service)
 
 
 class KeyFile:
@@ -28,17 +59,44 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read: tuple[_Version, KeyTree] | None = None
+        self._read: tuple[_Version, _Content] | None = None
+        self._failed: tuple[_Version, float, str] | None = None
 
-    def create(self) -> None:
+    def create(self, service: str = "") -> None:
         """Create the file with new keys, unless it exists.
 
+        Args:
+            service: The key service that encrypts it; empty for none.
+
         Raises:
-            JournalUnavailable: The disk is full or fails.
+            ConfigError: The key service cannot be used.
+            JournalUnavailable: The disk is full or fails, or the key service does.
         """
         with durable.storage("create the file of the subjects' keys"), suppress(FileExistsError):
-            durable.publish(self.path, seal(_FIELD, new_tree(secrets.token_bytes(_SECRET_BYTES))))
+            content = _Content(new_tree(secrets.token_bytes(_SECRET_BYTES)), service)
+            durable.publish(self.path, content.encoded())
             durable.sync_directory(self.path.parent)
+
+    def use_service(self, service: str) -> bool:
+        """Encrypt the file by another key service, and overwrite the bytes of the former file.
+
+        Args:
+            service: The key service; empty for none.
+
+        Returns:
+            Whether the file had another service.
+
+        Raises:
+            ConfigError: A key service cannot be used.
+            Corrupt: The file is missing or damaged.
+            JournalUnavailable: The disk is full or fails, or a key service does.
+        """
+        with locked_directory(self.path.parent), durable.storage("encrypt the subjects' keys"):
+            self._finish()
+            tree, former = self._content()
+            if former != service:
+                self._replace(_Content(tree, service))
+            return former != service
 
     def keys(self) -> SubjectKeys:
         """Return the keys, which follow the file."""
@@ -48,15 +106,19 @@ class KeyFile:
         """Return the present keys.
 
         Raises:
+            ConfigError: The key service of the file cannot be used.
             Corrupt: The file is missing or damaged.
-            JournalUnavailable: The disk fails.
+            JournalUnavailable: The disk fails, or the key service does.
         """
+        return self._content().tree
+
+    def _content(self) -> _Content:
         with durable.storage("read the subjects' keys"):
             try:
                 found_at = self.path.stat()
                 version = (found_at.st_ino, found_at.st_mtime_ns, found_at.st_size)
                 if self._read is None or self._read[0] != version:
-                    self._read = (version, unseal(_FIELD, self.path.read_bytes(), KeyTree))
+                    self._read = (version, self._decoded(version))
             except FileNotFoundError:
                 how = "is missing"
             except ValueError as error:
@@ -67,6 +129,20 @@ class KeyFile:
             f"{self.path} {how}: it holds the keys of personal data; put a copy of the file back, which must be newer "
             "than the last erasure"
         )
+
+    def _decoded(self, version: _Version) -> _Content:
+        """Return the content of a version; raises as `_Content.decoded`."""
+        if (
+            self._failed is not None
+            and self._failed[0] == version
+            and monotonic() < self._failed[1]
+        ):
+            raise JournalUnavailable(self._failed[2])
+        try:
+            return _Content.decoded(self.path.read_bytes())
+        except JournalUnavailable as error:
+            self._failed = (version, monotonic() + _RETRY_S, str(error))
+            raise
 
     def destroy(self, subject: str, generation: int) -> None:
         """Destroy the key of a subject, durably; a destroyed key stays destroyed.
@@ -79,20 +155,14 @@ class KeyFile:
 
         Raises:
             Corrupt: The file is missing or damaged.
-            JournalUnavailable: The disk is full or fails; the key may or may not be destroyed.
+            JournalUnavailable: The disk is full or fails, or the key service does; the key may or may not be destroyed.
         """
         with locked_directory(self.path.parent), durable.storage("destroy the key of a subject"):
             self._finish()
-            before = self.tree()
+            before, service = self._content()
             after = before.without(subject, generation)
-            if after is before:
-                return
-            new, old = self._beside()
-            durable.create(new, seal(_FIELD, after))
-            os.link(self.path, old)
-            new.replace(self.path)
-            durable.sync_directory(self.path.parent)
-            self._finish()
+            if after is not before:
+                self._replace(_Content(after, service))
 
     def complete(self) -> None:
         """Overwrite and remove the files of a destruction that a crash has stopped.
@@ -111,6 +181,15 @@ class KeyFile:
     def has_remains(self) -> bool:
         """Whether a destruction runs, or was stopped by a crash: the bytes of destroyed keys may still be there."""
         return any(path.exists() for path in self._beside())
+
+    def _replace(self, content: _Content) -> None:
+        """Replace the file, and overwrite the bytes of the former one; `_finish` completes what a crash stops."""
+        new, old = self._beside()
+        durable.create(new, content.encoded())
+        os.link(self.path, old)
+        new.replace(self.path)
+        durable.sync_directory(self.path.parent)
+        self._finish()
 
     def _finish(self) -> None:
         """Overwrite and remove the files that a replacement leaves behind, also one that a crash has stopped."""

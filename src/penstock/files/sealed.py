@@ -19,6 +19,15 @@ def seal(name: str, value: object) -> bytes:
     return msgspec.json.encode({"checksum": checksum_of(encoded), name: msgspec.Raw(encoded)})
 
 
+def field_of(data: bytes) -> str:
+    """Return the name under which a file holds its value; empty if the content is damaged."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return next((name for name in fields if name != "checksum"), "")
+
+
 def unseal(name: str, data: bytes, value_type: type[T]) -> T:
     """Return the value in the content of a file.
 

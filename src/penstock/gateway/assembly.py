@@ -123,7 +123,7 @@ async def assemble(
         OperationalError: Log or journal cannot be opened.
     """
     directory = DataDirectory(config.data)
-    directory.create()
+    directory.create(config.key_service)
     journal, log = directory.open_journal(app), directory.open_log(config)
     loader = VersionLoader(config.data, spec)
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.engine.limits import Limits
 from penstock.errors import ConfigError
+from penstock.files.key_service import PLAIN, is_service
 from penstock.process import logs
 from penstock.process.sections import GatewayConfig as GatewayConfig
 from penstock.process.sections import HistoryConfig as HistoryConfig
@@ -58,6 +59,8 @@ class Config:
         driver_memory_mb: Heap of Spark's JVM.
         class_archive: 1: Java reads its classes from an archive in the user's cache directory, which
             a driver makes if it is missing; 0: no archive is read or made.
+        key_service: `module:name` of a class or function without parameters, which makes the service that encrypts
+            the file with the keys of personal data (`files.key_service`); `plain`: none does; empty: as it is.
         log_format: `text` or `json`: the form of the lines that processes write to standard error.
         log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
         gateway: The settings of the gateways.
@@ -85,6 +88,7 @@ class Config:
     stuck_s: int = 30
     driver_memory_mb: int = 1_024
     class_archive: int = 1
+    key_service: str = ""
     log_format: str = "text"
     log_level: str = "info"
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
@@ -98,7 +102,7 @@ class Config:
         Raises:
             ConfigError: Values cannot be used; the message names all of them with their bounds.
         """
-        values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES)}
+        values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES, "key_service")}
         complaints = [
             complaint
             for name, value in values.items()
@@ -279,14 +283,12 @@ def _from_base(base: Path, spec: str) -> str:
 def _range_complaint(name: str, value: object) -> str | None:
     if name in _CHOICES and value not in _CHOICES[name]:
         return f"{name} = {value!r}: must be one of {', '.join(_CHOICES[name])}"
-    least, most = _RANGES.get(name, (None, None))
-    if least is None or most is None or not isinstance(value, int):
+    if name == "key_service" and value not in ("", PLAIN) and not is_service(str(value)):
+        return f"{name} = {value!r}: must be module:name, or {PLAIN}"
+    least, most = _RANGES.get(name, (-_HUGE, _HUGE))
+    if not isinstance(value, int) or least <= value <= most:
         return None
-    if value < least:
-        return f"{name} = {value}: must be at least {least}"
-    if value > most:
-        return f"{name} = {value}: must be at most {most}"
-    return None
+    return f"{name} = {value}: must be at {f'least {least}' if value < least else f'most {most}'}"
 
 
 def _value_of(config: Config, name: str) -> object:

@@ -3,6 +3,7 @@
 No process opens the journal of an application with code whose classes cannot read the stored entities.
 """
 
+import logging
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import private
 from penstock.files.key_file import KeyFile
+from penstock.files.key_service import PLAIN
 from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
 from penstock.journal.api import Journal
@@ -26,6 +28,8 @@ from penstock.model.shape import is_personal
 from penstock.process.erasures import Erasures
 from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
+
+_log = logging.getLogger(__name__)
 
 
 class LogLimits(Protocol):
@@ -61,6 +65,10 @@ class DataDirectory:
         return self.path / LOG
 
     @property
+    def _key_file(self) -> KeyFile:
+        return KeyFile(self.path / SUBJECT_KEYS)
+
+    @property
     def app_name(self) -> str | None:
         """The name of the application whose journal lies here; None before the first start.
 
@@ -70,13 +78,24 @@ class DataDirectory:
         """
         return app_of(self.journal_path)
 
-    def create(self) -> None:
+    def create(self, key_service: str = "") -> None:
         """Create the directory, durably and private; see `files.private`.
 
+        Args:
+            key_service: The service that encrypts the keys of personal data; `plain` for none; empty for that which
+                they have. With a service, no file ever has the keys of a new directory in readable form.
+
         Raises:
-            ConfigError: The directory cannot be created, or is a file.
+            ConfigError: The directory cannot be created, or is a file; or the key service cannot be used.
+            Corrupt: The file of keys is damaged.
+            JournalUnavailable: The disk is full or fails, or the key service does.
         """
         private.create(self.path)
+        file, service = self._key_file, "" if key_service == PLAIN else key_service
+        if service and not file.path.exists():
+            file.create(service)
+        if key_service and file.path.exists() and file.use_service(service):
+            _log.info("%s is encrypted by %s", file.path, service or "no key service any more")
 
     def claim(self) -> int:
         """Lock the directory for a driver; the lock refuses a second driver before it changes anything.
@@ -150,14 +169,14 @@ class DataDirectory:
         except BaseException:
             journal.close()
             raise
-        file = KeyFile(self.path / SUBJECT_KEYS)
+        file = self._key_file
         keys = file.keys()
         journal.keys = lambda: keys if file.path.exists() else None  # a deployment may draw them
         return journal
 
     def _keys(self, journal: DeltaJournal) -> SubjectKeys:
         """Return the keys of personal data; they are drawn before the first row of a personal class."""
-        file = KeyFile(self.path / SUBJECT_KEYS)
+        file = self._key_file
         if not file.path.exists():
             stored = [name for name, shape in journal.shapes().items() if is_personal(shape)]
             if stored:

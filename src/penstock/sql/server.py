@@ -142,7 +142,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         ConfigError: Another process has the view open.
         PenstockError: The journal or the view cannot be opened.
     """
-    DataDirectory(config.data).create()
+    DataDirectory(config.data).create(config.key_service)
     startup.note(config.data, ROLE, "its tables are opened")
     with (
         isolated_upcasts(),

@@ -11,12 +11,14 @@ import pytest
 from penstock.base.subject_keys import KeyTree
 from penstock.errors import Corrupt, Erased
 from penstock.files.key_file import KeyFile
+from tests.unit.process.key_services import SERVICE
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> KeyFile:
+@pytest.fixture(params=["", SERVICE], ids=["plain", "service"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> KeyFile:
+    """Make a file that no key service encrypts, and one that a service does."""
     made = KeyFile(tmp_path / "subjects.keys")
-    made.create()
+    made.create(request.param)
     return made
 
 

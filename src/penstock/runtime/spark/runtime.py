@@ -92,7 +92,7 @@ class SparkRuntime:
         self._config = config
         self.app = load_app(spec) if self._spec == spec else load_deployed(config.data, self._spec)
         directory = DataDirectory(config.data)
-        directory.create()
+        directory.create(config.key_service)
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
         self.call = caller_of(self)
         self.failure: BaseException | None = None
