@@ -1,15 +1,18 @@
 """The key service: no readable key on the disk, and a service that fails loses nothing."""
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
+from cryptography.fernet import Fernet
 
 from penstock.errors import ConfigError, Corrupt, Erased, JournalUnavailable
 from penstock.files import key_file, key_service
 from penstock.files.key_file import KeyFile
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from tests.checkout import TOP
 from tests.unit.process import key_services
 from tests.unit.process.key_services import SERVICE, Vault
 
@@ -143,3 +146,17 @@ def test_setting_must_name_a_module_and_a_name(tmp_path: Path, name: str) -> Non
     """A wrong form is refused with all other wrong settings."""
     with pytest.raises(ConfigError, match=r"must be module:name, or plain"):
         Config(tmp_path, key_service=name)
+
+
+def test_service_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader who copies the module of the page has a service."""
+    page = (TOP / "docs" / "OPERATIONS.md").read_text()
+    (module,) = re.findall(r"```python\n(# persons_kms\.py\n.*?)```", page, re.DOTALL)
+    (tmp_path / "persons_kms.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PERSONS_KEY", Fernet.generate_key().decode())
+    directory = DataDirectory(tmp_path / "data")
+    directory.create("persons_kms:EnvironmentKey")
+    (path,) = directory.path.iterdir()
+    KeyFile(path).destroy("User/ada", 0)
+    assert KeyFile(path).tree().generation("User/ada") == 1
