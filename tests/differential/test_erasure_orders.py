@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from penstock.cli.main import execute
+from penstock.errors import Internal
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
+from penstock.process.erasure_order import erase
 from penstock.process.erasures import Certificate, Erasures
 from tests.differential.committed import state_of
 from tests.differential.persons import ADA, BOB, PERSONS, Persons
@@ -92,6 +94,34 @@ def test_command_orders_through_a_gateway(
     assert "User/bob is erased from epoch 6 on" in told.replace("\n", " ")
     assert sorted(state_of(persons.runtime.journal)) == ["Page/home", ADA]
     assert [each.subject for each in persons.certificates()] == [BOB]
+    persons.runtime.close()
+
+
+def test_failed_order_may_be_repeated(persons: Persons, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure that is recorded as failed destroys no key; the same order later is executed."""
+    controls = persons.runtime.driver.controls
+    publish = controls._publish
+
+    def fail_once(*_: object) -> object:
+        monkeypatch.setattr(controls, "_publish", publish)
+        raise MemoryError
+
+    def order() -> Certificate:
+        generation = Erasures(persons.folder).generation(ADA)
+        return erase(persons.runtime.config, persons.app, ADA, generation, 60.0)
+
+    monkeypatch.setattr(controls, "_publish", fail_once)
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(Internal):
+            executed(persons, threads.submit(order))
+        persons.runtime.restart()
+        persons.runtime.driver.recover(persons.app).result()
+        assert persons.certificates() == []
+        assert persons.send("User", "ada", "rename", "Ada").value() == "Countess Lovelace"
+        made = executed(persons, threads.submit(order))
+        assert made.subject == ADA
+        assert executed(persons, threads.submit(order)).generation == 1
+    assert Erasures(persons.folder).generation(ADA) == 2
     persons.runtime.close()
 
 

@@ -1,13 +1,16 @@
 """The order to erase a person: it is appended to the log, executed by the driver, and answered with the certificate."""
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, EntityKey
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, EntityKey, Lsn
 from penstock.errors import TimedOut
 from penstock.journal.tail import JournalTail
+from penstock.log.api import Log
 from penstock.model.application import App
+from penstock.model.reply import Reply
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures, request_erasure
@@ -51,21 +54,24 @@ def erase(
         OperationalError: Log or journal cannot be used.
     """
     directory, erasures = DataDirectory(settings.data), Erasures(settings.data)
-    with closing(directory.open_log(settings)) as log:
-        lsn = request_erasure(log, subject, generation)
     deadline = time.monotonic() + timeout_s
     with (
+        closing(directory.open_log(settings)) as log,
         closing(directory.open_journal(app)) as journal,
         closing(JournalTail(journal)) as tail,
     ):
-        try:
-            reply = tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
-        except TimedOut:
-            raise TimedOut(
-                f"no driver has erased {subject} within {timeout_s:g} s; the order is durable at position {lsn} and "
-                f"waits for: penstock run {settings.app}"
-            ) from None
-    made: Certificate = reply.value(Certificate)
+
+        def wait(lsn: Lsn) -> Reply:
+            left_s = max(0.0, deadline - time.monotonic())
+            try:
+                return tail.wait((ONLY_PARTITION, lsn), int(left_s * 1_000))
+            except TimedOut:
+                raise TimedOut(
+                    f"no driver has erased {subject} within {timeout_s:g} s; the order is durable at position {lsn} and "
+                    f"waits for: penstock run {settings.app}"
+                ) from None
+
+        made: Certificate = _outcome(log, wait, subject, generation).value(Certificate)
     while not erasures.is_complete(made):  # the driver destroys the key after the commit
         if time.monotonic() > deadline:
             raise TimedOut(
@@ -74,3 +80,20 @@ def erase(
             )
         time.sleep(_LOOK_S)
     return made
+
+
+def _outcome(log: Log, wait: Callable[[Lsn], Reply], subject: EntityKey, generation: int) -> Reply:
+    """Append the order, unless it waits already or was executed, and return its outcome; repeat one that has failed.
+
+    Args:
+        log: The log.
+        wait: Returns the reply to a position.
+        subject: The subject.
+        generation: How often it had been erased when the order was given.
+    """
+    end, failures = log.end(), 0
+    reply = wait(request_erasure(log, subject, generation, failures))
+    while reply.error is not None and reply.lsn < end:  # of an earlier order
+        failures += 1
+        reply = wait(request_erasure(log, subject, generation, failures))
+    return reply

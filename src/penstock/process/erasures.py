@@ -211,17 +211,19 @@ def subject_named(app: App, text: str) -> EntityKey:
         raise RequestError(f"{text}: {error}; write a subject as User/ada") from error
 
 
-def request_erasure(log: Log, subject: EntityKey, generation: int) -> Lsn:
+def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int = 0) -> Lsn:
     """Append the control record of an erasure, and return its position; a repetition appends nothing.
 
     Args:
         log: The log.
         subject: The subject.
         generation: How often it was erased before.
+        failures: How many orders of this erasure have failed.
 
     Raises:
         LogUnavailable: The log cannot be written.
     """
-    digest = hashlib.blake2b(f"{generation}:{subject}".encode(), digest_size=12).hexdigest()
+    number = f"{generation}.{failures}" if failures else str(generation)
+    digest = hashlib.blake2b(f"{number}:{subject}".encode(), digest_size=12).hexdigest()
     request_id = RequestId(f"erase-{digest}")
     return append_control(log, request_id, Erase(subject, generation))
