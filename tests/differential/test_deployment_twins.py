@@ -1,7 +1,13 @@
-"""Random requests with deployments, moves of buckets and erasures between them: driver and workers equal one thread."""
+"""Random requests with deployments, moves of buckets and erasures between them: driver and workers equal one thread.
+
+Drivers are killed in between: at each step of an epoch, and at each call that changes a file.
+"""
 
 import itertools
+import os
+import signal
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +20,13 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import MemoryKeys
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
+from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import decode_request, encode_request
 from penstock.model.sealed_value import subject_of
+from penstock.process import fault
 from penstock.process.archives import Archives, pack
 from penstock.process.deployed_code import spec_in_force, unpacked
 from penstock.process.erasures import request_erasure
@@ -26,6 +34,8 @@ from penstock.process.partitions import append_move
 from penstock.process.side_modules import load_beside
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
+from tests import forked
+from tests.call_faults import at_call
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline
 from tests.differential.programs import PHASES
@@ -33,6 +43,14 @@ from tests.differential.simulation import Answer
 from tests.differential.test_schema_twins import KEYS, REQUESTS, STEPS, Step, Twin
 
 RENAMED = "Product"
+CALL = "call"
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.differential.test_deployment_twins import main
+
+main(Path(sys.argv[1]), *sys.argv[2:])
+"""
 _numbers = itertools.count()
 
 SOURCE = """
@@ -117,8 +135,9 @@ class Rig:
         self.keys.create()
         self.tree = self.keys.tree()
         self.first = self.code(source_of(Twin()))
-        spec = unpacked(data, self.first).spec
-        self.runtime = Inline(data, partitions, spec, "shop", epoch_records_max=width)
+        self.spec = unpacked(data, self.first).spec
+        self.sizes = partitions, width
+        self.runtime = opened(data, self.spec, *self.sizes)
         Deployments(data / "journal").record(Epoch(0), 0, self.first, {})
         self.serial = LocalRuntime(
             self.apps[self.first.archive], secret=self.runtime.journal.secret
@@ -181,10 +200,20 @@ class Rig:
         else:
             self.deploy(codes[former % len(codes)])
 
-    def restart(self) -> None:
-        """Do what a driver does that starts again: it continues with the code in force."""
-        self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.runtime.spec
-        self.runtime.restart()
+    def advance(self, end: str) -> None:
+        """Process the log until a driver ends as `end` says, at once or at a fault, and start the next one."""
+        if end == ON:
+            self.runtime.advance(self.count)
+        elif end == RESTART:
+            self.runtime.advance(self.count - 1)
+            self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.spec
+            self.runtime.restart()
+        else:
+            self.runtime.close()
+            arguments = (self.data, self.spec, *self.sizes, self.count, end)
+            child = forked.run(PROGRAM, *arguments)
+            assert child.returncode in (0, -signal.SIGKILL), child.stderr
+            self.runtime = opened(self.data, self.spec, *self.sizes)
 
     def check(self) -> None:
         """Compare replies, state and stores with those of one thread."""
@@ -208,17 +237,49 @@ class Rig:
         assert digest == digest_of_mapping(self.serial.state)
 
 
+def opened(data: Path, first: str, partitions: int, width: int, dies: str = "") -> Inline:
+    """Return a driver that starts: it continues with the code in force."""
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        spec = spec_in_force(data, journal) or first
+    return Inline(data, partitions, spec, "shop", epoch_records_max=width, fault=dies)
+
+
+def main(data: Path, first: str, *words: str) -> None:
+    """Process the log up to a position, and die at a step, or at a call that changes a file."""
+    partitions, width, end = map(int, words[:3])
+    step, _, place = words[3].partition("@")
+    runtime = opened(data, first, partitions, width, "" if step == CALL else words[3])
+    with at_call(int(place) if step == CALL else -1, die):
+        runtime.advance(end)
+    runtime.close()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _comparable(answer: Answer, unread: set[str]) -> tuple[str, str | None, bytes]:
     """Return an answer; the message of a refused deployment names the data directory, and some replies are encrypted."""
     differs = answer.error in ("class-changed", "config", "erased") or answer.request_id in unread
     return answer.request_id, answer.error, b"" if differs else answer.data
 
 
+ON, RESTART = "on", "restart"
+ENDS = st.one_of(
+    st.just(ON),
+    st.just(RESTART),
+    st.builds(
+        "{}@{}".format, st.sampled_from((*fault.STEPS, *fault.CONTROL_STEPS)), st.integers(1, 2)
+    ),
+    st.builds(f"{CALL}@{{}}".format, st.integers(0, 150)),
+)
+
+
 @settings(max_examples=12, phases=PHASES)
 @given(
     REQUESTS,
     STEPS,
-    st.lists(st.tuples(st.integers(0, 4), st.integers(-4, 4), st.booleans()), max_size=8),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-4, 4), ENDS), max_size=8),
     st.integers(1, 4),
     st.integers(1, 9),
     st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=5, max_size=5),
@@ -226,12 +287,12 @@ def _comparable(answer: Answer, unread: set[str]) -> tuple[str, str | None, byte
 def test_deployments_between_requests_equal_one_thread(
     first: list[tuple[str, str, str]],
     steps: list[Step],
-    events: list[tuple[int, int, bool]],
+    events: list[tuple[int, int, str]],
     partitions: int,
     width: int,
     forms: list[tuple[bool, bool, bool]],
 ) -> None:
-    """At any place in the order, with rollbacks, moves, restarts and any bounds of epochs, the outcome is the oracle's.
+    """At any place in the order, with rollbacks, moves, restarts, kills and any bounds of epochs, the outcome is the oracle's.
 
     Some versions lack a class: a deployment may drop it, or is refused, and its entities are there again later. Some
     versions have renamed the other class; requests with either name reach it there.
@@ -257,13 +318,10 @@ def test_deployments_between_requests_equal_one_thread(
                 rig.person("visit", "bob")
                 for request in step.requests:
                     rig.request(*request)
-                for at, former, restarts in events:
-                    if at != place:
-                        continue
-                    rig.change(former, codes[: place + 2])
-                    rig.runtime.advance(rig.count - restarts)
-                    if restarts:
-                        rig.restart()
+                for at, former, end in events:
+                    if at % len(steps) == place:
+                        rig.change(former, codes[: place + 2])
+                        rig.advance(end)
             rig.runtime.advance(rig.count)
             rig.check()
         finally:

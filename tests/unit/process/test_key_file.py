@@ -1,16 +1,15 @@
 """The file of the subjects' keys: a destroyed key is in no file, also after a crash."""
 
 import os
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.base.subject_keys import KeyTree
 from penstock.errors import Corrupt, Erased
 from penstock.files.key_file import KeyFile
+from tests.call_faults import at_call
 from tests.unit.process.key_services import SERVICE
 
 
@@ -71,23 +70,8 @@ class CrashError(BaseException):
     """The process dies here."""
 
 
-def crash_at(patch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the process die at a step: each call of the system has one before it and one behind it."""
-    steps = count()
-
-    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any, **named: Any) -> Any:
-            if next(steps) == step:
-                raise CrashError
-            result = call(*given, **named)
-            if next(steps) == step:
-                raise CrashError
-            return result
-
-        return run
-
-    for name in ("open", "write", "pwrite", "fsync", "link", "replace", "unlink"):
-        patch.setattr(os, name, dying(getattr(os, name)))
+def crash() -> None:
+    raise CrashError
 
 
 def test_destruction_survives_a_crash_at_every_step(tmp_path: Path) -> None:
@@ -102,8 +86,7 @@ def test_destruction_survives_a_crash_at_every_step(tmp_path: Path) -> None:
         sealed = {name: keys.seal(name, name.encode(), b"row") for name in subjects}
         os.link(file.path, witness)
         try:
-            with pytest.MonkeyPatch.context() as patch:
-                crash_at(patch, step)
+            with at_call(step, crash):
                 file.destroy(subjects[0], 0)
         except CrashError:
             pass
