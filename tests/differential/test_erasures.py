@@ -93,62 +93,6 @@ def test_erased_name_may_begin_again(persons: Persons) -> None:
     persons.runtime.close()
 
 
-@pytest.mark.parametrize("step", ["control-prepared", "control-committed", "control-switched"])
-def test_erasure_survives_a_crash(
-    persons: Persons, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a crash before or after the commit or the destruction, the driver that starts completes the erasure."""
-
-    class CrashError(BaseException):
-        pass
-
-    persons.begin()
-    persons.order(ADA)
-    fault = persons.runtime.driver._fault
-
-    def crash(reached: str) -> None:
-        if reached == step:
-            raise CrashError
-
-    monkeypatch.setattr(fault, "reached", crash)
-    with pytest.raises(CrashError):
-        persons.runtime.advance(7)
-    assert Erasures(persons.folder).generation(ADA) == (step == "control-switched")
-    monkeypatch.undo()
-    persons.runtime.restart()
-    persons.runtime.driver.recover(persons.app).result()
-    persons.run()
-    assert Erasures(persons.folder).generation(ADA) == 1
-    (made,) = persons.certificates()
-    assert (made.epoch, made) == (6, made.sealed())
-    assert sorted(state_of(persons.runtime.journal)) == ["Page/home", BOB]
-    assert persons.send("User", "bob", "rename", "Charles").value() == "Babbage"
-    persons.runtime.close()
-    assert execute(["verify", PERSONS, "--data", str(persons.folder)]) == 0
-
-
-def test_failed_erasure_destroys_no_key(persons: Persons, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An erasure that is recorded as failed leaves no certificate, and the person, also for the next driver."""
-    persons.begin()
-    failed = persons.order(ADA)
-    controls = persons.runtime.driver.controls
-    publish = controls._publish
-
-    def fail_once(*_: object) -> object:
-        monkeypatch.setattr(controls, "_publish", publish)
-        raise MemoryError
-
-    monkeypatch.setattr(controls, "_publish", fail_once)
-    persons.run()
-    assert persons.reply(failed).error == "internal"
-    persons.runtime.restart()
-    persons.runtime.driver.recover(persons.app).result()
-    assert persons.certificates() == []
-    assert Erasures(persons.folder).generation(ADA) == 0
-    assert persons.send("User", "ada", "rename", "Ada").value() == "Countess Lovelace"
-    persons.runtime.close()
-
-
 def test_nothing_reads_an_erased_person(
     persons: Persons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

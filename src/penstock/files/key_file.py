@@ -91,7 +91,7 @@ class KeyFile:
             Corrupt: The file is missing or damaged.
             JournalUnavailable: The disk is full or fails, or a key service does.
         """
-        with locked_directory(self.path.parent), durable.storage("encrypt the subjects' keys"):
+        with durable.storage("encrypt the subjects' keys"), locked_directory(self.path.parent):
             self._finish()
             tree, former = self._content()
             if former != service:
@@ -157,7 +157,7 @@ class KeyFile:
             Corrupt: The file is missing or damaged.
             JournalUnavailable: The disk is full or fails, or the key service does; the key may or may not be destroyed.
         """
-        with locked_directory(self.path.parent), durable.storage("destroy the key of a subject"):
+        with durable.storage("destroy the key of a subject"), locked_directory(self.path.parent):
             self._finish()
             before, service = self._content()
             after = before.without(subject, generation)
@@ -172,8 +172,8 @@ class KeyFile:
         """
         if self.has_remains:
             with (
-                locked_directory(self.path.parent),
                 durable.storage("destroy the key of a subject"),
+                locked_directory(self.path.parent),
             ):
                 self._finish()
 
