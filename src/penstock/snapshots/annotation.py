@@ -40,6 +40,7 @@ from penstock.base.record import RecordKind, fields_of, is_record, kind_of
 from penstock.base.schema import reference_type
 from penstock.snapshots.column import (
     Column,
+    DecimalText,
     Interval,
     Json,
     Lists,
@@ -50,7 +51,7 @@ from penstock.snapshots.column import (
     Structs,
     distinct,
 )
-from penstock.snapshots.text import decimal_text, duration_text
+from penstock.snapshots.text import duration_text
 
 LONGEST: Final = 10_000
 """Characters of a record's type; records that contain each other make it grow fast."""
@@ -158,7 +159,7 @@ def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on
 
 def _exact(wide: bool) -> Column:  # noqa: FBT001 -- passed on
     if wide:
-        return Scalar("VARCHAR", pa.string(), Decimal, prepare=_texts(decimal_text))
+        return DecimalText()
     return Scalar(f"DECIMAL(38,{DECIMAL_PLACES})", pa.decimal128(38, DECIMAL_PLACES), Decimal)
 
 

@@ -10,6 +10,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.base.key_text import key_parts, wire_key_type
 from penstock.base.schema import reference_type
-from penstock.snapshots.text import exact_json
+from penstock.snapshots.text import decimal_text, exact_json
 
 _INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
 """Intervals leave SQL in nanoseconds."""
@@ -55,6 +56,15 @@ class Column(ABC):
             TooNarrow: A value does not fit, and would fit the wide type.
         """
 
+    def widened(self, value: str) -> str:
+        """Return the SQL expression of a value of this type; `value` is an expression of the narrow type."""
+        return f"CAST({value} AS {self.sql})"
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether SQL's own conversion widens the values."""
+        return self.widened("") == f"CAST( AS {self.sql})"
+
 
 class Scalar(Column):
     """Values that Arrow takes as they are, or after one function."""
@@ -81,6 +91,17 @@ class Scalar(Column):
             return pa.array(prepared, self.arrow)
         except (OverflowError, pa.ArrowInvalid) as error:
             raise TooNarrow(str(error)) from error
+
+
+class DecimalText(Scalar):
+    """Decimals of which some do not fit a DECIMAL."""
+
+    def __init__(self) -> None:
+        super().__init__("VARCHAR", pa.string(), Decimal, prepare=_decimal_texts)
+
+    def widened(self, value: str) -> str:
+        """Return the text without zeros at the end of its places, as `decimal_text` writes it."""
+        return rf"regexp_replace(CAST({value} AS VARCHAR), '\.?0+$', '')"
 
 
 class Interval(Scalar):
@@ -155,6 +176,12 @@ class Lists(Column):
         items = self._item.build(flat)
         return pa.ListArray.from_arrays(offsets, items, type=self.arrow, mask=mask)
 
+    def widened(self, value: str) -> str:
+        """Widen each item."""
+        if self._item.is_cast:
+            return super().widened(value)
+        return f"list_transform({value}, lambda item: {self._item.widened('item')})"
+
 
 class Maps(Column):
     """Dictionaries whose keys are never None, and equal in SQL if and only if in Python."""
@@ -175,6 +202,14 @@ class Maps(Column):
             raise TooNarrow("two keys of the dictionary are the same in SQL")
         inside = self._value.build(list(chain.from_iterable(mapping.values() for mapping in full)))
         return pa.MapArray.from_arrays(offsets, keys, inside, type=self.arrow, mask=mask)
+
+    def widened(self, value: str) -> str:
+        """Widen each key and each value."""
+        if self._key.is_cast and self._value.is_cast:
+            return super().widened(value)
+        key, inside = self._key.widened("entry.key"), self._value.widened("entry.value")
+        pairs = f"list_transform(map_entries({value}), lambda entry: {{'key': {key}, 'value': {inside}}})"
+        return f"map_from_entries({pairs})"
 
 
 class Pairs(Lists):
@@ -217,12 +252,26 @@ class Structs(Column):
         mask = pa.array([value is None for value in values], pa.bool_())
         return pa.StructArray.from_arrays(arrays, fields=self._fields, mask=mask)
 
+    def widened(self, value: str) -> str:
+        """Widen each field."""
+        if all(column.is_cast for _, column in self.columns):
+            return super().widened(value)
+        fields = ", ".join(
+            f"{quoted(name)} := " + column.widened(f"({value}).{quoted(name)}")
+            for name, column in self.columns
+        )
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({fields}) END"
+
     def parts(self, values: Sequence[Any]) -> list[list[Any]]:
         """Return the values of each field; all fields of None are None."""
         rows = [self._nothing if value is None else value for value in values]
         if self._named:
             return [[row.get(name) for row in rows] for name, _ in self.columns]  # type: ignore[union-attr]
         return [list(part) for part in zip(*rows, strict=True)] or [[] for _ in self.columns]
+
+
+def _decimal_texts(values: Sequence[Decimal | None]) -> Sequence[str | None]:
+    return [None if value is None else decimal_text(value) for value in values]
 
 
 def key_reader(annotation: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:

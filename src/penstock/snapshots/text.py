@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.decimals import DECIMAL_PLACES
+from penstock.base.decimals import DECIMAL_PLACES, short_decimal
 
 _PLACES: Final = Decimal(1).scaleb(-DECIMAL_PLACES)
 _NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
@@ -81,12 +81,12 @@ def _exact(value: Any, depth: int) -> Any:
 
 
 def decimal_text(value: Decimal) -> str:
-    """Return a decimal as SQL writes a DECIMAL(38,12), or with all its digits if it does not fit."""
+    """Return a decimal that fits DECIMAL(38,12) as `short_decimal`, and any other one with all its digits."""
     try:
-        narrow = value.quantize(_PLACES, context=_NARROW)
+        value.quantize(_PLACES, context=_NARROW)
     except DecimalException:
         return str(value)
-    return format(narrow if narrow else abs(narrow), "f")
+    return short_decimal(value)
 
 
 def duration_text(value: timedelta) -> str:

@@ -98,8 +98,7 @@ def widening_select_list(table: TypedTable, wide: TypedTable) -> str:
     columns = dict(table.columns)
     expressions = []
     for name, column in wide.columns:
-        value = quoted(name) if name in columns else "NULL"
-        value = f"CAST({value} AS {column.sql})"
+        value = column.widened(quoted(name)) if name in columns else f"CAST(NULL AS {column.sql})"
         value = f"list_sort({value})" if column.ordered else value
         expressions.append(f"{value} AS {quoted(name)}")
     return ", ".join(expressions)

@@ -92,8 +92,8 @@ def text_of_decimal(value: Decimal) -> str:
     if len(places) > 12:
         return str(value)
     front, _, back = format(abs(value), "f").partition(".")
-    minus = "-" if value < 0 else ""
-    return f"{minus}{front.lstrip('0') or '0'}.{back[:12]:0<12}"
+    minus, back = "-" if value < 0 else "", back.rstrip("0")
+    return f"{minus}{front.lstrip('0') or '0'}{'.' if back else ''}{back}"
 
 
 def is_plain_key(annotation: Any) -> bool:

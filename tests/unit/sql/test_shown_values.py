@@ -7,8 +7,9 @@ import types
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -174,6 +175,52 @@ def test_every_reader_shows_every_value(
         for chosen in ResultFormat:
             encode_result(readers.ask(f"FROM {NAME}"), chosen)
         assert readers.truth(wide=True)["_unshown"].null_count == len(texts)
+
+
+class Offer(NamedTuple):
+    """A record with decimals at several depths."""
+
+    price: Decimal
+    steps: list[Decimal]
+    rest: "Decimal | None" = None
+
+
+def test_decimals_of_a_table_that_widens_have_one_text(tmp_path: Path) -> None:
+    """Rows that SQL converts to text, at any depth, are as those that are written as text."""
+    types = [
+        Decimal,
+        list[Decimal],
+        dict[str, Decimal],
+        tuple[int, Decimal],
+        Offer,
+        list[Offer],
+        dict[Decimal, Offer],
+    ]
+    few = [Decimal(text) for text in ("12.5", "100", "-0.0", "1E-12", "-3.250")]
+    offers = [Offer(few[0], few), Offer(few[4], [], few[1])]
+    values = [
+        few[4],
+        few,
+        {"a": few[1], "b": few[2]},
+        (1, few[3]),
+        offers[0],
+        offers,
+        {few[1]: offers[0]},
+    ]
+    row = {f"a{index}": value for index, value in enumerate(values)}
+    app = made(str, types)
+    with closing(Readers(tmp_path, app)) as readers:
+        readers.commit({"narrow": row})
+        assert readers.ask(f"SELECT a0 FROM {NAME}").table["a0"].to_pylist() == [few[4]]
+        last = readers.commit({"wide": {**row, "a0": Decimal("Infinity")}})
+        answers = {name: by_key(table) for name, table in readers.answers(last)}
+        assert readers.ask(
+            f"SELECT a0, a1 FROM {NAME} WHERE {KEY} = 'narrow'"
+        ).table.to_pylist() == [
+            {"a0": "-3.25", "a1": ["12.5", "100", "0", "0.000000000001", "-3.25"]}
+        ]
+        for name, rows in answers.items():
+            assert rows == by_key(readers.truth(wide=True)), name
 
 
 @pytest.mark.parametrize("wide", [False, True])
