@@ -32,6 +32,18 @@ class Item(Entity):
 app = App("kiosk", Item)
 """
 FIRST = APP.format(type="int", more="")
+WITH_CUP = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    price: int
+
+class Cup(Entity):
+    name: str = key()
+
+app = App("kiosk", Item, Cup)
+"""
 SECOND = APP.format(type="float", more="\n    def halve(self) -> None:\n        self.price /= 2\n")
 
 
@@ -145,6 +157,39 @@ def test_roll_back_and_moves_ask_first(served: Served) -> None:
     page.click("dialog[open] .danger")
     page.until("#page-deployments .done", "The next start changes the number to 2.")
     assert controls(served.data)[before:] == [Move(2)]
+
+
+def test_roll_back_drops_the_classes_that_are_named(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    """A class of which entities are stored is dropped if the operator names it, as on the command line."""
+    file, data = tmp_path / f"{MODULE}.py", tmp_path / "data"
+    for text, call in (
+        (FIRST, ("Item", "tea", "create", {"price": 3})),
+        (WITH_CUP, ("Cup", "blue", "create", {})),
+    ):
+        file.write_text(text)
+        sys.modules.pop(MODULE, None)  # the former version
+        journal_of(str(file), data, [[call]], deploys=True)
+    key = KeyStore(data).add("ops", granted(["admin"]), None, datetime.now(UTC))[1]
+    with RunningGateway(str(file), data, drives=False) as gateway:
+        page = Page(browser, gateway.url)
+        page.forget()
+        browser.execute_script("sessionStorage.setItem('penstock-key', arguments[0])", key)
+        page.open("/deployments")
+        page.press("Roll back …")
+        page.click("dialog[open] .danger")
+        page.until("#page-deployments .problem", "Cup")
+        assert controls(data) == []
+        page.press("Roll back …")
+        page.one("dialog[open] input").send_keys(" Cup ")
+        page.click("dialog[open] .danger")
+        page.until("#page-deployments .done", "No driver runs")
+        (order,) = controls(data)
+        assert isinstance(order, Deploy)
+        assert list(order.dropped) == ["Cup"]
+        browser.execute_script("sessionStorage.clear()")
+        browser.get("about:blank")
 
 
 def test_application_of_a_set_is_removed(browser: webdriver.Chrome, tmp_path: Path) -> None:

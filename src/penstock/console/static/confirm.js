@@ -3,8 +3,8 @@
 import { el, newId } from "./dom.js";
 import { button } from "./widgets.js";
 
-/** Ask a question; `title` and `text` ask, `leave` and `sure` are the two answers. */
-export function askFirst({ title, text, leave, sure }, act) {
+/** Ask a question; `title` and `text` ask, `inputs` are fields of the dialog, `leave` and `sure` are the two answers. */
+export function askFirst({ title, text, inputs = [], leave, sure }, act) {
   const id = newId("question");
   const yes = async () => {
     dialog.close();
@@ -15,6 +15,7 @@ export function askFirst({ title, text, leave, sure }, act) {
     { "aria-labelledby": id, onclose: () => dialog.remove() },
     el("h2", { id }, title),
     el("p", {}, text),
+    inputs,
     el(
       "div",
       { class: "row end" },

@@ -11,6 +11,20 @@ import { Working } from "./working.js";
 const APPLICATION = "module:name, as penstock run takes it; of a set, one of it or a new one. The others stay as they are.";
 const ZIP = { "Content-Type": "application/zip" };
 
+/** The field for the stored classes that a deployment drops. */
+export class DroppedClasses {
+  #input = el("input", { class: "code", autocomplete: "off", spellcheck: "false" });
+
+  constructor() {
+    const hint = "Stored classes that the code lacks, with commas between them; usually none.";
+    this.field = field("Classes to drop", this.#input, hint);
+  }
+
+  get names() {
+    return this.#input.value.split(",").map((each) => each.trim()).filter(Boolean);
+  }
+}
+
 /** Return the form; `applications()` are the deployed ones, and `changed` is called after an order. */
 export function deployForm(applications, changed) {
   const working = new Working();
@@ -27,7 +41,7 @@ export function deployForm(applications, changed) {
   });
   const files = el("input", { type: "file", multiple: true, accept: ".py,.json,.toml,.csv,.txt,.yaml,.yml,*/*" });
   const folder = el("input", { type: "file", webkitdirectory: true });
-  const drop = el("input", { class: "code", autocomplete: "off", spellcheck: "false" });
+  const drop = new DroppedClasses();
   const chosen = el("p", { class: "hint", role: "status" });
 
   for (const [input, other] of [
@@ -48,8 +62,7 @@ export function deployForm(applications, changed) {
       throw new Failure(0, "request", error.message, "archive");
     }
     const fields = new URLSearchParams({ app: name.value.trim(), ...query });
-    const dropped = drop.value.split(",").map((each) => each.trim());
-    if (drop.value.trim()) fields.set("drop", dropped.join(","));
+    if (drop.names.length) fields.set("drop", drop.names.join(","));
     return ask(`/deployments?${fields}`, { method: "POST", headers: ZIP, body });
   }
 
@@ -79,7 +92,7 @@ export function deployForm(applications, changed) {
       field("Or its folder", folder, "Hidden files are left out."),
     ),
     chosen,
-    field("Classes to drop", drop, "Stored classes that the code lacks, with commas between them; usually none."),
+    drop.field,
     row(
       button("Check", check),
       el("button", { type: "submit", class: "main-button" }, "Deploy"),

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { confirmButton } from "./confirm.js";
-import { deployForm, resultText } from "./deploy_form.js";
+import { DroppedClasses, deployForm, resultText } from "./deploy_form.js";
 import { el, empty, problem, show } from "./dom.js";
 import { findingsList } from "./findings.js";
 import { count, moment } from "./format.js";
@@ -116,7 +116,9 @@ class DeploymentPage {
   #rollBack(deployment) {
     if (deployment.in_force) return "in force";
     const { number } = deployment;
+    const dropped = new DroppedClasses();
     const question = {
+      inputs: [dropped.field],
       name: "Roll back …",
       title: `Deploy the code of deployment ${number} again?`,
       text:
@@ -128,7 +130,7 @@ class DeploymentPage {
     };
     return confirmButton(question, () =>
       this.#working.run(`Deploying the code of deployment ${number} …`, async () => {
-        const body = JSON.stringify({ number });
+        const body = JSON.stringify({ number, drop: dropped.names });
         const { value } = await ask("/deployments", { method: "POST", body });
         this.#look();
         return resultText(value);
