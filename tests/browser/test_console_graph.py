@@ -166,6 +166,7 @@ APPS = [
     "examples.cart",
     "examples.bank.audit:audited",
     "tests.golden.depot",
+    "examples/market/stock,examples/market/payment,examples/market/orders",
     "generated",
     "apart",
 ]
