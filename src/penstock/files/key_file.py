@@ -188,6 +188,7 @@ class KeyFile:
         durable.create(new, content.encoded())
         os.link(self.path, old)
         new.replace(self.path)
+        self._read = None  # a destroyed key leaves this process, too
         durable.sync_directory(self.path.parent)
         self._finish()
 

@@ -1,5 +1,6 @@
 """The file of the subjects' keys: a destroyed key is in no file, also after a crash."""
 
+import gc
 import os
 from itertools import count
 from pathlib import Path
@@ -34,10 +35,13 @@ def test_other_process_notices_a_destroyed_key(file: KeyFile) -> None:
 
 
 def test_former_file_is_overwritten(file: KeyFile) -> None:
-    """The bytes of the former file are zeros, also for a process that has it open."""
+    """The bytes of the former file are zeros, also for a process that has it open; the destroying process forgets them."""
+    root = file.tree().seeds[""]
     with file.path.open("rb") as former:
         file.destroy("User/ada", 0)
         assert not former.read().strip(b"\x00")
+    trees = [each for each in gc.get_objects() if isinstance(each, KeyTree)]
+    assert not [tree for tree in trees if root in tree.seeds.values()]
     assert list(file.path.parent.iterdir()) == [file.path]
 
 
