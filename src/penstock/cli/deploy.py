@@ -172,7 +172,19 @@ def _deploy_here(options: AppOptions, timeout_s: float, drop: Sequence[str]) -> 
 def _report(
     application: "App", settings: "Config", epochs: int, drop: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the report as a JSON object.
+    """Return the report as a JSON object; raises as `_compared`."""
+    from penstock.history.deployment_check import CheckFinding, Level
+
+    try:
+        return _compared(application, settings, epochs, drop)
+    except ClassChanged as error:
+        return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
+
+
+def _compared(
+    application: "App", settings: "Config", epochs: int, drop: Sequence[str]
+) -> dict[str, Any]:
+    """Return the report about code that the stored entities may fit.
 
     Args:
         application: The application with the present code.
@@ -181,6 +193,7 @@ def _report(
         drop: The stored classes to remove.
 
     Raises:
+        ClassChanged: A class cannot read its stored entities.
         ConfigError: The deployed code cannot be imported any more, or a class to remove is not stored, or still there.
         IntegrityError: A file of the data directory is damaged.
     """
@@ -197,11 +210,10 @@ def _report(
     from penstock.history.reader import HistoryReader
     from penstock.process.data_directory import DataDirectory
     from penstock.process.dropped_classes import dropped
+    from penstock.process.migration_trial import try_migrations
 
-    try:
-        journal = DataDirectory(settings.data).open_journal(application, dropped=drop)
-    except ClassChanged as error:
-        return _plain(None, Level.REFUSED, [CheckFinding(Level.REFUSED, "schema", str(error))])
+    directory = DataDirectory(settings.data)
+    journal = directory.open_journal(application, dropped=drop)
     changes = journal.schema_changes()
     dropped(drop).require(application.removed)
     findings = [
@@ -219,6 +231,7 @@ def _report(
         CodeVersions(past, application, settings.app) as versions,
         redirect_stdout(sys.stderr),
     ):
+        try_migrations(directory, application, journal)
         following = Epoch(past.last + 1)
         deployed = versions.at(following)
         if past.last != BEFORE_FIRST and not versions.has_deployment(following):

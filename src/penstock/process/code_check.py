@@ -3,7 +3,7 @@
     python -m penstock.process.code_check < CodeQuestion > CodeAnswer
 
 `check_code` is the caller's side. The child imports the code from its archive, and compares its classes with the stored
-ones. It changes nothing.
+ones. It tries functions with `@migrate` on stored entities. It changes nothing.
 """
 
 from contextlib import closing
@@ -18,6 +18,7 @@ from penstock.model.reply import raised_by
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.loading import load
+from penstock.process.migration_trial import try_migrations
 from penstock.process.question import ask_child, encode_question, receive_question
 
 IMPORT_S: Final = 60.0
@@ -56,7 +57,7 @@ def check_code(
 
     Raises:
         ConfigError: The import fails, ends its process, or takes too long; or it is another application.
-        ClassChanged: A class cannot read its stored entities.
+        ClassChanged: A class cannot read its stored entities, or a function with `@migrate` fails.
         Corrupt: The archive is missing or was changed.
     """
     question = encode_question(CodeQuestion(data, code, dropped))
@@ -93,6 +94,7 @@ def _answer(question: CodeQuestion) -> CodeAnswer:
     directory = DataDirectory(question.data)
     with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()
+        try_migrations(directory, app, journal)
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
     return CodeAnswer(lines, list(app.removed))
 

@@ -54,22 +54,28 @@ class LmdbReader:
             raise corrupt(self._path, f"{entries} records are counted, {records} were read")
 
     def keys(self, prefix: str) -> list[EntityKey]:
-        """Return the entities whose keys begin with a prefix, in order.
+        """Return the entities whose keys begin with a prefix, in order; raises as `items_of`."""
+        return [key for key, _ in self.items_of(prefix)]
+
+    def items_of(self, prefix: str) -> Iterator[tuple[EntityKey, bytes]]:
+        """Yield the entities whose keys begin with a prefix, in order; overlong keys are held in memory.
 
         Raises:
             Corrupt: A checksum does not fit, or records are out of order.
         """
-        raw_prefix = prefix.encode()
-        keys = [
-            key
+        longs = sorted(
+            item
             for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
-            if (key := record.split_long_state(state)[0]).startswith(prefix)
-        ]
-        for raw, _ in self._records(raw_prefix, None):
-            if not raw.startswith(raw_prefix):
-                break
-            keys.append(EntityKey(raw.decode()))
-        return sorted(keys)
+            if (item := record.split_long_state(state))[0].startswith(prefix)
+        )
+        plain = self._plain_items_of(prefix.encode())
+        yield from heapq.merge(longs, plain) if longs else plain
+
+    def _plain_items_of(self, prefix: bytes) -> Iterator[tuple[EntityKey, bytes]]:
+        for raw, state in self._records(prefix, None):
+            if not raw.startswith(prefix):
+                return
+            yield EntityKey(raw.decode()), state
 
     def _plain_items(self) -> Iterator[tuple[EntityKey, bytes]]:
         for raw, state in self._records(record.FIRST_PLAIN_KEY, None):

@@ -71,6 +71,10 @@ class PartitionedReader:
                 mask = owned_mask([key for key, _ in batch], spec)
                 yield list(compress(batch, mask.tolist()))
 
+    def items_of(self, prefix: str) -> Iterator[tuple[EntityKey, bytes]]:
+        """Yield the entities whose keys begin with a prefix, in key order, checksums verified."""
+        return merge(*(reader.items_of(prefix) for reader in self._readers))
+
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the entities whose keys begin with a prefix, in order."""
         return sorted(key for reader in self._readers for key in reader.keys(prefix))

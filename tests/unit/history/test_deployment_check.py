@@ -105,6 +105,21 @@ def test_a_class_that_cannot_read_its_rows_is_refused(
     assert "price" in findings[0]["what"]
 
 
+def test_a_migration_that_fails_for_a_stored_entity_is_refused(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It runs on stored entities, and the report names the first one that it does not accept."""
+    kiosk.change("import App, Entity, key", "import App, Entity, key, migrate")
+    kiosk.change("    price: int = 0\n", "    price: dict[str, int] = {}\n")
+    kiosk.change(
+        "app =", "@migrate(Item, since=2)\ndef made(old):\n    return old['none']\n\napp ="
+    )
+    kiosk.change("Item)\n", "Item, made)\n")
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "refused")
+    assert "Item/tea: Item: @migrate(…, since=2) raised KeyError" in findings[0]["what"]
+
+
 def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
     """A check with a compatible change leaves journal, deployments and archives as they are."""
     kiosk.change("    total: int = 0\n", "    total: int = 0\n    note: str = ''\n")

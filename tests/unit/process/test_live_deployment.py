@@ -31,6 +31,11 @@ class Item(Entity):
 
 app = App("kiosk", Item)
 """
+MIGRATING = (
+    APP.replace("import App", "import App, migrate")
+    .replace("app =", "@migrate(Item, since=2)\ndef made(old):\n    {body}\n\napp =")
+    .replace("Item)", "Item, made)")
+)
 
 
 @pytest.fixture
@@ -76,6 +81,13 @@ def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:
         ("print('x' * 100_000)\nimport nowhere_at_all", ConfigError, "nowhere_at_all"),
         ("import os, signal\nos.kill(0, signal.SIGKILL)", ConfigError, "exit code -9"),
         (text.replace("kiosk", "stall"), ConfigError, "stall"),
+        *(
+            (MIGRATING.format(type="str", body=body), ClassChanged, f"Item/tea.*since=2\\) {part}")
+            for body, part in (
+                ("raise ValueError(old)", "raised ValueError"),
+                ("import os; os._exit(4)", ".*exit code 4"),
+            )
+        ),
     ]
     for content, error, part in wrong:
         source.write_text(content)
