@@ -46,6 +46,11 @@ class FlowEvents:
         self.atom: Atom = ()
         self.outputs: dict[str, list[tuple[Any, bytes]]] = {}
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the source or a task has published an event."""
+        return bool(self.atom) or any(self.outputs.values())
+
     def taken(self, node: FlowNode, target: EventType[Any]) -> Iterator[Keyed]:
         """Yield the events of a node for a task, in order; the functions before it run now.
 

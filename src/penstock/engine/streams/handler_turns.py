@@ -49,6 +49,21 @@ class HandlerTurns:
         shared_writes: The rows that other tasks have changed for the step (`key_shares`).
     """
 
+    # Defaults of the class cost no step anything.
+    _out: TaskOutput | None = None  # of the running task
+    _task: TaskType | None = None  # of the running handler, as the next attributes
+    _key: Any = None
+    _place = ("", "")
+    _item: Held | None = None
+    _handler: Waiting | None = None
+    _turn: Turn | None = None
+    _has_missed = False
+    _has_listed = False
+    _turns = 0
+    _asked = 0
+    is_unrecorded = False
+    has_listed_keys = False
+
     def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
         """Prepare a step.
 
@@ -64,20 +79,8 @@ class HandlerTurns:
         self._txn = txn
         self._flow = FlowEvents(plan)
         self.output = StepOutput(txn, services.size_max)
-        self._out: TaskOutput | None = None  # of the running task, as the next attribute
         self._outputs: list[tuple[Any, bytes]] = []
-        self._task: TaskType | None = None  # of the running handler, as the next attributes
-        self._key: Any = None
-        self._place = ("", "")
-        self._item: Held | None = None
-        self._handler: Waiting | None = None
-        self._turn: Turn | None = None
-        self._has_missed = self._has_listed = False
-        self._turns = 0
-        self._asked = 0
         self.begun: list[Waiting] = []
-        self.is_unrecorded = False
-        self.has_listed_keys = False
         self.shared_writes: dict[EntityKey, bytes | None] = {}
 
     def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:

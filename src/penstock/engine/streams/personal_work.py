@@ -59,6 +59,8 @@ class PersonalWork:
 
     def inquiry(self, step: Inquiry) -> tuple[Inquiry, list[PortalQuestion]]:
         """Return a step without the questions about erased persons, and these questions, which fail."""
+        if not self._app.is_personal:
+            return step, []
         kept: list[PortalQuestion] = []
         lost: list[PortalQuestion] = []
         for question in step.questions:

@@ -71,7 +71,8 @@ class StepRunner:
         def work() -> Effect:
             try:
                 take(step)
-                return _NO_RESULT, self._stored(txn.conclude()) | step.shared_writes
+                writes = txn.conclude()
+                return _NO_RESULT, self._stored(writes, step.shared_writes)
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
@@ -144,10 +145,12 @@ class StepRunner:
             self._step.note_row(key, row)
         return self._blank_rows[key.partition("/")[0]] if row is None else row
 
-    def _stored(self, writes: Writes) -> Writes:
-        """Return the writes of a step; a row of a key without state is removed."""
+    def _stored(self, writes: Writes, shared: Writes) -> Writes:
+        """Return the writes of a step and those of its shares; a row of a key without state is removed."""
+        if not writes:
+            return shared
         blank = self._blank
-        return {key: None if row in blank else row for key, row in writes.items()}
+        return {key: None if row in blank else row for key, row in writes.items()} | shared
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
         """Run user code as a transaction, unless all steps are refused or its outcome is decided."""

@@ -55,7 +55,8 @@ class WorkflowStep(HandlerTurns):
         share.tasks = []  # of an attempt before this one
         for task in divided_tasks(self._plan):
             first, places = self._turns, array("I")
-            self._take_events(task, self._own(task, share, self._begin_task(task), places))
+            self._begin_task(task)
+            self._take_events(task, self._own(task, share, self._taken(task), places))
             share.note(task, self._turns - first, places, [data for _, data in self._outputs])
         if self.begun or self.has_listed_keys:
             raise UserError("the atom cannot be divided")
@@ -79,11 +80,14 @@ class WorkflowStep(HandlerTurns):
             else:
                 self._turns += 1
 
-    def _begin_task(self, task: TaskType) -> Iterator[Keyed]:
-        """Let a task run; return its events."""
-        assert task.event is not None, "an application was built with the task"
+    def _begin_task(self, task: TaskType) -> None:
+        """Let a task run."""
         self._outputs = self._flow.outputs[task.name] = []
         self._out = TaskOutput(task)
+
+    def _taken(self, task: TaskType) -> Iterator[Keyed]:
+        """Return the events of a task."""
+        assert task.event is not None, "an application was built with the task"
         return self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event)
 
     def take_shared(self, atom: Atom, shared: SharedTurns) -> None:
@@ -120,16 +124,17 @@ class WorkflowStep(HandlerTurns):
     def _run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None) -> None:
         """Run tasks in order; `first` gives the first one its input in place of the events."""
         for task in tasks:
-            taken = self._begin_task(task)
+            self._begin_task(task)
             if first is not None:
                 first()
                 first = None
             else:
-                self._take_events(task, taken)
+                self._take_events(task, self._taken(task))
             if task.completion is not None:
                 self._complete(task)
-        workflow = self._plan.workflow
-        self.output.publish(self._flow.encoded(workflow.last, workflow.events))
+        if self._flow.has_events:
+            workflow = self._plan.workflow
+            self.output.publish(self._flow.encoded(workflow.last, workflow.events))
 
     def _complete(self, task: TaskType) -> None:
         text = "" if task.is_keyed else ONLY_KEY
