@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, ClassVar, Final
 
+from penstock.base.syntax import parse, place_of_class
 from penstock.model.attribute import DefaultFactory, FormerName, ReferenceMarker
 
 RESERVED: Final = ("create", "delete", "exists", "upsert")
@@ -66,9 +67,10 @@ def where_of(thing: Any) -> str:
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
     try:
-        return f"{inspect.getsourcefile(thing)}:{inspect.getsourcelines(thing)[1]}"
-    except (OSError, TypeError):
+        file, line = place_of_class(thing)
+    except (OSError, TypeError, SyntaxError):
         return f"{getattr(thing, '__module__', '?')}:?"
+    return f"{file}:{line}"
 
 
 def declare(cls: type, was: str = "") -> Declaration:
@@ -200,7 +202,7 @@ def _declare_attribute(declaration: Declaration, name: str, annotation: Any, own
 
 def _parse(function: Callable[..., Any]) -> ast.FunctionDef | None:
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return None
     return next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)

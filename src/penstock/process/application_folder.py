@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Final
 
+from penstock.base.syntax import parse
+
 NAME: Final = "app"
 
 
@@ -18,8 +20,8 @@ def packages_with_app(folder: Path) -> list[Path]:
 def _has_app(file: Path) -> bool:
     """Say whether a module binds `app`; a module that Python cannot read does not."""
     try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(file.read_bytes())
+    except (OSError, SyntaxError):
         return False
     return any(NAME in _bound(statement) for statement in tree.body)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.base.syntax import parse
 from penstock.errors import ConfigError, OperationalError
 from penstock.process.loading import Location, is_own
 
@@ -150,8 +151,8 @@ class _Reading:
         home = file.parents[name.count(".") + (file.name == "__init__.py")]
         text = self._add(file, str(file.relative_to(home)))
         try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = parse(text)
+        except SyntaxError:
             return  # no process can import this file
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         for node in ast.walk(tree):

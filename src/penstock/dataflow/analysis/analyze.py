@@ -154,18 +154,7 @@ class _Analysis:
         frame = Body(self._shared, source, plain, method[1] if method else None)
         tree = self._shared.sources.tree_of(plain)
         if tree is None:
-            where = place_of(plain, plain.__code__.co_firstlineno)
-            unread = "its source cannot be read: its calls are unknown"
-            edge = Edge(
-                source,
-                Endpoint(UNKNOWN_OPERATOR, "?"),
-                Action.CALL,
-                where,
-                looped=True,
-                conditional=True,
-                origin=Origin.UNKNOWN,
-            )
-            return FunctionSummary((edge,), (PlanWarning(where, source, unread),))
+            return _unread(source, plain, "its source cannot be read")
         this: tuple[Value, ...] = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
         if signature is None:
             parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
@@ -174,9 +163,29 @@ class _Analysis:
         else:
             parameters = list(signature.parameters.values())
         arguments = Arguments(this, *_declared(parameters))
-        returned = frame.follow(Callee(tree, plain, method[1] if method else None), arguments)
+        try:
+            with self._shared.attempt():
+                callee = Callee(tree, plain, method[1] if method else None)
+                returned = frame.follow(callee, arguments)
+        except RecursionError:
+            return _unread(source, plain, "its source is nested too deeply")
         summary = frame.summary()
         return FunctionSummary(summary.edges, summary.warnings, returned)
+
+
+def _unread(source: Endpoint, function: FunctionType, why: str) -> FunctionSummary:
+    """Return the summary of a function that may call everything."""
+    where = place_of(function, function.__code__.co_firstlineno)
+    edge = Edge(
+        source,
+        Endpoint(UNKNOWN_OPERATOR, "?"),
+        Action.CALL,
+        where,
+        looped=True,
+        conditional=True,
+        origin=Origin.UNKNOWN,
+    )
+    return FunctionSummary((edge,), (PlanWarning(where, source, f"{why}: its calls are unknown"),))
 
 
 def _part(app: App) -> Part:

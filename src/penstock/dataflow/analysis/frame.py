@@ -67,6 +67,16 @@ class AnalysisContext:
     contexts: dict[object, int] = field(default_factory=dict)
     guessed: set[SummaryKey] = field(default_factory=set)
 
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Forget the functions that an error leaves unfinished."""
+        running, guessed = dict(self.running), set(self.guessed)
+        try:
+            yield
+        except BaseException:
+            self.running, self.guessed = running, guessed
+            raise
+
 
 def describe(app: App, sources: Sources) -> AnalysisContext:
     """Return the context of an application."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from penstock.base.syntax import parse
 from penstock.dataflow.graph import SourceLocation
 
 _OWN: Final = "penstock"
@@ -44,29 +45,36 @@ class Sources:
         return "/site-packages/" not in file and "/dist-packages/" not in file
 
 
-class _Synchronous(ast.NodeTransformer):
-    """Replaces `async def` by `def`: the analysis follows both in the same way."""
+def _make_synchronous(tree: ast.Module) -> None:
+    """Replace `async def` by `def`, without recursion: the analysis follows both in the same way."""
+    for node in ast.walk(tree):
+        for _, part in ast.iter_fields(node):
+            if isinstance(part, list):
+                part[:] = map(_plain, part)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Return the function as a function that is not `async`."""
-        self.generic_visit(node)
-        plain = ast.FunctionDef(
-            name=node.name,
-            args=node.args,
-            body=node.body,
-            decorator_list=node.decorator_list,
-            returns=node.returns,
-        )
-        return ast.copy_location(plain, node)
+
+def _plain(node: Any) -> Any:
+    """Return an `async` function as a function that is not `async`, and everything else as it is."""
+    if not isinstance(node, ast.AsyncFunctionDef):
+        return node
+    plain = ast.FunctionDef(
+        name=node.name,
+        args=node.args,
+        body=node.body,
+        decorator_list=node.decorator_list,
+        returns=node.returns,
+    )
+    return ast.copy_location(plain, node)
 
 
 def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.FunctionDef]:
     """Return the functions of a file by name and first line (that of the first decorator)."""
     try:
         lines, _ = inspect.findsource(function)
-        tree = _Synchronous().visit(ast.parse("".join(lines)))
+        tree = parse("".join(lines))
     except (OSError, TypeError, SyntaxError):
         return {}
+    _make_synchronous(tree)
     return {
         (
             node.name,
