@@ -69,6 +69,9 @@ class SerialDriver:
         self._thread.start()
         self._pump.start()
 
+    def abandon(self) -> None:
+        self._stopping.set()
+
     def stop(self) -> None:
         self._stopping.set()
         self._pump.stop()

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -16,9 +17,9 @@ from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
 from penstock.cli.driver import command as driver_command
-from penstock.cli.driver_service import serve
+from penstock.cli.driver_service import abandoned_at_stop, serve
 from penstock.cli.options import AppOptions
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, OperationalError
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
@@ -27,6 +28,7 @@ from penstock.process.status import status_of
 from penstock.process.stop import Stop
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
+from tests.waiting import wait_for
 
 STOPS = """
 import sys
@@ -62,11 +64,40 @@ def driver_with_a_request(data: Path) -> SerialDriver:
 def test_serving_stops_when_asked(tmp_path: Path) -> None:
     """Requests that were appended before the stop are committed, and the display shows the progress."""
     driver, output = driver_with_a_request(tmp_path), StringIO()
-    driver.on_epoch.append(lambda report: signal.raise_signal(signal.SIGTERM))
+
+    def end(_: object) -> None:
+        wait_for(lambda: "running" in output.getvalue(), "a driver that runs")
+        signal.raise_signal(signal.SIGTERM)
+
+    driver.on_epoch.append(end)
     with Stop() as stop:
         serve(driver, SHOP, driver.config, stop, Console(file=output))
     assert output.getvalue().splitlines()[-1] == "stopped"
     assert "running; Ctrl-C stops" in output.getvalue()
+
+
+def test_start_is_abandoned_at_a_request_to_stop(tmp_path: Path) -> None:
+    """Spark takes seconds to start; the error of its early end is not shown, and an error before the request is."""
+    driver, output = driver_with_a_request(tmp_path), StringIO()
+    abandoned = threading.Event()
+    driver.abandon = abandoned.set  # type: ignore[method-assign]
+    start = driver.start
+
+    def slow_start() -> None:
+        start()  # so that it can stop
+        stop.wanted.set()
+        assert abandoned.wait(60)
+        raise OperationalError("Java has ended")
+
+    driver.start = slow_start  # type: ignore[method-assign]
+    stop = Stop()
+    serve(driver, SHOP, driver.config, stop, Console(file=output))
+    assert output.getvalue() == "stopped\n"
+    with (
+        pytest.raises(OperationalError, match="no Java"),
+        abandoned_at_stop(driver, Stop()),
+    ):
+        raise OperationalError("no Java")
 
 
 def test_driver_is_present_and_reports_while_it_serves(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """The application among the words of `penstock call` and `penstock append`; no model of applications is needed for it."""
 
+import sys
 from dataclasses import replace
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Final
 
 from penstock.cli.options import UNNAMED, DataOptions
@@ -16,7 +19,8 @@ def split_app(
     """Return the options with the application that the words name, and the other words.
 
     The first word is the application if it has the form of a path or of `module:name`. A bare word is
-    the application only if no option or setting names one, and if the call is not sent to a URL.
+    the application only if no option or setting names one, and if the call is not sent to a URL. A word with dots alone
+    names a module of a package, as in `shop.services`, if there is such a package.
 
     Args:
         options: The options of the command.
@@ -25,10 +29,13 @@ def split_app(
         remote: Whether a gateway gets the call or the append; it needs no application.
 
     Raises:
-        ConfigError: No word, option or setting names an application, or no other word is left.
+        ConfigError: No word, option or setting names an application, no other word is left, or the first one may be
+            the method of a class.
     """
     first, *rest = words
     known = options.settings().app
+    if options.named is None and first != known:
+        _check_dots(first)
     bare = not any(sign in first for sign in _SIGNS_OF_APP)
     if options.named is not None or (bare and first != known and (known or remote)):
         return options, words
@@ -38,3 +45,20 @@ def split_app(
             f"Or {UNNAMED}"
         )
     return replace(options, named=first), rest
+
+
+def _check_dots(word: str) -> None:
+    """Refuse a word such as `Item.create`, unless it names a module of a package.
+
+    Raises:
+        ConfigError: There is no such package.
+    """
+    outer, dot, inner = word.partition(".")
+    if not dot or word.endswith(".py") or not all(map(str.isidentifier, word.split("."))):
+        return
+    package = PathFinder.find_spec(outer, [str(Path.cwd()), *sys.path])
+    if package is None or package.submodule_search_locations is None:
+        raise ConfigError(
+            f"{word} can be read in two ways. For method {inner} of class {outer}, write {outer} KEY {inner}. "
+            f"For an application in the module {word}, there is no package {outer}"
+        )

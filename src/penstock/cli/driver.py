@@ -87,6 +87,8 @@ def command(
         from penstock.cli.standby import stand_by
         from penstock.runtime.spark.runtime import SparkRuntime
 
+        if stop.wanted.is_set():
+            return
         runtime = SparkRuntime(settings.app, settings, jvm)
         make = jvm.archive.make_in_background if settings.class_archive else nothing
         if standby and not stand_by(runtime, settings.app, settings.data, stop, console):

@@ -5,7 +5,6 @@ holds nothing else. Exit codes and the keys of the object are stable. Every code
 advice.
 """
 
-import errno
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -101,7 +100,6 @@ ADVICE: Final = {
 }
 """The next step for each code."""
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MAKE_SPACE: Final = "Make space on this disk, and start again; no acknowledged request is lost."
 
 
@@ -112,7 +110,7 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
         error: The error.
         exit_code: The exit code; None: 2 if the caller must change something, else 1.
     """
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and _is_of_full_disk(error):
         return ErrorDescription(OperationalError.code, _full_text(error), _MAKE_SPACE, OTHER_ERROR)
     if isinstance(error, PenstockError):
         usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
@@ -123,6 +121,12 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     advised = error.code if isinstance(error, PenstockError) else "penstock"
     hint = ADVICE.get(advised, ADVICE["penstock"])
     return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
+
+
+def _is_of_full_disk(error: OSError) -> bool:
+    from penstock.process.disk_space import FULL
+
+    return error.errno in FULL
 
 
 def _full_text(error: OSError) -> str:

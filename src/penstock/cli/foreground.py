@@ -21,6 +21,7 @@ from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
 from penstock.process import presence, startup
 from penstock.process.config import Config
+from penstock.process.disk_space import check_space
 from penstock.process.metrics import clear
 from penstock.process.partitions import ask_for_partitions
 from penstock.process.pauses import PauseFile, describe
@@ -75,7 +76,9 @@ class Foreground:
             ConfigError: The port is in use, an open network could reach gateways without keys, another
                 supervisor or driver runs the application, or a process has invalid options.
             OperationalError: A process has failed too often.
+            OSError: The disk is full.
         """
+        check_space(self.settings.data)
         settings, app = self.settings, self.options.app
         check_exposure(settings, KeyStore(settings.data).exists)
         for role in sorted(presence.SINGLE):
@@ -203,6 +206,8 @@ class Foreground:
     ) -> bool:
         """Wait for a state of the processes, and show what they do; return False at a request to stop.
 
+        A process that has ended is started again, unless the disk is full: that does not pass by itself at a start.
+
         Args:
             supervisor: The processes.
             stop: The request to stop.
@@ -212,6 +217,8 @@ class Foreground:
         with shown(self._display) as show:
             while not is_reached():
                 step()
+                if supervisor.failing:
+                    check_space(self.settings.data)
                 show(lambda: self._starting(supervisor))
                 if stop.wanted.wait(LOOK_S):
                     return False

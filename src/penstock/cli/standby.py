@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.cli.driver_service import abandoned_at_stop
 from penstock.process import presence
 from penstock.process.priority import lowered
 from penstock.process.stop import Stop
@@ -34,6 +35,9 @@ class WarmRuntime(Protocol):
 
     def warm_up(self) -> None:
         """Prepare a start that takes no time."""
+
+    def abandon(self) -> None:
+        """Let a preparation that runs in another thread fail soon; `stop` is called next."""
 
     def check_warm(self) -> None:
         """Raise the error that makes a start impossible, if there is one."""
@@ -63,7 +67,8 @@ def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "C
     try:
         with presence.present(data, ROLE, app, **WARMING), lowered():
             console.print("another driver runs; this one warms up", highlight=False)
-            runtime.warm_up()
+            with abandoned_at_stop(runtime, stop):
+                runtime.warm_up()
             stop.listen()  # Spark has installed its own signal handler
         with presence.present(data, ROLE, app, **READY):
             console.print("ready to take over; Ctrl-C stops", highlight=False)

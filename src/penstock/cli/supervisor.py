@@ -117,6 +117,11 @@ class Supervisor:
         return all(run.has_ended or (run.alive and run.is_ready) for run in runs)
 
     @property
+    def failing(self) -> bool:
+        """Whether a child has ended and does not do its work again."""
+        return any(run.failures and not run.is_ready for run in self._runs)
+
+    @property
     def waiting(self) -> list[str]:
         """The roles of the children that are not ready yet."""
         return sorted({run.child.role for run in self._runs if not run.is_ready})
@@ -151,12 +156,14 @@ class Supervisor:
                     self._tell(run.child.role, "runs again")
 
     def stop(self) -> None:
-        """Ask the children to end, role after role, and wait; kill those that do not end in time."""
+        """Ask the children to end, role after role, and wait; kill those that do not end in time.
+
+        Those that do not do their work yet are asked first, all at once: no other child needs them to end.
+        """
+        _ask_to_end([run for run in self._runs if not run.is_ready])
         for _, group in itertools.groupby(reversed(self._runs), lambda run: run.child.role):
             runs = list(group)
-            for run in runs:
-                if run.alive and run.process is not None:
-                    run.process.terminate()
+            _ask_to_end([run for run in runs if run.is_ready])
             for run in runs:
                 self._await_end(run)
                 run.due, run.failures, run.has_ended, run.is_again = 0.0, 0, False, False
@@ -271,6 +278,12 @@ class Supervisor:
         with contextlib.suppress(BrokenPipeError):
             run.process.stdin.close()
         run.process, run.relay, run.ready_since = None, None, None
+
+
+def _ask_to_end(runs: Sequence[_ProcessRun]) -> None:
+    for run in runs:
+        if run.alive and run.process is not None:
+            run.process.terminate()
 
 
 def _called(code: int) -> str:

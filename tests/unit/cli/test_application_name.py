@@ -145,6 +145,7 @@ def test_words_without_an_application_are_json_or_text() -> None:
         (["Item", "i1"], SHOP, False, SHOP),
         (["other/shop", "Item", "i1"], SHOP, False, "other/shop"),
         (["shop", "Item", "i1"], "shop", False, "shop"),
+        (["examples.shop", "Item", "i1"], SHOP, False, "examples.shop"),
         (["Item", "i1"], "", True, ""),
         ([SHOP, "Item", "i1"], "", True, SHOP),
     ],
@@ -158,6 +159,22 @@ def test_first_word_is_the_application_or_begins_the_call(
         DataOptions(), words, "penstock call ENTITY KEY METHOD", remote=remote
     )
     assert (options.settings().app, rest) == (app, ["Item", "i1"])
+
+
+@pytest.mark.parametrize("configured", ["", SHOP])
+@pytest.mark.parametrize("command", [["call"], ["call", "--url", "http://127.0.0.1:9"]])
+def test_a_class_with_its_method_is_not_the_application(
+    configured: str,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The message names both readings, with and without a configured application."""
+    monkeypatch.setenv("PENSTOCK_APP", configured)
+    assert execute([*command, "Item.create", "i1", "price=3"]) == 2
+    message = capsys.readouterr().err
+    assert "write Item KEY create" in message
+    assert "there is no package Item" in message
 
 
 def test_message_for_a_missing_application_is_complete() -> None:

@@ -23,6 +23,8 @@ class Runtime:
     def __init__(self, data: Path) -> None:
         self.states: list[object] = []
         self.is_stopped = False
+        self.is_abandoned = threading.Event()
+        self.is_slow = False
         self.fails = False
         self.lock: int | None = None
         self._data = data
@@ -38,6 +40,12 @@ class Runtime:
 
     def warm_up(self) -> None:
         self.states.append(self._announced())
+        if self.is_slow:
+            assert self.is_abandoned.wait(60)
+            raise OperationalError("Java has ended")
+
+    def abandon(self) -> None:
+        self.is_abandoned.set()
 
     def check_warm(self) -> None:
         if self.fails:
@@ -108,6 +116,19 @@ def test_standby_takes_over_when_the_lock_is_free(data: Path) -> None:
     assert (outcomes, runtime.states) == ([True], [None, "warming", "ready"])
     assert not runtime.is_stopped
     assert presence.find(data, standby.ROLE) == []
+
+
+def test_standby_that_is_asked_to_stop_abandons_its_preparation(data: Path) -> None:
+    """Spark takes seconds to start; the error of its early end means nothing then."""
+    runtime, stop = Runtime(data), _NoSignals()
+    runtime.is_slow = True
+    driver = DataDirectory(data).claim()
+    with waiting(runtime, data, stop) as outcomes:
+        wait_for(lambda: "warming" in runtime.states, "a standby that warms up")
+        stop.wanted.set()
+        wait_for(lambda: bool(outcomes), "the outcome")
+    assert (outcomes, runtime.is_stopped) == ([False], True)
+    os.close(driver)
 
 
 def test_standby_that_is_asked_to_stop_ends(data: Path) -> None:

@@ -312,6 +312,16 @@ def test_children_stop_in_the_reverse_order(yard: Yard) -> None:
         look_until(supervisor, lambda: supervisor.ready)  # and they can be started anew
 
 
+def test_child_that_still_starts_ends_before_those_that_work(yard: Yard) -> None:
+    """No other child can need its work, so it is asked first, and only once."""
+    starting = replace(yard.child("driver"), ready=lambda pid: False)
+    with yard.running(starting, yard.child("gateway")) as supervisor:
+        look_until(supervisor, lambda: len(list(yard.folder.glob("ready-*"))) == 2)
+        supervisor.look()
+        supervisor.stop()
+        assert sorted(yard.ends()) == ["driver", "gateway"]
+
+
 def test_child_that_does_not_stop_is_killed(yard: Yard) -> None:
     """A child has a limited time to end; the supervisor does not wait longer."""
     with yard.running(yard.child("driver", STUBBORN, stop_s=0.1)) as supervisor:

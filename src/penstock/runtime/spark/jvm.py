@@ -153,6 +153,12 @@ class Jvm:
         """Show no traces of interrupted workers from now on."""
         self._output.expect_end()
 
+    def kill(self) -> None:
+        """End Java at once; every call of it that runs fails."""
+        self.expect_end()
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         """End Java, and wait until it has ended."""
         assert self._process.stdin is not None

@@ -71,6 +71,11 @@ class MicroBatches:
                 self._advance()
             self._driver.before_spark_commit()
 
+    @property
+    def are_idle(self) -> bool:
+        """Whether no batch is open."""
+        return not self._running.locked()
+
     def wait(self) -> None:
         """Return when no batch is open; `stopping` is set before."""
         with self._running:

@@ -21,7 +21,7 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
@@ -50,7 +50,7 @@ from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, start_query
 from penstock.runtime.spark.scratch import clear_scratch, new_scratch
 from penstock.runtime.spark.session import session_of_context, start_context
-from penstock.runtime.spark.source import LogOffsets, check_log
+from penstock.runtime.spark.source import LogOffsets, check_log, committed
 from penstock.runtime.spark.supervised_query import SupervisedQuery
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
@@ -291,7 +291,7 @@ class SparkRuntime:
 
     def progress(self) -> Progress:
         """Return the newest epoch, the lag in records, and the durations of Spark's newest batch."""
-        epoch, positions = self._committed()
+        epoch, positions = committed(self.log, self.journal)
         lag = sum(self.log.end(partition) - at for partition, at in positions.items())
         batch, spark_ms = self._listener.newest() if self._listener else (-1, {})
         return Progress(epoch, lag, batch, spark_ms, self._query.restarts)
@@ -306,6 +306,12 @@ class SparkRuntime:
             raise self.failure
         if self.failure is not None:
             raise EpochFailed(f"the runtime has stopped: {self.failure}") from self.failure
+
+    def abandon(self) -> None:
+        """Let a start that runs in another thread fail soon, by the end of Java; an epoch that runs is committed first."""
+        self._stopping.set()  # no batch begins from now on
+        if self._jvm is not None and (self._batches is None or self._batches.are_idle):
+            self._jvm.kill()
 
     def stop(self) -> None:
         """Stop after the running epoch is committed; then stop Spark."""
@@ -359,7 +365,7 @@ class SparkRuntime:
 
     def _start_query(self) -> StreamingQuery:
         assert self._session is not None
-        _, positions = self._committed()
+        _, positions = committed(self.log, self.journal)
         offsets = LogOffsets(self.log, positions, uuid.uuid4().hex)
         name = f"penstock-{self.app.name}"
         return start_query(self._session, name, offsets, self._checkpoint, self._process)
@@ -369,14 +375,6 @@ class SparkRuntime:
         self._driving.wait()
         if self._batches is not None:
             self._batches.process(batch)
-
-    def _committed(self) -> tuple[Epoch, dict[LogPartition, Lsn]]:
-        """Return the newest epoch, and for each log partition the position after the committed records."""
-        positions = dict.fromkeys(self.log.partitions, Lsn(0))
-        last = self.journal.last()
-        if last is None:
-            return BEFORE_FIRST, positions
-        return last.epoch, {**positions, **last.positions}
 
     def _supervise(self) -> None:
         """Keep the query running; report an error to all callers that wait."""

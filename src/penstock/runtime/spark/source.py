@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Final
 
-from penstock.base.ids import LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Diverged
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -63,6 +63,15 @@ def positions_of(offset: str) -> dict[LogPartition, Lsn]:
     return {LogPartition(int(name)): Lsn(lsn) for name, lsn in positions.items() if name != _RUN}
 
 
+def committed(log: Log, journal: Journal) -> tuple[Epoch, dict[LogPartition, Lsn]]:
+    """Return the newest epoch, and for each log partition the position after the committed records."""
+    positions = dict.fromkeys(log.partitions, Lsn(0))
+    last = journal.last()
+    if last is None:
+        return BEFORE_FIRST, positions
+    return last.epoch, {**positions, **last.positions}
+
+
 def check_log(log: Log, journal: Journal, data: Path) -> None:
     """Check that a log has all records that a journal has committed.
 
@@ -74,10 +83,9 @@ def check_log(log: Log, journal: Journal, data: Path) -> None:
     Raises:
         Diverged: The log ends before the position that the journal has committed.
     """
-    last = journal.last()
-    for partition, committed in {} if last is None else last.positions.items():
-        if (end := log.end(partition)) < committed:
+    for partition, position in committed(log, journal)[1].items():
+        if (end := log.end(partition)) < position:
             raise Diverged(
                 f"the log in {data} ends at {end}, but the journal has committed "
-                f"up to {committed}: an older log was restored, or one of another application"
+                f"up to {position}: an older log was restored, or one of another application"
             )

@@ -64,7 +64,9 @@ class SupervisedQuery:
         """Start the query, from a checkpoint if there is a usable one."""
         try:
             self._query = self._start()
-        except Exception as error:  # noqa: BLE001 -- Spark has many errors for a bad checkpoint
+        except Exception as error:
+            if self._stopping.is_set():
+                raise  # Java may have been ended
             set_checkpoint_aside(self._checkpoint, error)
             self._query = self._start()
 
