@@ -109,7 +109,7 @@ def foreground_of(
     Raises:
         ConfigError: Settings or limits are invalid, there is no generator to run, or a class to remove is not stored or
             still there; the message says which.
-        ClassChanged: The data directory holds entities of other classes.
+        ClassChanged: The data directory holds entities of other classes, or a new function with `@migrate` fails for one.
     """
     application, settings = options.load_unchecked(**flags)
     replacement = None if development else _replacement(settings)
@@ -124,6 +124,11 @@ def foreground_of(
 
         drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
+    if any(change.version.migrated for change in changes):
+        from penstock.process.data_directory import DataDirectory
+        from penstock.process.migration_trial import try_new_migrations
+
+        try_new_migrations(DataDirectory(settings.data), application)
     from rich.console import Console
 
     from penstock.cli.foreground import ROLE, Foreground

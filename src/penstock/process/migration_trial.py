@@ -51,6 +51,12 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> None
                 )
 
 
+def try_new_migrations(directory: DataDirectory, app: App) -> None:
+    """Do the same as `try_migrations`, before a start deploys the code; raises as it."""
+    with closing(directory.open_journal(app)) as journal:
+        try_migrations(directory, app, journal)
+
+
 def _samples(
     directory: DataDirectory, app: App, journal: Journal
 ) -> Iterator[tuple[EntityType, _Rows]]:

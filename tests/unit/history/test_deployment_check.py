@@ -108,7 +108,7 @@ def test_a_class_that_cannot_read_its_rows_is_refused(
 def test_a_migration_that_fails_for_a_stored_entity_is_refused(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs on stored entities, and the report names the first one that it does not accept."""
+    """It runs on stored entities; check and start name the first one that it does not accept."""
     kiosk.change("import App, Entity, key", "import App, Entity, key, migrate")
     kiosk.change("    price: int = 0\n", "    price: dict[str, int] = {}\n")
     kiosk.change(
@@ -118,6 +118,8 @@ def test_a_migration_that_fails_for_a_stored_entity_is_refused(
     code, (verdict, findings) = check(kiosk, capsys)
     assert (code, verdict) == (1, "refused")
     assert "Item/tea: Item: @migrate(…, since=2) raised KeyError" in findings[0]["what"]
+    assert execute(["run", kiosk.spec, "--data", str(kiosk.data)]) == 2
+    assert "Item/tea: Item: @migrate(…, since=2) raised KeyError" in capsys.readouterr().err
 
 
 def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
