@@ -142,6 +142,40 @@ def test_nothing_reads_an_erased_person(
     assert "Lovelace" not in told
 
 
+def test_history_says_what_cannot_be_shown(
+    persons: Persons, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change by a request about an erased person is counted, and so is one beside it whose values depend on it."""
+    persons.begin()
+    for name in ("ada", "bob"):  # in one epoch
+        persons.append("Page", "home", "visit", persons.user(name), "again")
+    persons.run()
+    persons.order(ADA)
+    persons.run()
+    persons.send("Page", "home", "visit", persons.user("bob"), "late")
+    persons.runtime.close()
+    shown: dict[str, tuple[list[list[int]], int]] = {}
+    for words in (("Page", "home"), ("User", "bob"), ("User", "ada")):
+        command = ["history", *words, PERSONS, "--data", str(persons.folder)]
+        assert execute(command) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert execute([*command, "--json"]) == 0
+        made = msgspec.json.decode(capsys.readouterr().out)
+        counts = [
+            [part["before"], part["after"]]
+            for change in made["changes"]
+            for part in change["attributes"]
+            if part["name"] == "visits"
+        ]
+        shown["/".join(words)] = counts, made["erased"]
+        assert ("requests about erased persons" in told) == (made["erased"] > 0)
+    assert shown == {
+        "Page/home": ([[None, 0], [1, 2], [4, 5]], 2),
+        "User/bob": ([[None, 0], [0, 1], [1, 2], [2, 3]], 0),
+        "User/ada": ([], 5),
+    }
+
+
 def test_backup_of_the_time_before_shows_nothing(persons: Persons, tmp_path: Path) -> None:
     """A restored directory with the present keys has the other persons, and not the erased one."""
     persons.begin()

@@ -119,6 +119,10 @@ def _show(plain: dict[str, Any], console: "Console") -> None:
         for row in difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]:
             table.add_row(*row)
         console.print(table)
+    if erased := plain.get("erased"):
+        console.print(
+            f"changes of {erased:,} epochs, by requests about erased persons, cannot be shown"
+        )
     show_outside_calls(plain["outside"], console)
     if plain["more"]:
         console.print("there are older changes; --last shows more")

@@ -79,14 +79,18 @@ class Rerun:
 
         Its requests or its events cannot be read, so it cannot run again, and there is nothing to compare.
         """
-        sent = (request.outcome for run in self.replayer.ran if run for request in run.completed)
-        failures = (None if outcome is None else outcome.error for outcome in chain(outcomes, sent))
-        if not self.replayer.cascades.personal.met and Erased.code not in failures:
+        if not self.meets_erased(outcomes):
             return False
         self.erased += 1
         self.replayer.written.clear()
         self.replayer.take(recorded.changes)
         return True
+
+    def meets_erased(self, outcomes: Sequence[Outcome | None]) -> bool:
+        """Say whether requests or events that have run concern an erased subject; their outcomes cannot be computed."""
+        sent = (request.outcome for run in self.replayer.ran if run for request in run.completed)
+        failures = (None if outcome is None else outcome.error for outcome in chain(outcomes, sent))
+        return self.replayer.cascades.personal.met or Erased.code in failures
 
     def begin(self, recorded: RecordedEpoch, *, other_code: bool = False) -> None:
         """Take over what an epoch does not compute.

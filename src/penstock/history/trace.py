@@ -49,6 +49,7 @@ from penstock.history.trace_document import (
     TraceDocument,
 )
 from penstock.model.application import App
+from penstock.model.control import is_control
 from penstock.process.epoch_report import EpochReport
 from penstock.process.reports import ReportReader
 
@@ -191,18 +192,26 @@ def entity_history(
     state = history.state_before(chosen[0])
     later = _LaterEpochs(history, versions, state, Epoch(chosen[0] - 1), limits)
     changes: list[EntityChange] = []
+    erased = 0
     for app, recorded, outcomes in later.run(chosen):
+        writes = [
+            (row, outcome.writes[key])
+            for row, outcome in zip(recorded.rows, outcomes, strict=True)
+            if outcome is not None and key in outcome.writes
+        ]
         before = state.get(key)
-        for row, outcome in zip(recorded.rows, outcomes, strict=True):
-            if outcome is not None and key in outcome.writes:
-                after = outcome.writes[key]
-                states = attributes_of(app, key, before), attributes_of(app, key, after)
-                changes.append(_change_of(recorded, row, *states))
-                before = after
+        reached = writes[-1][1] if writes else before
+        if later.meets_erased and reached != recorded.changes[key]:
+            erased += 1
+            continue
+        for row, after in writes:
+            states = attributes_of(app, key, before), attributes_of(app, key, after)
+            changes.append(_change_of(recorded, row, *states))
+            before = after
     more = len(epochs) > len(chosen) or len(changes) > changes_max
     name, text = split_entity_key(key)
     newest = changes[-changes_max:]
-    return HistoryDocument(name, text, newest, more, _refused_calls(later.refused))
+    return HistoryDocument(name, text, newest, more, _refused_calls(later.refused), erased)
 
 
 class _LaterEpochs:
@@ -210,6 +219,7 @@ class _LaterEpochs:
 
     Attributes:
         refused: By request id, the first call to the outside.
+        meets_erased: Whether the newest epoch concerns an erased person, or is an erasure.
     """
 
     def __init__(
@@ -235,6 +245,7 @@ class _LaterEpochs:
         self._reached = reached
         self._limits = limits
         self.refused: dict[RequestId, OutsideCall] = {}
+        self.meets_erased = False
 
     def run(
         self, epochs: Sequence[Epoch]
@@ -250,6 +261,8 @@ class _LaterEpochs:
                 rerun = Rerun(version.app, self._state, self._limits, history.secret)
                 rerun.begin(recorded)
                 outcomes = rerun.run_all(recorded.rows)
+            is_order = any(is_control(row.body) for row in recorded.rows[:1])
+            self.meets_erased = is_order or rerun.meets_erased(outcomes)
             self.refused.update(rerun.refused)
             yield version.app, recorded, outcomes
 

@@ -134,3 +134,9 @@ class HistoryDocument(Struct, frozen=True):
     outside: Annotated[
         list[RefusedCall], Meta(description="Calls to the outside, which are refused in a history.")
     ]
+    erased: Annotated[
+        int,
+        Meta(
+            description="How many epochs changed the entity by requests about erased persons; their changes cannot be shown."
+        ),
+    ] = 0

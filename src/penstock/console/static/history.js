@@ -34,7 +34,7 @@ export function showHistory(place, entity, key) {
 const nothing = () =>
   empty("Nothing has changed it.", "No epoch that the journal has created or changed this entity.");
 
-function changes({ entity, changes: found, more, outside }, values, older) {
+function changes({ entity, changes: found, more, outside, erased }, values, older) {
   const groups = found
     .map((change) => ({
       id: change.request_id,
@@ -51,9 +51,13 @@ function changes({ entity, changes: found, more, outside }, values, older) {
     refused(outside),
     marked("Changes, newest first", titles, groups),
     el("p", { class: "hint" }, `${plural(found.length, "change")}, newest first`),
+    erased ? el("p", { class: "hint" }, unreadable(erased)) : null,
     more ? row(button("Show older changes", older)) : null,
   ];
 }
+
+const unreadable = (epochs) =>
+  `Changes of ${plural(epochs, "epoch")}, by requests about erased persons, cannot be shown.`;
 
 const behind = ({ request_id: id, call }) => [
   traceOf(id),
