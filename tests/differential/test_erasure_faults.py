@@ -118,17 +118,18 @@ def test_erasure_is_whole_after_a_fault_at_each_call(
     shutil.copytree(ordered, data)
     expected = finished(data, seeds)
     assert sorted(expected[1]) == ["Page/home", BOB]
-    ended = False
     for call in count():
         data = tmp_path / str(call)
         shutil.copytree(ordered, data)
         if (call + seed) % 2:
-            ended = not refused(data, 2 * call)
+            is_behind = not refused(data, 2 * call)
         else:
             child = forked.run(PROGRAM, data, 2 * call)
             assert child.returncode in (0, -signal.SIGKILL), child.stderr
+            file = KeyFile(data / SUBJECT_KEYS)
+            is_behind = file.tree().generation(ADA) == 1 and not file.has_remains
         assert finished(data, seeds) == expected, call
-        if ended:
+        if is_behind:
             break
         shutil.rmtree(data)
     assert call > 30, "the certificate, the parts, the commit and the key have calls"

@@ -4,7 +4,6 @@ A function that fails for an entity would fail each request that reads it. The f
 may do whatever they want. A trial reads the first entities of a class, in the order of their keys.
 """
 
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Final
 
@@ -15,7 +14,7 @@ from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.process.data_directory import DataDirectory
 from penstock.process.isolated_upcasts import IsolatedUpcasts
-from penstock.process.partitions import partitions_in_force
+from penstock.state.newest import at_newest
 from penstock.state.stores import PartitionedReader
 
 ROWS_MAX: Final = 5_000
@@ -40,7 +39,7 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> None
         OperationalError: The disk fails.
     """
     upcasts = IsolatedUpcasts()
-    for entity_type, rows in list(_samples(directory, app, journal)):
+    for entity_type, rows in _samples(directory, app, journal):
         texts = [split_entity_key(key)[1] for key in rows]
         for key, made in zip(rows, upcasts(entity_type, texts, list(rows.values())), strict=True):
             if isinstance(made, MigrationFailed):
@@ -59,16 +58,17 @@ def try_new_migrations(directory: DataDirectory, app: App) -> None:
 
 def _samples(
     directory: DataDirectory, app: App, journal: Journal
-) -> Iterator[tuple[EntityType, _Rows]]:
-    """Yield each class that has functions, with its first entities at the newest epoch."""
+) -> list[tuple[EntityType, _Rows]]:
+    """Return each class that has functions, with its first entities at the newest epoch."""
     migrating = [each for each in app.stored.values() if each.migrations]
-    last = journal.last()
-    if last is None or not migrating:
-        return
-    stores = directory.open_stores(journal, partitions_in_force(last, 1))
-    with closing(stores), stores.at(last.epoch) as reader:
-        for entity_type in migrating:
-            yield entity_type, _first_rows(reader, entity_type.prefix)
+    if not migrating:
+        return []
+
+    def read(reader: PartitionedReader) -> list[tuple[EntityType, _Rows]]:
+        return [(each, _first_rows(reader, each.prefix)) for each in migrating]
+
+    with closing(directory.open_stores(journal)) as stores:
+        return at_newest(journal, stores, read) or []
 
 
 def _first_rows(reader: PartitionedReader, prefix: str) -> _Rows:

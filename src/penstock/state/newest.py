@@ -1,12 +1,14 @@
 """Reads of rows at the newest committed epoch, which a driver may replace meanwhile."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt, PenstockError, StateUnavailable
 from penstock.journal.api import Journal
-from penstock.state.stores import Stores
+from penstock.state.stores import PartitionedReader, Stores
+
+R = TypeVar("R")
 
 _ATTEMPTS: Final = 20
 """A read is repeated if a driver commits the next epoch meanwhile; at most this often."""
@@ -43,4 +45,34 @@ def read_newest(
         except Corrupt as error:
             failure = error
             stores.rebuild(stores.partition_of(keys[len(states)]), str(error))
+    raise StateUnavailable("no epoch could be read") from failure
+
+
+def at_newest(journal: Journal, stores: Stores, read: Callable[[PartitionedReader], R]) -> R | None:
+    """Return what a function reads from the stores at the newest epoch; None before the first epoch.
+
+    Args:
+        journal: The journal.
+        stores: Its stores, which the read brings to the newest epoch.
+        read: Reads from all stores.
+
+    Raises:
+        OperationalError: Journal or state cannot be read.
+        IntegrityError: Journal or state is damaged.
+    """
+    failure: PenstockError | None = None
+    for _ in range(_ATTEMPTS):
+        last = journal.last()
+        if last is None:
+            return None
+        try:
+            stores.follow(last)
+            with stores.at(last.epoch) as reader:
+                return read(reader)
+        except StateUnavailable as error:  # usually a driver has committed meanwhile
+            failure = error
+        except Corrupt as error:
+            failure = error
+            if not stores.examine():  # which deletes damaged stores
+                raise
     raise StateUnavailable("no epoch could be read") from failure
