@@ -1,6 +1,6 @@
 """Fair shares: the latency of a quiet caller next to a loud one, with and without the turns of principals.
 
-    python -m benchmarks.fair_shares [--seconds N] [--connections N] [--items N]
+    python -m benchmarks.fair_shares [--seconds N] [--connections N] [--items N] [--gateways N]
 
 Runs the shop with two API keys. The quiet caller calls a method every 100 ms. The loud caller sends requests
 that each create some items, over many connections and without waiting for replies, so that it sends more
@@ -10,7 +10,8 @@ than is processed. Prints one JSON object with the latencies of the quiet caller
 until the caller has its reply. `loud_accepted_per_s` is the number of the loud caller's requests that were accepted in a
 second, and `processed_per_s` the number of all requests that epochs have committed in a second. With turns the two
 numbers are nearly equal, because requests are accepted as fast as they are processed. Without turns the log grows by
-the difference.
+the difference. With several gateways, the connections of the loud caller are divided among them, and the quiet caller
+has a connection to one.
 """
 
 import argparse
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--connections", type=int, default=500)
     parser.add_argument("--items", type=int, default=20)
+    parser.add_argument("--gateways", type=int, default=1)
     print(json.dumps(measured(parser.parse_args())))
 
 
@@ -67,7 +69,7 @@ def measured(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
             quiet, loud = (
                 store.add(each, [EVERYTHING], None, utc_now())[1] for each in ("quiet", "loud")
             )
-            with running(data, 1, *settings) as port:
+            with running(data, chosen.gateways, *settings) as port:
                 test = _Test(port, data, (quiet, loud), chosen)
                 figures.setdefault("alone", test.run(0, processes))
                 figures[name] = test.run(chosen.connections, processes)

@@ -248,14 +248,19 @@ def _checked(setting: Setting) -> object:
     return value
 
 
+_NEAR: Final = 0.8
+"""How alike a name is that a wrong one means; a smaller ratio suggests settings of the same table."""
+
+
 def _near(name: str) -> list[str]:
-    """Return the settings that a wrong name probably means: near in full, or without their table."""
-    near = difflib.get_close_matches(name, _TYPES, n=2)
+    """Return the settings that a wrong name probably means: near in full, or else without their table."""
+    if near := difflib.get_close_matches(name, _TYPES, n=2, cutoff=_NEAR):
+        return near
     by_end: dict[str, list[str]] = {}
     for setting in _TYPES:
         by_end.setdefault(setting.rpartition(".")[2], []).append(setting)
-    ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=0.8)
-    return list(dict.fromkeys([*near, *(setting for end in ends for setting in by_end[end])]))[:3]
+    ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=_NEAR)
+    return [setting for end in ends for setting in by_end[end]][:3]
 
 
 def _converted(setting: Setting, wanted: type) -> object:

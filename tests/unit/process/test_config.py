@@ -113,6 +113,22 @@ def test_all_complaints_come_at_once_with_their_source(directory: Path) -> None:
     assert lines[5] == "  --cores: cores = 0: must be at least 1"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("limits.tim_ms", "; did you mean limits.time_ms?"),
+        ("gatway.port", "; did you mean gateway.port?"),
+        ("time_ms", "; did you mean limits.time_ms or view.time_ms?"),
+        ("limits.xyz", ""),
+    ],
+)
+def test_only_near_names_are_suggested(directory: Path, name: str, meant: str) -> None:
+    """Other settings of the same table are not what was meant."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(data=directory, environment={}, flags=[flag(name, 1)])
+    assert str(caught.value).endswith(f"setting {name!r} does not exist{meant}")
+
+
 @pytest.mark.parametrize("value", ["true", "1.5", "[1]", "1979-05-27"])
 def test_other_toml_types_are_refused(directory: Path, value: str) -> None:
     """A boolean is not a number, and neither is text that looks like one."""
