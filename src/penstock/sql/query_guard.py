@@ -116,7 +116,9 @@ def _kind_of(
         statements = cursor.extract_statements(query)
     except duckdb.Error as error:
         place = syntax_error_place(cursor, query, given) if given else ""
-        raise QueryError(f"{place}{error_text(error)}{_hint(str(error), tables)}") from error
+        raise QueryError(
+            f"{place}{error_text(error)}{_hint(cursor, str(error), tables)}"
+        ) from error
     if len(statements) != 1:
         raise QueryError(_ONE.format(count=len(statements) or "none"))
     return str(statements[0].type.name)
@@ -203,9 +205,18 @@ def error_text(error: Exception) -> str:
     return text.partition(" Error: ")[2] or text
 
 
-def _hint(message: str, tables: Collection[str]) -> str:
+def _hint(cursor: duckdb.DuckDBPyConnection, message: str, tables: Collection[str]) -> str:
     """Return a hint for a table whose name is an SQL keyword, for example Order."""
     for name in tables:
-        if f'at or near "{name.casefold()}"' in message.casefold():
+        if f'at or near "{name.casefold()}"' in message.casefold() and _is_keyword(cursor, name):
             return f" ({name} is an SQL keyword; write the table as {quoted(name)})"
     return ""
+
+
+def _is_keyword(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
+    """Say whether a name cannot be written without quotes."""
+    try:
+        cursor.extract_statements(f"FROM {name}")
+    except duckdb.Error:
+        return True
+    return False

@@ -241,4 +241,5 @@ def test_error_begins_with_its_place(view: View, query: str, place: str) -> None
     with pytest.raises(QueryError) as raised:
         view.ask(Query(query, [1] if "?" in query else []))
     assert str(raised.value).startswith(place)
+    assert "keyword" not in str(raised.value)  # Painter is none
     assert view.ask(Query("SELECT 1")).table.num_rows == 1
