@@ -112,11 +112,13 @@ def foreground_of(
         ClassChanged: The data directory holds entities of other classes, or a new function with `@migrate` fails for one.
     """
     application, settings = options.load_unchecked(**flags)
+    spec = settings.app
     replacement = None if development else _replacement(settings)
     if replacement is not None:
         from penstock.process.deployed_code import load_deployed, unpacked
 
-        application = load_deployed(settings.data, unpacked(settings.data, replacement.code).spec)
+        spec = unpacked(settings.data, replacement.code).spec
+        application = load_deployed(settings.data, spec)
     if generates and not application.topology.generators:
         raise ConfigError(f"application {application.name} has no generator; omit --generate")
     if drop:
@@ -139,8 +141,8 @@ def foreground_of(
     logs.configure(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
-    children = ChildOptions(
-        settings.app, options.config, assignments, development, generates, standby
+    children = ChildOptions(  # the classes of a replaced source need not fit the stored entities
+        spec, options.config, assignments, development, generates, standby
     )
     return Foreground(
         application,

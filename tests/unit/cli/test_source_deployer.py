@@ -90,3 +90,5 @@ def test_a_run_of_a_replaced_source_shows_the_code_in_force(tmp_path: Path) -> N
         foreground = foreground_of(AppOptions(app=[source], data=data), {})
         assert (foreground.replacement, foreground.schema_changes) == (replacement, [])
         assert set(foreground.app.entities) == classes
+        sys.modules.pop("jars", None)
+        assert set(load_app(foreground.options.app).entities) == classes, "the processes run it"
