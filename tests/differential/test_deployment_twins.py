@@ -4,10 +4,8 @@ Drivers are killed in between: at each step of an epoch, and at each call that c
 """
 
 import itertools
-import os
 import signal
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import MemoryKeys
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
-from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
@@ -35,22 +32,13 @@ from penstock.process.side_modules import load_beside
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from tests import forked
-from tests.call_faults import at_call
 from tests.differential.committed import answers_of, digest_of_stores, state_of
-from tests.differential.inline import Inline
+from tests.differential.killed_driver import CALL, PROGRAM, opened
 from tests.differential.programs import PHASES
 from tests.differential.simulation import Answer
 from tests.differential.test_schema_twins import KEYS, REQUESTS, STEPS, Step, Twin
 
 RENAMED = "Product"
-CALL = "call"
-PROGRAM = """
-import sys
-from pathlib import Path
-from tests.differential.test_deployment_twins import main
-
-main(Path(sys.argv[1]), *sys.argv[2:])
-"""
 _numbers = itertools.count()
 
 SOURCE = """
@@ -137,7 +125,7 @@ class Rig:
         self.first = self.code(source_of(Twin()))
         self.spec = unpacked(data, self.first).spec
         self.sizes = partitions, width
-        self.runtime = opened(data, self.spec, *self.sizes)
+        self.runtime = opened(data, self.spec, self.sizes)
         Deployments(data / "journal").record(Epoch(0), 0, self.first, {})
         self.serial = LocalRuntime(
             self.apps[self.first.archive], secret=self.runtime.journal.secret
@@ -210,10 +198,10 @@ class Rig:
             self.runtime.restart()
         else:
             self.runtime.close()
-            arguments = (self.data, self.spec, *self.sizes, self.count, end)
+            arguments = (self.data, self.spec, *self.sizes, self.count, end, "shop")
             child = forked.run(PROGRAM, *arguments)
             assert child.returncode in (0, -signal.SIGKILL), child.stderr
-            self.runtime = opened(self.data, self.spec, *self.sizes)
+            self.runtime = opened(self.data, self.spec, self.sizes)
 
     def check(self) -> None:
         """Compare replies, state and stores with those of one thread."""
@@ -237,27 +225,6 @@ class Rig:
         assert digest == digest_of_mapping(self.serial.state)
 
 
-def opened(data: Path, first: str, partitions: int, width: int, dies: str = "") -> Inline:
-    """Return a driver that starts: it continues with the code in force."""
-    with closing(DeltaJournal(data / "journal", "shop")) as journal:
-        spec = spec_in_force(data, journal) or first
-    return Inline(data, partitions, spec, "shop", epoch_records_max=width, fault=dies)
-
-
-def main(data: Path, first: str, *words: str) -> None:
-    """Process the log up to a position, and die at a step, or at a call that changes a file."""
-    partitions, width, end = map(int, words[:3])
-    step, _, place = words[3].partition("@")
-    runtime = opened(data, first, partitions, width, "" if step == CALL else words[3])
-    with at_call(int(place) if step == CALL else -1, die):
-        runtime.advance(end)
-    runtime.close()
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _comparable(answer: Answer, unread: set[str]) -> tuple[str, str | None, bytes]:
     """Return an answer; the message of a refused deployment names the data directory, and some replies are encrypted."""
     differs = answer.error in ("class-changed", "config", "erased") or answer.request_id in unread
@@ -275,7 +242,7 @@ ENDS = st.one_of(
 )
 
 
-@settings(max_examples=12, phases=PHASES)
+@settings(max_examples=10, phases=PHASES)
 @given(
     REQUESTS,
     STEPS,

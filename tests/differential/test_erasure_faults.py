@@ -23,17 +23,14 @@ from tests import forked
 from tests.call_faults import at_call
 from tests.differential.committed import answers_of, state_of
 from tests.differential.inline import Inline
+from tests.differential.killed_driver import CALL, PROGRAM
 from tests.differential.persons import ADA, BOB, PERSONS, Persons
 from tests.differential.simulation import Answer
 from tests.readable_files import texts_in
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from tests.differential.test_erasure_faults import killed
+RECORDS = 7
+"""The requests of `Persons.begin`, and the order."""
 
-killed(Path(sys.argv[1]), int(sys.argv[2]))
-"""
 Seen = tuple[list[Answer], dict[EntityKey, bytes]]
 
 
@@ -49,14 +46,6 @@ def ordered(tmp_path: Path) -> Path:
 
 def opened(data: Path) -> Inline:
     return Inline(data, 2, spec=PERSONS, name="persons")
-
-
-def killed(data: Path, place: int) -> None:
-    """Process the log, and die at a place."""
-    runtime = opened(data)
-    with at_call(place, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-        runtime.advance(runtime.log.end())
-    runtime.close()
 
 
 def refused(data: Path, place: int) -> bool:
@@ -124,7 +113,8 @@ def test_erasure_is_whole_after_a_fault_at_each_call(
         if (call + seed) % 2:
             is_behind = not refused(data, 2 * call)
         else:
-            child = forked.run(PROGRAM, data, 2 * call)
+            arguments = (data, PERSONS, 2, 100, RECORDS, f"{CALL}@{2 * call}", "persons")
+            child = forked.run(PROGRAM, *arguments)
             assert child.returncode in (0, -signal.SIGKILL), child.stderr
             file = KeyFile(data / SUBJECT_KEYS)
             is_behind = file.tree().generation(ADA) == 1 and not file.has_remains

@@ -7,10 +7,11 @@ import pytest
 from penstock.base.ids import BEFORE_FIRST, Lsn
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import replies_of
-from penstock.process.deployed_code import deployment_in_force, spec_in_force
+from penstock.process.deployed_code import deployment_in_force
 from penstock.process.fault import CONTROL_STEPS
 from tests import forked
-from tests.differential.inline import ONLY, Inline
+from tests.differential.inline import ONLY
+from tests.differential.killed_driver import opened
 from tests.differential.test_live_deployments import FIRST, Shop
 from tests.faults.driver_process import KILLED
 
@@ -29,10 +30,7 @@ STEPS = [f"{step}@1" for step in CONTROL_STEPS]
 
 def main(data: Path, fault: str, first: str) -> None:
     """Process the log with the code in force, and die at a step."""
-    journal = DeltaJournal(data / "journal", "shop")
-    spec = spec_in_force(data, journal) or first
-    journal.close()
-    runtime = Inline(data, 2, spec, "shop", fault=fault, epoch_records_max=2)
+    runtime = opened(data, first, (2, 2), fault)
     runtime.advance(int(runtime.log.end()))
     runtime.close()
 
