@@ -4,7 +4,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -217,11 +217,13 @@ def show(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False
     if remote.url is None:
         application, settings = options.load_unchecked()
         from penstock.gateway.flow.standing import flow_standing
+        from penstock.process import presence
 
         flow = flow_standing(application, settings)
+        urls = [gateway.details.get("url") for gateway in presence.find(settings.data, "gateway")]
     else:
-        flow = state_at(remote).standing
-    print_result(flow, lambda console: _print(flow, console), as_json=as_json)
+        flow, urls = state_at(remote).standing, []
+    print_result(flow, lambda console: _print(flow, console, urls), as_json=as_json)
 
 
 def _named(
@@ -307,12 +309,16 @@ def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
 
 
-def _print(flow: "FlowStanding", console: "Console") -> None:
+def _print(flow: "FlowStanding", console: "Console", urls: Sequence[object]) -> None:
     from rich.text import Text
 
     console.print("Limits:" if flow.limits else "There are no limits.")
     for limit in flow.limits:
         console.print(f"  {limit}")
+    if urls:
+        console.print(
+            f"Running gateways may have other settings: penstock flow show --url {urls[0]} asks them."
+        )
     console.print("Paused:" if flow.paused else "Nothing is paused.")
     for action in flow.paused:
         console.print(f"  {describe(action)}")

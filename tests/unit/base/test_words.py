@@ -1,0 +1,32 @@
+"""Words of a command line: values as people write them."""
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from penstock.base.words import value_of_word
+
+
+@pytest.mark.parametrize(
+    ("word", "time"),
+    [
+        ("2026-12-01T20:00:05Z", "2026-12-01T20:00:05+00:00"),
+        ("2026-12-01 20:00:05.25 UTC", "2026-12-01T20:00:05.250000+00:00"),
+        ("2026-12-01 20:00+01:00", "2026-12-01T20:00:00+01:00"),
+        ("2026-12-01T20:00 -0330", "2026-12-01T20:00:00-03:30"),
+        ("2026-12-01 20:00+01", "2026-12-01T20:00:00+01:00"),
+    ],
+)
+def test_times_are_read_as_tables_and_people_write_them(word: str, time: str) -> None:
+    """A time that a table shows can be copied into a call, and seconds can be left out."""
+    assert value_of_word(word, datetime).isoformat() == time
+    assert value_of_word(word, datetime | None).isoformat() == time
+    assert value_of_word(word, str) == word
+
+
+@pytest.mark.parametrize("word", ["2026-12-01 25:00 UTC", "2026-12-01", "20:00", "noon"])
+def test_other_texts_are_no_times(word: str) -> None:
+    """A day alone is not an instant."""
+    with pytest.raises(msgspec.ValidationError):
+        value_of_word(word, datetime)
