@@ -185,7 +185,7 @@ class Simulation:
     def _steps(task: Task, rows: RoundRows, work: ProcessedRecord) -> None:
         task.run_steps(work.cascade, work.failure, work.reply)
         rows.wrote(work.position, task.wrote)
-        rows.add_cascade(work.position, work.partition, work.record, work.cascade)
+        rows.cascades.add(work.position, work.partition, work.record, work.cascade)
 
     def _run(self, task: Task, positions: Positions, records: Sequence[Record]) -> RoundRows:
         rows = RoundRows(self._epoch)
@@ -204,7 +204,7 @@ class Simulation:
                 place = position, LogPartition(0), record
                 self._steps(task, rows, ProcessedRecord(*place, failure, outcome.reply, cascade))
             else:
-                rows.add_cascade(position, LogPartition(0), record, cascade)
+                rows.cascades.add(position, LogPartition(0), record, cascade)
         return rows
 
     def _commit(self, parts: list[Tables], records: Sequence[Record]) -> list[Answer]:

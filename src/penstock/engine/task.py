@@ -130,7 +130,7 @@ class Task:
             return None
         if self._tracked:
             reads: Collection[EntityKey] = outcome.reads
-            if self.cascade is not None:
+            if self.cascade is not None and self.cascade.completed:
                 sent = [request.outcome.reads for request in self.cascade.completed]
                 reads = dict.fromkeys(chain(outcome.reads, *sent))
             self._note(position, reads, self.wrote)

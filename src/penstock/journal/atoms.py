@@ -32,7 +32,10 @@ _TABLE_BYTES: Final = 8 << 10
 
 _LOOK_MS: Final = 1_000
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_HEADS: Final = tuple(msgspec.msgpack.encode([None] * count)[:1] for count in range(16))
+"""The first bytes of short MessagePack arrays, by their length."""
+
+_SINGLE: Final = _HEADS[1]
 _decode: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...]).decode
 
 
@@ -56,12 +59,24 @@ class StreamAtom(NamedTuple):
 
 def encode_atom(events: Sequence[bytes]) -> bytes:
     """Return encoded events as one MessagePack array, the column `events` of the journal."""
-    return _encode([msgspec.Raw(event) for event in events])
+    count = len(events)
+    return (_HEADS[count] if count < len(_HEADS) else _long_head(count)) + b"".join(events)
+
+
+def _long_head(count: int) -> bytes:
+    """Return the first bytes of a MessagePack array with 16 values or more."""
+    return (
+        b"\xdc" + count.to_bytes(2, "big")
+        if count < 1 << 16
+        else b"\xdd" + count.to_bytes(4, "big")
+    )
 
 
 def decode_atom(data: bytes) -> tuple[bytes, ...]:
     """Return the encoded events of an atom."""
-    return tuple(bytes(event) for event in _decode(data))
+    if data.startswith(_SINGLE):
+        return (data[1:],)
+    return tuple(map(bytes, _decode(data)))
 
 
 def opened_atom(events: EventType[Any], data: bytes) -> bytes:

@@ -5,7 +5,6 @@ CPython makes these faster than named tuples.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -74,8 +73,7 @@ class LaterRecord(NamedTuple):
     delay_us: int
 
 
-@dataclass(slots=True)
-class Cascade:
+class Cascade(msgspec.Struct):
     """The work that a log record has caused, and its results.
 
     Attributes:
@@ -100,11 +98,11 @@ class Cascade:
     subject: str | None = None
     taken: int = 0
     sent: int = 0
-    requests: deque[tuple[RequestId, bytes]] = field(default_factory=deque)
-    queue: deque[Step] = field(default_factory=deque)
-    published: list[PublishedAtom] = field(default_factory=list)
-    completed: list[CompletedRequest] = field(default_factory=list)
-    later: list[LaterRecord] = field(default_factory=list)
+    requests: deque[tuple[RequestId, bytes]] = msgspec.field(default_factory=deque)
+    queue: deque[Step] = msgspec.field(default_factory=deque)
+    published: list[PublishedAtom] = []
+    completed: list[CompletedRequest] = []
+    later: list[LaterRecord] = []
 
     @property
     def has_steps(self) -> bool:

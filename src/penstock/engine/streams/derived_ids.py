@@ -22,6 +22,7 @@ _HASH: Final = f"{MARK}h"
 _STEP: Final = "s"
 _CONTINUATION: Final = "c"
 _TIMEOUT: Final = f"{MARK}t"
+_OF_STEP: Final = f"{MARK}{_STEP}"
 
 
 def sent_id(root: RequestId, number: int) -> RequestId:
@@ -31,7 +32,7 @@ def sent_id(root: RequestId, number: int) -> RequestId:
 
 def step_id(root: RequestId, number: int) -> RequestId:
     """Return the id of a workflow step: `order-7~~s1`."""
-    return RequestId(f"{_shortened(root)}{MARK}{_STEP}{number}")
+    return RequestId(f"{_shortened(root)}{_OF_STEP}{number}")
 
 
 def part_id(step: RequestId, index: int) -> RequestId:
@@ -59,7 +60,7 @@ def timed_question(record: RequestId) -> RequestId | None:
 
 def is_question_id(request_id: RequestId) -> bool:
     """Say whether a request may be the question of a workflow step to an entity."""
-    return f"{MARK}{_STEP}" in request_id
+    return _OF_STEP in request_id
 
 
 def root_of(request_id: RequestId) -> RequestId:

@@ -19,40 +19,80 @@ POSITION: Final = pa.field("position", pa.uint32())
 
 NO_ATOMS: Final[Mapping[str, int]] = MappingProxyType({})
 
-_Cascades = Sequence[tuple[int, LogPartition, Record, Cascade]]
-"""The position of a record, its partition, the record, its cascade."""
 
+class CascadeRows:
+    """Collects the rows of the cascades of one run.
 
-def cascade_tables(
-    epoch: Epoch, cascades: _Cascades, atoms: Mapping[str, int]
-) -> dict[PartKind, pa.Table]:
-    """Return the rows of cascades, by kind.
+    It keeps the values of the rows, because the cascades take more memory.
 
-    Args:
-        epoch: The epoch.
-        cascades: The cascades, in the order of their positions.
-        atoms: The number of atoms of each stream before the epoch.
+    Attributes:
+        have_steps: Whether one of the cascades may have workflow steps.
     """
-    return {
-        PartKind.EVENTS: _events(epoch, cascades, dict(atoms)),
-        PartKind.SENT: _sent(epoch, cascades),
-        PartKind.APPENDS: _appends(epoch, cascades),
-    }
 
+    def __init__(self) -> None:
+        self._atoms: list[tuple[Any, ...]] = []
+        self._sent: list[tuple[Any, ...]] = []
+        self._later: list[tuple[Any, ...]] = []
+        self.have_steps = False
 
-def _events(epoch: Epoch, cascades: _Cascades, reached: dict[str, int]) -> pa.Table:
-    rows: list[tuple[Any, ...]] = []
-    for position, partition, record, cascade in cascades:
+    def add(self, position: int, partition: LogPartition, record: Record, cascade: Cascade) -> int:
+        """Add the results of a cascade, without its writes.
+
+        Args:
+            position: The position of its record.
+            partition: The partition of the log that holds the record.
+            record: The record.
+            cascade: The cascade.
+
+        Returns:
+            The bytes of its events, replies, changes and records.
+        """
+        self.have_steps = self.have_steps or cascade.has_steps
+        lsn, time_us, size = record.lsn, record.time_us, 0
         for atom in cascade.published:
-            stream, events = atom.stream, atom.events
-            number = reached.get(stream, 0)
-            reached[stream] = number + 1
-            rows.append(
-                (stream, number, partition, record.lsn, atom.step, record.time_us, len(events), events, position)
-            )  # fmt: skip
-    columns = _columns(rows, 9)
-    columns[7] = [encode_atom(events) for events in columns[7]]
-    return _table(PartKind.EVENTS, epoch, columns)
+            events = encode_atom(atom.events)
+            size += len(events)
+            count = len(atom.events)
+            self._atoms.append(
+                (atom.stream, partition, lsn, atom.step, time_us, count, events, position)
+            )
+        for request_id, body, outcome in cascade.completed:
+            size += len(body) + len(outcome.reply)
+            size += sum(len(data) for data in outcome.writes.values() if data is not None)
+            self._sent.append(
+                (partition, lsn, request_id, time_us, body, outcome.error, outcome.reply, position)
+            )
+        for later in cascade.later:
+            size += len(later.body)
+            self._later.append(
+                (partition, lsn, later.request_id, later.body, time_us, later.delay_us, position)
+            )
+        return size
+
+    def tables(self, epoch: Epoch, reached: Mapping[str, int]) -> dict[PartKind, pa.Table]:
+        """Return the rows, by kind.
+
+        Args:
+            epoch: The epoch.
+            reached: The number of atoms of each stream before the epoch.
+        """
+        streams, *atoms = _columns(self._atoms, 8)
+        numbers = _numbers(streams, dict(reached))
+        return {
+            PartKind.EVENTS: _table(PartKind.EVENTS, epoch, [streams, numbers, *atoms]),
+            PartKind.SENT: _table(PartKind.SENT, epoch, _columns(self._sent, 8)),
+            PartKind.APPENDS: _table(PartKind.APPENDS, epoch, _columns(self._later, 7)),
+        }
+
+
+def _numbers(streams: Sequence[str], reached: dict[str, int]) -> list[int]:
+    """Return the number of each atom in its stream, for the streams of atoms in order."""
+    numbers = []
+    for stream in streams:
+        number = reached.get(stream, 0)
+        reached[stream] = number + 1
+        numbers.append(number)
+    return numbers
 
 
 def atom_counts(events: pa.Table) -> dict[str, int]:
@@ -67,16 +107,6 @@ def event_counts(events: pa.Table) -> dict[str, int]:
     return dict(zip(sums["stream"].to_pylist(), sums["count_sum"].to_pylist(), strict=True))
 
 
-def size_of(cascade: Cascade) -> int:
-    """Return the bytes of the events, replies, changes and records of a cascade."""
-    size = sum(sum(map(len, atom.events)) for atom in cascade.published)
-    size += sum(len(later.body) for later in cascade.later)
-    for _, body, outcome in cascade.completed:
-        size += len(body) + len(outcome.reply)
-        size += sum(len(data) for data in outcome.writes.values() if data is not None)
-    return size
-
-
 def atoms_of(events: pa.Table) -> list[tuple[int, PublishedAtom]]:
     """Return the atoms of rows of the kind `events`, each with the position of its record."""
     names = ("position", "stream", "step", "events")
@@ -86,33 +116,6 @@ def atoms_of(events: pa.Table) -> list[tuple[int, PublishedAtom]]:
             *(events[name].to_pylist() for name in names), strict=True
         )
     ]
-
-
-def _sent(epoch: Epoch, cascades: _Cascades) -> pa.Table:
-    rows = [
-        (
-            partition,
-            record.lsn,
-            sent.request_id,
-            record.time_us,
-            sent.body,
-            sent.outcome.error,
-            sent.outcome.reply,
-            position,
-        )
-        for position, partition, record, cascade in cascades
-        for sent in cascade.completed
-    ]
-    return _table(PartKind.SENT, epoch, _columns(rows, 8))
-
-
-def _appends(epoch: Epoch, cascades: _Cascades) -> pa.Table:
-    rows = [
-        (partition, record.lsn, later.request_id, later.body, record.time_us, later.delay_us, position)
-        for position, partition, record, cascade in cascades
-        for later in cascade.later
-    ]  # fmt: skip
-    return _table(PartKind.APPENDS, epoch, _columns(rows, 7))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[Any]:

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from penstock.base.ids import EntityKey, Epoch, LogPartition
 from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.cascade import Cascade
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
-from penstock.runtime.spark.cascade_rows import NO_ATOMS, POSITION, cascade_tables
+from penstock.runtime.spark.cascade_rows import NO_ATOMS, POSITION, CascadeRows
 
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 
@@ -32,15 +31,14 @@ class RoundRows:
     """Collects the rows of one run.
 
     Attributes:
-        have_steps: Whether one of the cascades may have workflow steps.
+        cascades: The rows of the cascades.
     """
 
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
         self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
-        self._cascades: list[tuple[int, LogPartition, Record, Cascade]] = []
+        self.cascades = CascadeRows()
         self._writers: dict[EntityKey, int] = {}  # the position of the last writer
-        self.have_steps = False
 
     def add(
         self,
@@ -65,20 +63,6 @@ class RoundRows:
         """Note that a record has written some keys, later than all records before it."""
         self._writers.update(dict.fromkeys(keys, position))
 
-    def add_cascade(
-        self, position: int, partition: LogPartition, record: Record, cascade: Cascade
-    ) -> None:
-        """Add the results of a cascade, without its writes.
-
-        Args:
-            position: The position of its record.
-            partition: The partition of the log that holds the record.
-            record: The record.
-            cascade: The cascade.
-        """
-        self._cascades.append((position, partition, record, cascade))
-        self.have_steps = self.have_steps or cascade.has_steps
-
     def tables(
         self, written: dict[EntityKey, bytes | None], atoms: Mapping[str, int] = NO_ATOMS
     ) -> Tables:
@@ -92,8 +76,7 @@ class RoundRows:
             PartKind.TRANSACTIONS: self._transactions(),
             PartKind.CHANGES: self._changes(written),
         }
-        if self._cascades:
-            tables |= cascade_tables(self._epoch, self._cascades, atoms)
+        tables |= self.cascades.tables(self._epoch, atoms)
         return {part_kind: table for part_kind, table in tables.items() if table.num_rows}
 
     def _transactions(self) -> pa.Table:

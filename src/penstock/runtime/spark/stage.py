@@ -33,7 +33,6 @@ from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
-from penstock.runtime.spark.cascade_rows import size_of
 from penstock.runtime.spark.large_atoms import LargeAtoms, read_shares, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
@@ -181,7 +180,7 @@ class Worker:
             escaped=access.escaped.tobytes(),
             output=output,
             stopped_at=stopped_at,
-            flows=bool(positions) and rows.have_steps and not command.with_steps,
+            flows=bool(positions) and rows.cascades.have_steps and not command.with_steps,
             samples=_samples_of(sampler),
             phases_ms={
                 phase: (end - begin) * 1e3
@@ -284,10 +283,10 @@ class Worker:
         if with_steps and cascade.has_steps:
             failure = None if outcome.error is None else decode_failure(outcome.reply)
             work = ProcessedRecord(*place, failure, outcome.reply, cascade)
-            self._run_steps(task, rows, quarantine, work)
+            size = self._run_steps(task, rows, quarantine, work)
         else:
-            rows.add_cascade(position, partition, record, cascade)
-        return _size_of(outcome) + size_of(cascade)
+            size = rows.cascades.add(position, partition, record, cascade)
+        return _size_of(outcome) + size
 
     def _task(self, stores: PartitionedReader, *, tracked: bool) -> Task:
         task = Task(
@@ -340,8 +339,7 @@ class Worker:
                 _note_parts(task, quarantine)
                 for work in guard.each(processed_records(outputs)):
                     self._fault.reached("in-steps")
-                    self._run_steps(task, rows, quarantine, work)
-                    left -= size_of(work.cascade)
+                    left -= self._run_steps(task, rows, quarantine, work)
                     if left < 0:
                         return TaskResult(stopped_at=work.position)
         own = rows.tables(task.written, command.atoms)
@@ -351,8 +349,8 @@ class Worker:
     @staticmethod
     def _run_steps(
         task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord
-    ) -> None:
-        """Run the workflow steps of one record; note its position before they run."""
+    ) -> int:
+        """Run the workflow steps of one record; note its position before they run. Return the bytes of the results."""
         assert task.cascades is not None, "the application has streams"
         quarantine.now[0] = position = work.position
         quarantine.refuses_step(0)
@@ -360,7 +358,7 @@ class Worker:
         if quarantine.careful:
             quarantine.measure()
         rows.wrote(position, task.wrote)
-        rows.add_cascade(position, work.partition, work.record, work.cascade)
+        return rows.cascades.add(position, work.partition, work.record, work.cascade)
 
 
 def _note_parts(task: Task, quarantine: Quarantine) -> None:
