@@ -65,11 +65,9 @@ def encode_atom(events: Sequence[bytes]) -> bytes:
 
 def _long_head(count: int) -> bytes:
     """Return the first bytes of a MessagePack array with 16 values or more."""
-    return (
-        b"\xdc" + count.to_bytes(2, "big")
-        if count < 1 << 16
-        else b"\xdd" + count.to_bytes(4, "big")
-    )
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
 
 
 def decode_atom(data: bytes) -> tuple[bytes, ...]:

@@ -13,7 +13,7 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt, Gone, RequestError
 from penstock.journal.api import Commit, CompactionPolicy, Journal, Part, PartKind
-from penstock.journal.atoms import AtomReader, decode_atom
+from penstock.journal.atoms import AtomReader, decode_atom, encode_atom
 from penstock.journal.delta import DeltaJournal
 from tests.memory_journal import MemoryJournal
 from tests.stream_journal import publish
@@ -46,6 +46,15 @@ def test_atoms_come_once_and_in_order_from_any_number() -> None:
     assert reader.oldest("lines") == 0
     for start in range(count + 1):
         assert numbers(reader, start) == list(range(start, count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 15, 16, (1 << 16) - 1, 1 << 16])
+def test_an_encoded_atom_is_the_array_of_its_events(count: int) -> None:
+    """The bytes of an atom are those of one MessagePack array, for each form that its length may have."""
+    events = [[number, "word"] for number in range(count)]
+    encoded = tuple(map(msgspec.msgpack.encode, events))
+    assert encode_atom(encoded) == msgspec.msgpack.encode(events)
+    assert decode_atom(encode_atom(encoded)) == encoded
 
 
 def test_an_atom_has_its_events_and_its_place() -> None:
