@@ -16,7 +16,7 @@ from penstock.engine.streams.derived_ids import is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
 from penstock.model.request import is_continuation
-from penstock.model.running_step import Dispatch, Emission
+from penstock.model.running_step import Emission
 from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
@@ -118,16 +118,15 @@ class Cascade(msgspec.Struct):
         """Take over the events and requests of a request; its events on one stream are one atom."""
         atoms: dict[str, list[Atom]] = {}
         for item in outcome.outbox:
-            match item:
-                case Emission(stream, events):
-                    atoms.setdefault(stream, []).append(events)
-                case Dispatch(body, delay_us):
-                    self.sent += 1
-                    request_id = sent_id(self.root, self.sent)
-                    if delay_us:
-                        self.later.append(LaterRecord(request_id, body, delay_us))
-                    else:
-                        self.requests.append((request_id, body))
+            if isinstance(item, Emission):
+                atoms.setdefault(item.stream, []).append(item.events)
+                continue
+            self.sent += 1
+            request_id = sent_id(self.root, self.sent)
+            if item.delay_us:
+                self.later.append(LaterRecord(request_id, item.body, item.delay_us))
+            else:
+                self.requests.append((request_id, item.body))
         for stream, parts in atoms.items():
             whole = tuple(chain.from_iterable(parts)) if len(parts) > 1 else parts[0]
             self.published.append(PublishedAtom(stream, 0, whole))
