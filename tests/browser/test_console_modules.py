@@ -42,23 +42,6 @@ def test_texts_are_shown_as_they_are(ask: Any) -> None:
     assert ask("text.js", whole, "😀" * 5_000) == 10_000
 
 
-def test_values_are_shown_by_their_types(ask: Any) -> None:
-    """Null in a float is no number of JSON, keys of a dictionary may be numbers, and a long key may break."""
-    shown = "(([value, type]) => module.inline(value, module.parseType(type), new Set(['Item'])).textContent)(given)"
-    for value, kind, expected in (
-        (None, "float", "not finite"),
-        (None, "float | None", "null"),
-        ([None, 0.5], "list[float]", "[not finite, 0.5]"),
-        ([[10, "ten"], [9, "a, b"]], "dict[int, str]", '{10: ten, 9: "a, b"}'),
-        ({"a": "x"}, "dict[str, Item]", "{a: x}"),
-        ([[], [[]]], "list[list[list[int]]]", "[[], [[]]]"),
-    ):
-        assert ask("value.js", shown, [value, kind]) == expected
-    link = "[given].map((key) => module.keyLink('Item', key)).map((one) => [one.className, one.hash])[0]"
-    assert ask("value.js", link, "a/b%") == ["reference", "#/entities/Item/a%2Fb%25"]
-    assert ask("value.js", link, "x" * 60)[0] == "reference long"
-
-
 def test_real_paths_find_their_operation(ask: Any) -> None:
     """Segments fit the places of a template, a literal segment is the better fit, and what fits nothing is said."""
     choices = [

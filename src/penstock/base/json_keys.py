@@ -1,11 +1,18 @@
-"""Keys of dictionaries as text: JSON has no other keys, and Penstock stores keys that are tuples, numbers or null."""
+"""JSON of values that JSON lacks: keys of dictionaries that are no texts, and floats that are no numbers.
 
+Penstock stores keys that are tuples, numbers or null; they become text. NaN and the infinities become the texts
+`NaN`, `Infinity` and `-Infinity`; `json_floats` reads them.
+"""
+
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_SUSPECT: Final = (b"null", b'inf"')
+"""Parts of JSON in which an encoder may have lost a float: it writes `null`, and `"inf"` or `"-inf"` for a key."""
 
 
 def as_text(value: Any) -> str:
@@ -19,31 +26,61 @@ def as_text(value: Any) -> str:
     return str(value)
 
 
+def float_text(value: float) -> str:
+    """Return the text of a float that is no number."""
+    return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+
+
 def json_bytes(encode: Callable[[Any], bytes], value: Any) -> bytes:
-    """Return a value as JSON; only a value that the encoder refuses gets text as keys first."""
+    """Return a value as JSON; only a value that the encoder refuses or writes wrongly gets texts first."""
     try:
-        return encode(value)
+        encoded = encode(value)
     except TypeError:  # a key is a tuple, a boolean or null
-        return encode(with_text_keys(value))
+        return encode(with_texts(value))
+    if any(mark in encoded for mark in _SUSPECT) and _has_strange_floats(value):
+        return encode(with_texts(value))
+    return encoded
 
 
-def with_text_keys(value: Any) -> Any:
-    """Return plain data, or a struct with such data, as data whose dictionaries have text as keys.
+def _has_strange_floats(value: Any) -> bool:
+    """Say whether a NaN or an infinity is inside; without recursion, because a value may be nested deeply."""
+    left = [value]
+    while left:
+        match left.pop():
+            case float() as number:
+                if not math.isfinite(number):
+                    return True
+            case dict() as items:
+                left += items.keys()
+                left += items.values()
+            case list() | tuple() as items:
+                left += items
+            case msgspec.Struct() as record:
+                left += [getattr(record, name) for name in record.__struct_fields__]
+            case _:
+                pass
+    return False
+
+
+def with_texts(value: Any) -> Any:
+    """Return plain data, or a struct with such data, as data with text for values that JSON lacks.
 
     A key that is not text becomes its own JSON: `("a", 1)` becomes `["a",1]`. This costs a walk through the whole
     value, which may be nested more deeply than Python can walk, so call it if an encoder has refused the value.
     """
     match value:
+        case float():
+            return value if math.isfinite(value) else float_text(value)
         case msgspec.Struct():
             fields = msgspec.structs.asdict(value).items()
-            return {name: with_text_keys(x) for name, x in fields if x is not msgspec.UNSET}
+            return {name: with_texts(x) for name, x in fields if x is not msgspec.UNSET}
         case dict():
-            return {_text_of(key): with_text_keys(item) for key, item in value.items()}
+            return {_text_of(key): with_texts(item) for key, item in value.items()}
         case list() | tuple():
-            return [with_text_keys(item) for item in value]
+            return [with_texts(item) for item in value]
         case _:
             return value
 
 
 def _text_of(key: Any) -> str:
-    return key if isinstance(key, str) else _encode(key).decode().strip('"')
+    return key if isinstance(key, str) else _encode(with_texts(key)).decode().strip('"')

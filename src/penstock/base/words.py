@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.json_floats import decode_json
 from penstock.base.schema import decode_reference
 from penstock.errors import Unencodable
 
@@ -28,7 +29,7 @@ def value_of_word(word: str, annotation: Any) -> Any:
             error of the JSON, which says more about the parts.
     """
     try:
-        return msgspec.json.decode(word, type=annotation, dec_hook=decode_reference)
+        return decode_json(word, annotation)
     except UNREADABLE as as_json:
         try:
             return _value_of_text(word, annotation)

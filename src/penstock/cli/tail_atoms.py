@@ -7,11 +7,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from penstock.base.json_keys import as_text, json_bytes
 from penstock.cli.remote import RemoteOptions
 from penstock.client.atoms import Atom, Start
 from penstock.client.synchronous import Client
 from penstock.errors import Gone, Unreachable
 
+_encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
 _PAUSE_S: Final = 2.0
 """Between two tries of a gateway that has answered before."""
 
@@ -50,9 +52,9 @@ def atoms_at(
 
 def print_atom(atom: dict[str, Any], *, as_json: bool) -> None:
     """Print an atom in one line: as JSON, or its number, time, epoch and events for people."""
-    line = msgspec.json.encode(atom).decode()
+    line = json_bytes(_encode, atom).decode()
     if not as_json:
-        events = "  ".join(msgspec.json.encode(event).decode() for event in atom["events"])
+        events = "  ".join(json_bytes(_encode, event).decode() for event in atom["events"])
         line = f"{atom['atom']}  {atom['time']}  epoch {atom['epoch']}  {events or '(no events)'}"
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

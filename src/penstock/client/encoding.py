@@ -23,6 +23,8 @@ from penstock.base.http import (
     decode_error,
     media_type_of,
 )
+from penstock.base.json_floats import decode_json
+from penstock.base.json_keys import json_bytes
 from penstock.base.key_text import encode_key
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import decode_reference, refuse
@@ -43,6 +45,9 @@ from penstock.model.request import decode_failure, encode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _SHOWN_MAX: Final = 200
+
+encode_json: Final = msgspec.json.Encoder(enc_hook=refuse).encode
+"""Encodes lowered values as JSON."""
 
 
 def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> OutgoingRequest:
@@ -207,7 +212,7 @@ def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
         )
     try:
         arguments = lower_reply(dict(call.named) if call.named else list(call.positional))
-        content = msgspec.json.encode(arguments, enc_hook=refuse)
+        content = json_bytes(encode_json, arguments)
     except (Unencodable, TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"{label}: {error}") from error
     if call.entity and call.key is None and call.method not in CREATIONS:
@@ -215,6 +220,11 @@ def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
     if call.key is None or call.stream is not None:
         return None, content
     return key_text(None, call.entity, call.key), content
+
+
+def decode_msgpack(data: bytes | msgspec.Raw, annotation: Any) -> Any:
+    """Return the value of a type that MessagePack holds."""
+    return msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
 
 
 def value_of(response: HttpResponse, returns: Any = Any) -> Any:
@@ -225,9 +235,9 @@ def value_of(response: HttpResponse, returns: Any = Any) -> Any:
     """
     if response.status != 200:
         raise error_of(response)
-    decode = msgspec.msgpack.decode if is_msgpack(response) else msgspec.json.decode
+    decode = decode_msgpack if is_msgpack(response) else decode_json
     try:
-        return decode(response.content, type=returns, dec_hook=decode_reference)
+        return decode(response.content, returns)
     except msgspec.ValidationError as error:
         raise Unencodable(f"the result differs from its declared type: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -14,10 +14,13 @@ import msgspec
 
 from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
+from penstock.base.json_floats import decode_json
+from penstock.base.json_keys import json_bytes
 from penstock.base.lowering import lower_reply
-from penstock.base.schema import decode_reference, refuse
 from penstock.client.atoms import FollowedStream, ReceivedAtoms, Start
 from penstock.client.encoding import (
+    decode_msgpack,
+    encode_json,
     error_of,
     is_msgpack,
     key_text,
@@ -298,7 +301,7 @@ class GatewayProtocol:
     def _sql(self, query: SqlQuery, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)
         try:
-            content = msgspec.json.encode(lower_reply(body), enc_hook=refuse)
+            content = json_bytes(encode_json, lower_reply(body))
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the query's parameters cannot be sent: {error}") from error
         headers = {"Content-Type": JSON, "Accept": accept}
@@ -341,12 +344,9 @@ class GatewayProtocol:
         entity_type = self.app.entity(entity)
         types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
         attributes: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
-        decode = msgspec.msgpack.decode if is_msgpack(response) else msgspec.json.decode
+        decode = decode_msgpack if is_msgpack(response) else decode_json
         try:
-            return {
-                name: decode(raw, type=types.get(name, Any), dec_hook=decode_reference)
-                for name, raw in attributes.items()
-            }
+            return {name: decode(raw, types.get(name, Any)) for name, raw in attributes.items()}
         except msgspec.ValidationError as error:
             raise Unencodable(f"{entity} differs from its declaration: {error}") from error
 

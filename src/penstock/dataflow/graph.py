@@ -91,6 +91,14 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """A dataclass, or another record, that attributes hold: its type as in source, and its fields."""
+
+    name: str
+    fields: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """A method or property; a request can call it unless its name starts with an underscore."""
 
@@ -294,6 +302,7 @@ class Plan:
         edges: The effects, in the order of operators and lines.
         warnings: The warnings, in the order of lines.
         applications: The applications of a set; empty for a single application.
+        records: The records inside of attributes.
     """
 
     app: str
@@ -302,6 +311,7 @@ class Plan:
     edges: tuple[Edge, ...]
     warnings: tuple[PlanWarning, ...]
     applications: tuple[Part, ...] = ()
+    records: tuple[Record, ...] = ()
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:

@@ -30,7 +30,7 @@ _decode: Final = msgspec.msgpack.Decoder().decode
 def json_of(value: Any) -> bytes:
     """Return a value that was decoded from MessagePack, or a struct with such values, as JSON.
 
-    Bytes (in base64), dates, decimals and UUIDs become strings; NaN and infinities become null. A
+    Bytes (in base64), dates, decimals and UUIDs become strings, and so do NaN and the infinities. A
     key that is not a string becomes its own JSON, as a string.
     """
     return json_bytes(_encode, value)

@@ -6,11 +6,12 @@ It only reads the data directory. Requests run again in it, within the limits of
 configuration.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, entity_key
+from penstock.base.json_keys import as_text, json_bytes
 from penstock.errors import PenstockError
 from penstock.history.code_versions import CodeVersions
 from penstock.history.lookup import (
@@ -26,13 +27,15 @@ from penstock.history.trace import document_json, entity_history, trace
 from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
+_encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
+
 
 def main() -> None:
     """Answer the question on standard input."""
     lookup, answer_file = receive_question(Lookup)
     answer: LookupAnswer
     try:
-        answer = LookupResult(msgspec.json.encode(_look_up(lookup), enc_hook=str))
+        answer = LookupResult(json_bytes(_encode, _look_up(lookup)))
     except PenstockError as error:
         answer = LookupFailure(error.code, str(error))
     with answer_file:

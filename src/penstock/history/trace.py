@@ -24,7 +24,7 @@ from penstock.base.ids import (
     split_entity_key,
 )
 from penstock.base.instants import instant_of
-from penstock.base.json_keys import with_text_keys
+from penstock.base.json_keys import with_texts
 from penstock.base.subject_keys import SubjectKeys
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
@@ -345,7 +345,7 @@ def document_json(document: TraceDocument | HistoryDocument) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
     except TypeError:  # a key is a tuple or null
-        plain = msgspec.to_builtins(with_text_keys(document), enc_hook=str)
+        plain = msgspec.to_builtins(with_texts(document), enc_hook=str)
     return plain
 
 

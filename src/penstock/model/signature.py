@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
+from penstock.base.json_floats import decode_json
 from penstock.base.lowering import lower_of
 from penstock.base.misfit import misfit_of, place_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
@@ -27,6 +28,10 @@ _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 _NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 _NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _decode_msgpack(data: msgspec.Raw, annotation: Any) -> Any:
+    return msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
 
 
 class Signature:
@@ -167,7 +172,7 @@ class Signature:
             return msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
         except (msgspec.ValidationError, Unencodable) as error:
             try:
-                return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)
+                return decode_json(text, annotation)
             except _UNREADABLE:
                 raise self._misfit(name, annotation, error) from error
 
@@ -205,10 +210,10 @@ class Signature:
         self,
         parameter: inspect.Parameter,
         raw: msgspec.Raw,
-        decode: Callable[..., Any] = msgspec.json.decode,
+        decode: Callable[[msgspec.Raw, Any], Any] = decode_json,
     ) -> Any:
         try:
-            return decode(raw, type=parameter.annotation, dec_hook=decode_reference)
+            return decode(raw, parameter.annotation)
         except _UNREADABLE as error:
             raise self._misfit(parameter.name, parameter.annotation, error) from error
 
@@ -261,7 +266,7 @@ class Signature:
         Callers from outside could let a cache of a decoder for each number grow without limit.
         """
         return [
-            self._of_raw(self._at(index), raw, msgspec.msgpack.decode)
+            self._of_raw(self._at(index), raw, _decode_msgpack)
             for index, raw in enumerate(_ROW.decode(positional))
         ]
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.decimals import DECIMAL_PLACES, short_decimal
+from penstock.base.json_keys import float_text
 
 _PLACES: Final = Decimal(1).scaleb(-DECIMAL_PLACES)
 _NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
 _MICROSECOND: Final = timedelta(microseconds=1)
-_FLOATS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _NESTED: Final = frozenset({list, tuple, dict})
 _AS_IS: Final = frozenset({str, int, bool, bytes, type(None)})
 _TEXT: Final = frozenset({str})
@@ -65,7 +65,7 @@ def _exact(value: Any, depth: int) -> Any:
     """Return an equal value that JSON shows exactly; values that need no change are returned fast."""
     value_type = type(value)
     if value_type is float:
-        return value if math.isfinite(value) else _FLOATS[repr(value)]
+        return value if math.isfinite(value) else float_text(value)
     if value_type not in _NESTED:
         return value
     if depth == DEPTH_MAX:

@@ -19,6 +19,7 @@ from pyarrow import csv
 
 from penstock.base import http
 from penstock.base.decimals import DECIMAL_PLACES, short_decimal
+from penstock.base.json_keys import float_text
 from penstock.errors import QueryError
 from penstock.snapshots.text import interval_text, json_text
 from penstock.sql.query import QueryResult
@@ -151,9 +152,7 @@ def _integer(value: int) -> int | str:
 
 
 def _float(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    return value if math.isfinite(value) else float_text(value)
 
 
 def _decimal(arrow_type: pa.DataType) -> Plain:

@@ -1,6 +1,7 @@
 // What the application does now: asks for status and epochs once a second and tells the pages.
 
 import { ask } from "./api.js";
+import { learnRecords } from "./value.js";
 
 const PERIOD_MS = 1_000;
 const AFTER_FAILURE_MS = 2_000;
@@ -40,7 +41,11 @@ class Live extends EventTarget {
 
   async #look() {
     try {
-      this.plan ??= (await ask("/console/api/plan")).value;
+      if (this.plan === null) {
+        const plan = (await ask("/console/api/plan")).value;
+        learnRecords(plan.records);
+        this.plan = plan;
+      }
       const after = this.epochs.at(-1)?.epoch ?? -1;
       const [status, epochs] = await Promise.all([
         ask("/console/api/status"),

@@ -7,6 +7,7 @@ import { keySuggestions } from "./reference_keys.js";
 import { classOf, kindOf, sketch } from "./schema.js";
 
 const PICKERS = { date: "date", time: "time", "date-time": "datetime-local" };
+const FLOATS = new Set(["NaN", "Infinity", "-Infinity"]);
 const TEXTS = new Set(["string", "reference"]);
 const NUMBER_MODES = { integer: "numeric", number: "decimal", decimal: "decimal" };
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$/;
@@ -141,6 +142,7 @@ export class ScalarInput {
       return DECIMAL.test(text)
         ? { given: true, value: text }
         : reading.refuse(this, "must be a decimal number, such as 9.95");
+    if (this.#kind === "number" && FLOATS.has(text)) return { given: true, value: text };
     if (this.#kind === "number")
       return Number.isFinite(Number(text))
         ? { given: true, value: JSON_NUMBER.test(text) ? new Float(text) : Number(text) }
@@ -162,7 +164,7 @@ function hintOf(kind, schema, isNullable, document) {
   const type = {
     json: `JSON: ${sketch(schema, document)}`,
     integer: "whole number",
-    number: "number",
+    number: "number, NaN or Infinity",
     decimal: "decimal number",
     reference: `key of ${classOf(schema)}`,
     string: schema.contentEncoding ?? schema.format ?? "",

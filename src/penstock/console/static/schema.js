@@ -62,7 +62,7 @@ export const classOf = (schema) =>
  */
 export function kindOf(schema) {
   if (schema.enum) return "choice";
-  if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : "union";
+  if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : isFloat(schema.anyOf) ? "number" : "union";
   if (schema.type === "string" && classOf(schema)) return "reference";
   if (schema.type === "string" && PICKED.has(schema.format)) return schema.format;
   if (schema.pattern?.startsWith(TIME_PATTERN)) return "time";
@@ -77,6 +77,9 @@ export function kindOf(schema) {
 const isDecimal = (choices) =>
   choices.length === 2 && choices[0].format === "decimal" && choices[1].type === "number";
 
+const isFloat = (choices) =>
+  choices.length === 2 && choices[0].type === "number" && Boolean(choices[1].enum?.includes("NaN"));
+
 /** Say shortly what a schema wants. */
 export function sketch(schema, document) {
   const named = schema.$ref?.split("/").at(-1);
@@ -84,6 +87,7 @@ export function sketch(schema, document) {
   if (classOf(schema)) return classOf(schema);
   const inner = (one) => sketch(one, document);
   if (schema.prefixItems) return `[${schema.prefixItems.map((one) => one.title ?? inner(one)).join(", ")}]`;
+  if (schema.anyOf && isFloat(schema.anyOf)) return "number";
   if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : schema.anyOf.map(inner).join(" or ");
   if (schema.type === "array") return `[${inner(schema.items ?? {})}, …]`;
   if (schema.type === "object") return `{${Object.keys(schema.properties ?? {}).join(", ") || "…"}}`;

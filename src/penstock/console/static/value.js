@@ -36,6 +36,25 @@ export function parseType(text) {
   return union();
 }
 
+/** The types of the fields of records, by the names of the records and of the fields. */
+const records = new Map();
+
+/** Learn the records of a plan, so that references inside of them become links. */
+export function learnRecords(known) {
+  records.clear();
+  for (const { name, fields } of known)
+    records.set(typeText(parseType(name)), new Map(fields.map((one) => [one.name, parseType(one.type)])));
+}
+
+const typeText = ({ name, parts }) => (parts.length ? `${name}[${parts.map(typeText).join()}]` : name);
+
+/** Return the fields of a record with their types: of the only record in a union, too. */
+function fieldsOf(type) {
+  if (type.name !== "|") return records.get(typeText(type)) ?? new Map();
+  const some = type.parts.map(fieldsOf).filter((fields) => fields.size);
+  return some.length === 1 ? some[0] : new Map();
+}
+
 const ANY = { name: "Any", parts: [] };
 const SEQUENCES = new Set(["list", "set", "frozenset", "deque"]);
 const KEY_UNBROKEN = 40;
@@ -69,29 +88,24 @@ export function whole(value, type, entities) {
 }
 
 function lineOf(value, type, entities, textOf) {
-  if (value === null || value === undefined) return nullNode(type);
+  if (value === null || value === undefined) return el("span", { class: "null" }, "null");
   if (entities.has(type.name)) return keyLink(type.name, keyText(value));
   if (isNested(value)) return nestedLine(value, type, entities);
   if (isNumber(value)) return numberText(value);
   const text = String(value);
+  if (type.name === "float") return el("span", {}, text); // NaN or an infinity
   return textOf(type.name === "datetime" ? momentText(text) : text);
-}
-
-/** Return the node of null, which JSON has also for a float that is no number. */
-function nullNode({ name, isOptional }) {
-  if (name !== "float" || isOptional) return el("span", { class: "null" }, "null");
-  const title = "NaN or an infinity, for which JSON has no number; SQL shows it";
-  return el("span", { class: "null", title }, "not finite");
 }
 
 function nestedLine(value, type, entities) {
   const inner = (one, of) => lineOf(one, of ?? ANY, entities, elementNode);
   const items = listOf(value, type);
+  const fields = fieldsOf(type);
   const shown = items
     ? items.slice(0, LINE_MAX).map((one) => inner(one.value, one.type))
     : entriesOf(value)
         .slice(0, LINE_MAX)
-        .map(([name, one]) => [inner(name, type.parts[0]), ": ", inner(one, type.parts[1])]);
+        .map(([name, one]) => [inner(name, type.parts[0]), ": ", inner(one, fields.get(name) ?? type.parts[1])]);
   const size = items?.length ?? entriesOf(value).length;
   return el(
     "span",
@@ -137,7 +151,10 @@ export function block(value, type, entities, depth = 0) {
   return el(
     "dl",
     { class: "fields" },
-    Object.entries(value).map(([name, one]) => [el("dt", {}, textNode(name)), el("dd", {}, inner(one))]),
+    Object.entries(value).map(([name, one]) => [
+      el("dt", {}, textNode(name)),
+      el("dd", {}, inner(one, fieldsOf(type).get(name))),
+    ]),
   );
 }
 
@@ -158,7 +175,8 @@ function partsOf(value, type) {
       ? null
       : listOf(value, type).map((one, at) => ({ ...one, name: String(at) }));
   if (Array.isArray(value)) return null;
-  return Object.entries(value).map(([name, one]) => ({ name, value: one, type: ANY }));
+  const fields = fieldsOf(type);
+  return Object.entries(value).map(([name, one]) => ({ name, value: one, type: fields.get(name) ?? ANY }));
 }
 
 function listTable(items, columns, inner) {
@@ -219,7 +237,8 @@ function listOf(value, type) {
   }
   if (!Array.isArray(value) || type.name === "dict") return null;
   const inner = SEQUENCES.has(type.name) ? (type.parts[0] ?? ANY) : ANY;
-  return value.map((one) => ({ value: one, type: inner }));
+  const fields = [...fieldsOf(type).values()]; // of a NamedTuple, which is an array
+  return value.map((one, index) => ({ value: one, type: fields[index] ?? inner }));
 }
 
 const separated = (nodes) => nodes.flatMap((one, index) => (index ? [", ", one] : [one]));

@@ -20,6 +20,7 @@ from penstock.dataflow.analysis.frame import (
     functions_of,
 )
 from penstock.dataflow.analysis.library import Arguments
+from penstock.dataflow.analysis.records import records_of
 from penstock.dataflow.analysis.source import (
     Sources,
     hints_of,
@@ -96,6 +97,7 @@ class _Analysis:
             tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
             tuple(sorted(warnings)),
             tuple(map(_part, self._app.parts)),
+            records_of(self._app),
         )
 
     def _entity(self, entity: EntityType) -> Operator:

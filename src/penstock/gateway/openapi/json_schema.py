@@ -40,6 +40,7 @@ Schema = dict[str, Any]
 _INTEGER: Final[Schema] = {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}
 _SIMPLE: Final[Mapping[Any, Schema]] = {
     int: _INTEGER,
+    float: {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
     str: {"type": "string"},
     bool: {"type": "boolean"},
     bytes: {
@@ -73,7 +74,6 @@ _SIMPLE: Final[Mapping[Any, Schema]] = {
 _DECIMAL: Final[Schema] = {"type": "string", "format": "decimal"}
 _READ: Final[Mapping[Any, Schema]] = {
     **_SIMPLE,
-    float: {"type": "number"},
     Decimal: {
         "anyOf": [
             {**_DECIMAL, "pattern": r"^[-+]?\d+(\.\d+)?([eE][-+]?\d{1,4})?$"},
@@ -83,7 +83,6 @@ _READ: Final[Mapping[Any, Schema]] = {
 }
 _WRITTEN: Final[Mapping[Any, Schema]] = {
     **_SIMPLE,
-    float: {"type": ["number", "null"], "description": "null if the value is not finite."},
     Decimal: _DECIMAL,
 }
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {

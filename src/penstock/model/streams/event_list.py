@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.base.json_floats import JsonDecoder, decode_json
 from penstock.base.lowering import lower_of
 from penstock.base.misfit import misfit_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of
@@ -85,9 +86,10 @@ def events_of_json(events: EventType[T], text: bytes) -> list[T]:
         RequestError: The text is not a JSON array, or an event does not fit the type.
     """
     try:
-        return msgspec.json.decode(text, type=_list_of(events), dec_hook=decode_reference)
+        values: list[T] = decode_json(text, _list_of(events))
     except UNREADABLE as error:
         raise _misfit(events, error) from error
+    return values
 
 
 def events_of_msgpack(events: EventType[T], data: bytes) -> list[T]:
@@ -100,7 +102,7 @@ def events_of_msgpack(events: EventType[T], data: bytes) -> list[T]:
 
 def events_of_json_lines(events: EventType[T], text: bytes) -> list[T]:
     """Read an event from each line that is not blank; raises as `events_of_json`."""
-    decode = msgspec.json.Decoder(events.annotation, dec_hook=decode_reference).decode
+    decode = JsonDecoder(events.annotation).decode
     values: list[T] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from penstock.base.json_floats import JsonDecoder
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import decode_reference, reason_of
 from penstock.errors import ConfigError, RequestError, UserError
@@ -87,7 +88,7 @@ class JsonLinesFile(_TextFile):
     """A file with a JSON value in each line; empty lines are passed over."""
 
     def _events(self) -> Iterator[Any]:
-        decode = msgspec.json.Decoder(self._annotation, dec_hook=decode_reference).decode
+        decode = JsonDecoder(self._annotation).decode
         with open(self.path, "rb") as file:  # noqa: PTH123 -- a path of the user, as it is
             for line in self._lines(file):
                 self.line += 1

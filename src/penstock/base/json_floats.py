@@ -1,0 +1,143 @@
+"""Reads floats that are no numbers from JSON: the texts `NaN`, `Infinity` and `-Infinity`, as `json_keys` writes them."""
+
+import typing
+from contextlib import suppress
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of
+from penstock.base.schema import decode_reference, reference_type
+from penstock.base.union import UNIONS
+
+FLOATS: Final = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
+"""The values, by their texts."""
+
+_MARKS: Final = (b"NaN", b"Infinity")
+
+
+def decode_json(text: str | bytes | msgspec.Raw, annotation: Any) -> Any:
+    """Return the value of a JSON text; raises as `JsonDecoder.decode`."""
+    return JsonDecoder(annotation).decode(text)
+
+
+class JsonDecoder:
+    """Decodes values of one type from JSON; texts of NaN and the infinities are floats where the type has a float."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+        self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_reference).decode
+
+    def decode(self, text: str | bytes | msgspec.Raw) -> Any:
+        """Return the value of a JSON text.
+
+        To decode the value may run code of the application, as `base.class_code` says.
+
+        Raises:
+            msgspec.ValidationError: The value does not fit the type; so do the other errors of decoding.
+        """
+        try:
+            return self._decode(text)
+        except msgspec.ValidationError:
+            given = text.encode() if isinstance(text, str) else bytes(text)
+            if not any(mark in given for mark in _MARKS):
+                raise
+            floats = _with_floats(self._annotation, msgspec.json.decode(text))
+            with suppress(msgspec.ValidationError):
+                return _converted(floats, self._annotation)
+            raise
+
+
+def _converted(value: Any, annotation: Any) -> Any:
+    return msgspec.convert(value, annotation, dec_hook=_with_references, str_keys=True)
+
+
+def _with_references(annotation: Any, value: object) -> object:
+    """Return a value as `decode_reference`; the references of `_of_dict` are values already."""
+    reference = reference_type(type(value))
+    if reference is not None and reference is reference_type(annotation):
+        return value
+    return decode_reference(annotation, value)
+
+
+def _with_floats(annotation: Any, value: Any) -> Any:
+    """Return decoded JSON in which texts are floats where a type has floats and the text fits no other type."""
+    if isinstance(value, str):
+        return FLOATS.get(value, value) if _is_float(annotation, value) else value
+    if not isinstance(value, list | dict):
+        return value
+    if is_record(annotation):
+        return _of_record(annotation, value)
+    return _of_parts(typing.get_origin(annotation), typing.get_args(annotation), value)
+
+
+def _of_parts(origin: Any, inside: tuple[Any, ...], value: Any) -> Any:
+    """Return the floats of a value whose type has arguments in brackets."""
+    if origin in UNIONS:
+        return _of_union(inside, value)
+    if origin is dict and isinstance(value, dict):
+        return _of_dict(inside, value)
+    if isinstance(value, dict) or not inside:
+        return value
+    hints = inside if origin is tuple and Ellipsis not in inside else repeat(inside[0], len(value))
+    return _of_row(list(hints), value)
+
+
+def _is_float(annotation: Any, text: str) -> bool:
+    """Say whether a text stands for a float; in a union with a type that the text fits, it is of that type."""
+    if typing.get_origin(annotation) not in UNIONS:
+        return annotation is float
+    if float not in typing.get_args(annotation):
+        return False
+    try:
+        _converted(text, annotation)
+    except msgspec.ValidationError:
+        return True
+    return False
+
+
+def _of_record(annotation: Any, value: Any) -> Any:
+    fields = fields_of(annotation)
+    if kind_of(annotation) is RecordKind.NAMED_TUPLE:
+        return _of_row([hint for _, hint in fields], value) if isinstance(value, list) else value
+    if not isinstance(value, dict):
+        return value
+    hints = {member.wire: hint for member, hint in fields}
+    return {
+        name: _with_floats(hints[name], item) if name in hints else item
+        for name, item in value.items()
+    }
+
+
+def _of_row(hints: typing.Sequence[Any], value: Any) -> Any:
+    if not isinstance(value, list) or len(value) > len(hints):
+        return value
+    return [_with_floats(hint, item) for hint, item in zip(hints, value, strict=False)]
+
+
+def _of_dict(inside: tuple[Any, ...], value: dict[str, Any]) -> dict[Any, Any]:
+    hint_of_key, hint = inside
+    names: Any = value
+    if reference_type(hint_of_key) is not None:  # a conversion leaves such keys as they are
+        text = msgspec.json.encode(dict.fromkeys(value))
+        names = msgspec.json.decode(text, type=_names_of(hint_of_key), dec_hook=decode_reference)
+    return {
+        name: _with_floats(hint, item) for name, item in zip(names, value.values(), strict=True)
+    }
+
+
+def _names_of(hint_of_key: Any) -> Any:
+    return dict.__class_getitem__((hint_of_key, None))
+
+
+def _of_union(members: tuple[Any, ...], value: Any) -> Any:
+    """Return the first form that fits a member of a union; a tag tells the classes of Structs."""
+    for member in members:
+        floats = _with_floats(member, value)
+        try:
+            _converted(floats, member)
+        except (msgspec.ValidationError, TypeError):
+            continue
+        return floats
+    return value
