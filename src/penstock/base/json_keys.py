@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_ROWS: Final = (list, tuple)
+_SCALARS: Final = frozenset({str, int, bool, bytes, type(None)})
 _SUSPECT: Final = (b"null", b'inf"')
 """Parts of JSON in which an encoder may have lost a float: it writes `null`, and `"inf"` or `"-inf"` for a key."""
 
@@ -46,19 +48,17 @@ def _has_strange_floats(value: Any) -> bool:
     """Say whether a NaN or an infinity is inside; without recursion, because a value may be nested deeply."""
     left = [value]
     while left:
-        match left.pop():
-            case float() as number:
-                if not math.isfinite(number):
-                    return True
-            case dict() as items:
-                left += items.keys()
-                left += items.values()
-            case list() | tuple() as items:
-                left += items
-            case msgspec.Struct() as record:
-                left += [getattr(record, name) for name in record.__struct_fields__]
-            case _:
-                pass
+        item = left.pop()
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                return True
+        elif isinstance(item, dict):
+            left += item
+            left += item.values()
+        elif isinstance(item, _ROWS):
+            left += item
+        elif type(item) not in _SCALARS and isinstance(item, msgspec.Struct):
+            left += [getattr(item, name) for name in item.__struct_fields__]
     return False
 
 
