@@ -70,7 +70,7 @@ def compare(persons: Persons, committed: list[Reply], tree: KeyTree) -> None:
     assert serial.state == state_of(persons.runtime.journal)
 
 
-@settings(max_examples=8, phases=PHASES)
+@settings(max_examples=6, phases=PHASES)
 @given(st.lists(steps, min_size=4, max_size=14), st.integers(1, 4))
 def test_erasures_equal_one_thread(given_steps: list[tuple[str, str]], partitions: int) -> None:
     """Persons are erased at random, twice, before they exist, and begin again; replay and verify go on afterwards."""

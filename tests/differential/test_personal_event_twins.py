@@ -84,7 +84,7 @@ def compare(persons: Persons, tree: KeyTree) -> None:
     assert serial.state == state_of(persons.runtime.journal)
 
 
-@settings(max_examples=8, phases=PHASES)
+@settings(max_examples=6, phases=PHASES)
 @given(st.lists(steps, min_size=4, max_size=16), st.integers(1, 4))
 def test_erased_events_equal_one_thread(
     given_steps: list[tuple[str, object]], partitions: int
