@@ -40,7 +40,7 @@ def test_former_file_is_overwritten(file: KeyFile) -> None:
     with file.path.open("rb") as former:
         file.destroy("User/ada", 0)
         assert not former.read().strip(b"\x00")
-    trees = [each for each in gc.get_objects() if isinstance(each, KeyTree)]
+    trees = [each for each in gc.get_objects() if type(each) is KeyTree]
     assert not [tree for tree in trees if root in tree.seeds.values()]
     assert list(file.path.parent.iterdir()) == [file.path]
 
