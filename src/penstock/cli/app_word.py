@@ -60,5 +60,5 @@ def _check_dots(word: str) -> None:
     if package is None or package.submodule_search_locations is None:
         raise ConfigError(
             f"{word} can be read in two ways. For method {inner} of class {outer}, write {outer} KEY {inner}. "
-            f"For an application in the module {word}, there is no package {outer}"
+            f"It is no application's module: there is no package {outer}"
         )
