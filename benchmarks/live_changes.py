@@ -1,11 +1,12 @@
 """Live changes under kills: deployments, rollbacks and moves of buckets, while processes are killed under load.
 
-    python -m benchmarks.live_changes [--changes N] [--seconds S] [--people N] [--seed S] [--kills 0] [--moves-only]
+    python -m benchmarks.live_changes [--changes N] [--seconds S] [--people N] [--gateways N] [--seed S] [--kills 0]
+                                      [--moves-only]
 
 Starts a kiosk with `penstock run`. People buy, and send a request again until it has its reply. Meanwhile random changes
 follow each other, by the commands that users have: new versions, versions that cannot be imported, rollbacks, moves to 2,
-8 and 3 partitions. At a random moment of each change, `kill -9` ends a random process: the driver, its Java process, a
-worker, the gateway, or the SQL view. With `--moves-only`, each change is the next move. In the end, the journal shows whether each purchase took effect once, whether it
+8 and 3 partitions. At a random moment of each change, `kill -9` ends a process: the driver, its Java process, a worker, a
+gateway, or the SQL view, each once before any of them again. With `--moves-only`, each change is the next move. In the end, the journal shows whether each purchase took effect once, whether it
 ran with the code of its epoch, and whether money and stock agree; `penstock replay` and `penstock verify` must find no
 difference. Prints one JSON object, and ends with 1 if something is wrong.
 """
@@ -55,6 +56,7 @@ class Run:
         draw: The source of all random choices.
         kills: Whether processes are killed.
         choices: The changes, of which one is drawn each time.
+        victims: The sorts of process that are still to be killed in this turn.
         replies: The replies of purchases, by request id.
         changes: How often each change had each exit code.
         killed: How many processes of each sort were killed.
@@ -68,6 +70,7 @@ class Run:
     draw: random.Random
     kills: bool = True
     choices: tuple[str, ...] = CHANGES
+    victims: list[str] = field(default_factory=list)
     replies: dict[str, Any] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
     killed: Counter[str] = field(default_factory=Counter)
@@ -143,9 +146,10 @@ class Run:
             self.wrong.append(f"{' '.join(words)}: exit code {code}: {text[-600:]}")
 
     async def _kill_one(self) -> None:
-        """Kill a random process at a random moment."""
+        """Kill a process at a random moment."""
         await asyncio.sleep(self.draw.random() * KILL_WITHIN_S)
-        victim = self.draw.choice(VICTIMS)
+        self.victims = self.victims or self.draw.sample(VICTIMS, len(VICTIMS))
+        victim = self.victims.pop()
         if self.kills and (pids := _processes(self.data, victim)):
             try:
                 os.kill(self.draw.choice(pids), signal.SIGKILL)
@@ -195,7 +199,7 @@ def changed_under_kills(folder: Path, choices: argparse.Namespace) -> dict[str, 
     source, data = folder / "changing_kiosk", folder / "data"
     write_version(source, 1)
     began = time.monotonic()
-    with running(data, 1, "partitions=2", app=str(source)) as port:
+    with running(data, choices.gateways, "partitions=2", app=str(source)) as port:
         run = Run(source, data, port, random.Random(choices.seed), kills=bool(choices.kills))
         if choices.moves_only:
             run.choices = ("rebalance",)
@@ -224,6 +228,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=20, help="at least so many changes")
     parser.add_argument("--seconds", type=float, default=0.0, help="at least so long")
     parser.add_argument("--people", type=int, default=20)
+    parser.add_argument("--gateways", type=int, default=1)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--kills", type=int, default=1, help="0: kill nothing")
     parser.add_argument("--moves-only", action="store_true", help="no deployments, only moves")

@@ -68,6 +68,12 @@ return [...document.querySelectorAll('.table-scroll')]
   .filter((one) => one.scrollWidth > one.clientWidth)
   .map((one) => one.getAttribute('aria-label'))
 """
+LENGTHEN: Final = """
+const names = [...document.querySelectorAll("main :is(h1, h2, label, .tabs a, .chips :is(button, a))")]
+  .filter((one) => one.checkVisibility());
+for (const one of names) one.append("m".repeat(60));
+return names.length;
+"""
 KEEP_TWO: Final = """
 const counts = new Map();
 for (const section of document.querySelectorAll("section.operation, section.schema")) {
@@ -208,6 +214,16 @@ def test_narrow_window_never_scrolls_sideways(opened: Page) -> None:
     opened.browser.execute_script(UNFOLD)
     assert opened.browser.execute_script(OVERFLOW) == 0
     assert opened.browser.execute_script(CUT) == []
+
+
+@pytest.mark.parametrize("place", ["/entities/Item", "/sql", "/try"])
+def test_long_names_never_scroll_sideways(audited: Page, place: str) -> None:
+    """At 360 pixels, names of sixty letters without a space are broken where they are names."""
+    audited.open(place)
+    settled(audited)
+    narrow(audited, 360)
+    assert audited.browser.execute_script(LENGTHEN) > 0
+    assert audited.browser.execute_script(OVERFLOW) == 0
 
 
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")

@@ -1,5 +1,6 @@
 """The functions of the console's scripts, called where they run: in the browser."""
 
+import re
 from typing import Any
 
 import pytest
@@ -373,3 +374,13 @@ def test_a_default_that_is_not_changed_is_sent_as_it_is(ask: Any, value: str) ->
       return [shown !== "", input.read({ refuse: (_, why) => why })];
     })()"""
     assert ask("scalar_input.js", told, schema) == [True, {"given": True, "value": value}]
+
+
+def test_chart_leaves_out_what_has_no_place(ask: Any) -> None:
+    """NaN and infinities are gaps among the values; on the axis below they are texts as others are."""
+    columns = [{"name": "place", "type": "DOUBLE"}, {"name": "amount", "type": "DOUBLE"}]
+    code = "module.chartOf(given[0], given[1]).element.outerHTML"
+    for rows in ([[1.0, 2.0], [2.0, "NaN"], [3.0, "-Infinity"]], [["NaN", 1.0], [2.0, 3.0]]):
+        drawn = ask("answer.js", code, [columns, rows])
+        assert "<svg" in drawn
+        assert "NaN" not in re.sub(r">[^<]*<", "><", drawn)

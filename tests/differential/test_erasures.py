@@ -309,3 +309,27 @@ def test_request_without_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match="User/ada"):
         app.request("User", "ada", "rename", ("Ada Lovelace",))
     assert b"good morning" in app.request("Page", "home", "greet", ("good morning",))[0]
+
+
+def test_trace_names_no_other_request_in_place_of_an_erased_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request that changed an entity next concerned an erased person: only its epoch is known, in any epoch."""
+    for folder, is_later in (("same", False), ("later", True)):
+        persons = Persons(tmp_path / folder)
+        persons.send("User", "ada", "create", name="Ada Lovelace")
+        persons.send("User", "bob", "create", name="Babbage")
+        persons.append("Page", "home", "create")
+        if is_later:
+            persons.run()
+        persons.append("Page", "home", "visit", persons.user("ada"), "hello")
+        persons.append("Page", "home", "visit", persons.user("bob"), "hello")
+        persons.run()
+        persons.order(ADA)
+        persons.run()
+        persons.runtime.close()
+        capsys.readouterr()
+        words = ["trace", "r3", PERSONS, "--data", str(tmp_path / folder), "--json"]
+        assert execute(words) == 0
+        (entity,) = msgspec.json.decode(capsys.readouterr().out)["entities"]
+        assert entity["next"] == {"request_id": None, "call": None, "epoch": 2 + is_later}

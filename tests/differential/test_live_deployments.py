@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.errors import JournalUnavailable
+from penstock.errors import JournalUnavailable, StateUnavailable
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -267,4 +267,18 @@ def test_workers_that_died_between_two_epochs_do_not_stop_a_control_record(shop:
     shop.runtime.driver._stores._running = died
     shop.deploy(shop.version(attributes="stock: int = 0", step="5"))
     shop.call("bump")
+    assert shop.run() == ["tea", None, 5]
+
+
+def test_an_error_of_the_disk_is_no_outcome_of_a_deployment(shop: Shop) -> None:
+    """The epoch fails, nothing is recorded, and the same record takes effect when the disk works again."""
+    shop.call("create")
+    shop.run()
+    scratch = Path(shop.runtime._jobs.settings.scratch)
+    moved = scratch.rename(scratch.with_suffix(".gone"))
+    shop.deploy(shop.version(attributes="stock: int = 0", step="5"))
+    shop.call("bump")
+    with pytest.raises(StateUnavailable, match="cannot execute a control record"):
+        shop.run()
+    moved.rename(scratch)
     assert shop.run() == ["tea", None, 5]

@@ -25,6 +25,7 @@ SPEC = str(Path(__file__).parent / "poison.py")
 LIMITS = {"time_ms": 300, "memory_bytes": 256 << 20}
 STUCK_S = 2
 COUNT = 30
+SMALL_EPOCH = 500
 
 
 class Poisoned:
@@ -66,14 +67,14 @@ def conserved(state: State, names: dict[str, list[str]], rows: list[Row]) -> Non
     assert there == added, "an undone transaction has left something"
 
 
-def mixed(poisoned: Poisoned, bad: Sequence[str]) -> tuple[list[Call], list[str]]:
-    """Return good requests with bad ones among them, and an id for each."""
+def mixed(poisoned: Poisoned, bad: Sequence[str], good: int) -> tuple[list[Call], list[str]]:
+    """Return bad requests, so many good ones before each of them, and an id for each."""
     account = poisoned.app.entities["Account"].of_text
     calls: list[Call] = []
     names: list[str] = []
     for index, how in enumerate(bad):
-        for number in range(COUNT):
-            calls.append(("Account", f"a{number}", "add", [index + number], {}))
+        for number in range(good):
+            calls.append(("Account", f"a{number % COUNT}", "add", [index + number], {}))
             names.append(f"add-{len(poisoned.acknowledged)}-{index}-{number}")
         call: Call = ("Account", f"a{index}", "poison", [how, account(f"a{index + 9}")], {})
         if how == "unspeakable":
@@ -100,8 +101,11 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
     """Every way to kill, hang or exhaust a worker costs one request, in one task and in two."""
     poisoned.send([("Account", f"a{number}", "create", [], {}) for number in range(COUNT)])
     data = tmp_path / "data"
-    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=1_000) as driver:
-        calls, names = mixed(poisoned, [*OTHERS, "unspeakable", *KILLERS])
+    with DriverProcess(
+        SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=SMALL_EPOCH
+    ) as driver:
+        calls, names = mixed(poisoned, [*OTHERS, "unspeakable", *KILLERS], COUNT)
+        assert len(calls) + COUNT < SMALL_EPOCH
         poisoned.send(calls, names)
         wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
         poisoned.watch.check(poisoned.acknowledged, all_answered=True)
@@ -109,13 +113,12 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         stuck = [one for one in driver.logged("a task makes no progress") if "epoch" in one]
         assert stuck, "the watchdog names the worker that hangs"
         assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
-        driver.stop()
-    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=0) as driver:
-        calls, names = mixed(poisoned, ["exit", "loop", "allocate"])
+        calls, names = mixed(poisoned, ["exit", "loop", "allocate"], SMALL_EPOCH // 2)
         poisoned.send(calls, names)
-        wait_for(lambda: processed(driver) == len(calls), "an answer to all")
+        wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
         driver.stop()
     poisoned.watch.check(poisoned.acknowledged, all_answered=True)
+    assert len(poisoned.watch.epochs_of(names)) == 1, "one epoch, too large for one task"
     limited = {*KILLERS, "loop", "allocate", "hoard", "recurse"}
     assert errors_of(poisoned) == {
         **dict.fromkeys(limited, LimitExceeded.code),

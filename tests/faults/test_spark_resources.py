@@ -130,13 +130,13 @@ def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     }
     with Load(shop, data, seed) as load:
         with DriverProcess(shop.spec, data, **cluster) as driver:
-            for _ in range(2):
-                load.wait_for_more(driver, 200)
-                executors = wait_for(
-                    lambda: driver.below("CoarseGrainedExecutorBackend"), "an executor"
-                )
-                driver.note_below()
-                draw.choice(executors).send_signal(signal.SIGKILL)
+            load.wait_for_more(driver, 200)
+            executors = wait_for(
+                lambda: driver.below("CoarseGrainedExecutorBackend"), "an executor"
+            )
+            driver.note_below()
+            draw.choice(executors).send_signal(signal.SIGKILL)
+            load.wait_for_more(driver, 200)
             load.stop()
             wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
             driver.stop()

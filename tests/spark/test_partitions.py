@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base.ids import BEFORE_FIRST
+from penstock.base.ids import BEFORE_FIRST, RequestId
 from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.partitions import append_move
 from penstock.runtime.spark.runtime import SparkRuntime
-from tests.faults.history import Watch
+from tests.differential.inline import Inline
+from tests.faults.history import Answer, Watch
 from tests.faults.load import Bank
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -44,25 +45,29 @@ def run(data: Path, partitions: int, some: list[Entry], moves: Sequence[int] = (
 
 
 def test_partitions_change_no_outcome(tmp_path: Path) -> None:
-    """One partition, and moves from four to eight and three under load, give the same answers and state.
+    """Moves from four to eight and three under load give the answers and the state of one partition without Spark.
 
-    The second run has the number of the first one, whatever its setting says. Requests of the first run
-    are sent again in the second, and get no second effect.
+    The second start has the number of the first one, whatever its setting says. Requests of the first
+    start are sent again in the second, and get no second effect.
     """
     every = BANK.entries(seed=5, count=COUNT)
-    half, names = len(every) // 2, {entry.request_id for entry in every}
-    outcomes, data = [], tmp_path
-    for plan in ([(1, every, ())], [(4, every[:half], ()), (2, every, (8, 3))]):
-        data = tmp_path / str(len(plan))
+    half = len(every) // 2
+    alone, moved = tmp_path / "alone", tmp_path / "moved"
+    for data in (alone, moved):
         data.mkdir()
-        for partitions, some, moves in plan:
-            run(data, partitions, some, moves)
-        watch = Watch(BANK.app, data, BANK.conserved)
-        watch.check({}, all_answered=True)
-        answers = {name: answer for name, answer in watch.answers.items() if name in names}
-        assert len(answers) == len(every)
-        outcomes.append((answers, watch.digest))
-    assert outcomes[0] == outcomes[1]
-    with closing(DataDirectory(data).open_journal(BANK.app)) as journal:
+    with closing(Inline(alone, 1, BANK.spec, BANK.app.name, epoch_records_max=EPOCH)) as runtime:
+        runtime.log.append(every)
+        runtime.advance(runtime.log.end())
+    run(moved, 4, every[:half])
+    run(moved, 2, every, (8, 3))
+    assert outcome(moved, every) == outcome(alone, every)
+    with closing(DataDirectory(moved).open_journal(BANK.app)) as journal:
         numbers = [commit.partitions for commit in journal.commits(BEFORE_FIRST)]
     assert list(dict.fromkeys(numbers)) == [4, 8, 3]
+
+
+def outcome(data: Path, every: list[Entry]) -> tuple[dict[RequestId, Answer], str]:
+    """Return the answers to requests, each of which must have one, and the digest of the state."""
+    watch = Watch(BANK.app, data, BANK.conserved)
+    watch.check({}, all_answered=True)
+    return {entry.request_id: watch.answers[entry.request_id] for entry in every}, watch.digest

@@ -38,7 +38,7 @@ STATUS: Final = {
     "user": 400,
     "definition": 500,
     "config": 500,
-    "class-changed": 500,
+    "class-changed": 409,
     "migration-failed": 500,
     "request": 400,
     "request-conflict": 409,

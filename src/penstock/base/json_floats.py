@@ -1,4 +1,4 @@
-"""Reads floats that are no numbers from JSON: the texts `NaN`, `Infinity` and `-Infinity`, as `json_keys` writes them."""
+"""Reads what JSON has as texts, as `json_keys` writes it: floats that are no numbers, and keys that are no texts."""
 
 import typing
 from contextlib import suppress
@@ -14,11 +14,14 @@ from penstock.base.union import UNIONS
 FLOATS: Final = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 """The values, by their texts."""
 
-_MARKS: Final = (b"NaN", b"Infinity")
+_MARKS: Final = (b"NaN", b"Infinity", b'"[', b'"true"', b'"false"', b'"null"')
 
 
 def decode_json(text: str | bytes | msgspec.Raw, annotation: Any) -> Any:
-    """Return the value of a JSON text; the texts of NaN and the infinities are floats where the type has a float.
+    """Return the value of a JSON text.
+
+    The texts of NaN and the infinities are floats where the type has a float. The key of a dictionary may be its own
+    JSON in a text: that of a tuple begins with a bracket.
 
     To decode the value may run code of the application, as `base.class_code` says.
 
@@ -32,7 +35,7 @@ def decode_json(text: str | bytes | msgspec.Raw, annotation: Any) -> Any:
         if not any(mark in given for mark in _MARKS):
             raise
         floats = _with_floats(annotation, msgspec.json.decode(text))
-        with suppress(msgspec.ValidationError):
+        with suppress(msgspec.ValidationError, TypeError):
             return _converted(floats, annotation)
         raise
 
@@ -125,9 +128,28 @@ def _of_dict(inside: tuple[Any, ...], value: dict[str, Any]) -> dict[Any, Any]:
     if reference_type(hint_of_key) is not None:  # a conversion leaves such keys as they are
         text = msgspec.json.encode(dict.fromkeys(value))
         names = msgspec.json.decode(text, type=_names_of(hint_of_key), dec_hook=decode_reference)
+    elif _is_no_text(hint_of_key):
+        names = [_key_in(name, hint_of_key) for name in value]
     return {
         name: _with_floats(hint, item) for name, item in zip(names, value.values(), strict=True)
     }
+
+
+def _is_no_text(hint_of_key: Any) -> bool:
+    """Say whether keys of a type are in a text as their own JSON: tuples, booleans and None."""
+    origin, inside = typing.get_origin(hint_of_key), typing.get_args(hint_of_key)
+    if origin in UNIONS:
+        return str not in inside and any(map(_is_no_text, inside))
+    is_row = tuple in (hint_of_key, origin) or kind_of(hint_of_key) is RecordKind.NAMED_TUPLE
+    return is_row or hint_of_key in (bool, type(None))
+
+
+def _key_in(text: str, hint_of_key: Any) -> Any:
+    """Return the key whose JSON is in a text; any other text as it is, so that a conversion judges it."""
+    try:
+        return decode_json(text, hint_of_key)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return text
 
 
 def _names_of(hint_of_key: Any) -> Any:

@@ -67,7 +67,7 @@ def lower_instant(value: Any) -> Any:
     if value.utcoffset() is None:
         raise Unencodable(
             f"{value!r} has no time zone, so its instant is unknown; add a time zone, as in "
-            "datetime(…, tzinfo=UTC) or moment.replace(tzinfo=UTC)"
+            "datetime(…, tzinfo=UTC), or as in 2026-01-31T12:00:00Z in JSON"
         )
     try:
         return value.astimezone(UTC)

@@ -12,6 +12,8 @@ from penstock.base.accepted_values import accepted_at
 _OUTER: Final = re.compile(r"(?P<key>`key` in )?`\$(?P<path>[^`]*)`")
 _INNER: Final = re.compile(r"(?P<mistake>.*) in `\$(?P<path>[^`]*)`", re.DOTALL)
 _WRONG_MEMBER: Final = "Invalid enum value"
+_ROW_EXPECTED: Final = "Expected `array`"
+_WAY_OF_KEYS: Final = r'write the key as JSON in a text, as "[\"a\",1]"'
 _PLACE: Final = re.compile(r"\[(\d+)\]")
 
 
@@ -36,7 +38,12 @@ class Misfit(NamedTuple):
         return f"{name}{self._place}: {self.mistake}"
 
     def explained(self, annotation: Any) -> "Misfit":
-        """Return the misfit with the values that an Enum or a Literal accepts, for a whole value of this type."""
+        """Return the misfit with what is accepted, for a whole value of this type: the members of an Enum or a Literal.
+
+        The key of a dictionary that is a tuple is accepted in one form of text.
+        """
+        if self.is_key and self.mistake.startswith(_ROW_EXPECTED):
+            return self._replace(mistake=f"{self.mistake}; {_WAY_OF_KEYS}")
         if not self.mistake.startswith(_WRONG_MEMBER):
             return self
         accepted = accepted_at(annotation, self.path, is_key=self.is_key)

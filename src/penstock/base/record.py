@@ -239,12 +239,14 @@ def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
 def simplified(annotation: Any, owner: Any = None) -> Any:
     """Return an equal type without the names that only type checkers need.
 
-    A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, `Self` becomes
-    `owner`, and a class with `__stands_for__`, which declares a part of an entity class, becomes that class.
+    A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, `None` its type,
+    `Self` becomes `owner`, and a class with `__stands_for__`, which declares a part of an entity class, becomes that class.
 
     Raises:
         RecursionError: A type alias contains itself.
     """
+    if annotation is None:  # inside of tuple[int, None] and dict[str, None]
+        return type(None)
     meant = _meant(annotation, owner)
     if meant is not annotation:
         return simplified(meant, owner)

@@ -40,11 +40,13 @@ _WAYS_OUT: Final = {
     "dict-like": "use msgspec Structs that are declared with tag=True",
     "more than one dataclass": "use msgspec Structs that are declared with tag=True",
     "more than one Struct": "use msgspec Structs that are declared with tag=True",
+    "multiple Struct types": "use msgspec Structs that are declared with tag=True",
     "more than one str-like": "use one of them, or a record with an attribute for each of them",
     "more than one array-like": "use one of them, or a record with an attribute for each of them",
     "Enums must contain": "give all members text, or all members whole numbers",
     "at least one item": "declare its members",
     "InitVar": "make it a field",
+    "Literal may only contain": "use an Enum, or the values of its members",
 }
 """Alternatives to the types that msgspec refuses, by words of its messages."""
 
@@ -94,7 +96,11 @@ def decode_reference(annotation: Any, value: object) -> object:
         return deque(convert_inside(value, list[typing.get_args(annotation) or (Any,)]))  # type: ignore[misc]
     if kind_of(annotation) is RecordKind.PYDANTIC:
         return decode_model(annotation, value, convert_inside)
-    raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got `{value!r}`")
+    if reference_type(annotation) is not None:
+        raise msgspec.ValidationError(
+            f"Expected `str`, the key of `{name_of(annotation)}`, got {shown(value)}"
+        )
+    raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got {shown(value)}")
 
 
 def convert_inside(value: object, annotation: Any) -> Any:

@@ -70,7 +70,7 @@ def alternative_to(annotation: Any) -> str:
     known = _SPECIAL.get(special) if isinstance(special, Hashable) else None
     if known is None and isinstance(cls, type):
         return f"; {_alternative_to_class(cls)}"
-    return f"; use {known}" if known else ""
+    return f"; use {known or 'a class'}"
 
 
 def _alternative_to_class(cls: type) -> str:

@@ -16,6 +16,7 @@ _JSON: Final = ("{", "[")
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)? ?(Z|UTC|[+-]\d\d(?::?\d\d)?)?"
 )
+_CLOCK: Final = re.compile(r"\d\d:\d\d")
 _ZONE: Final = re.compile(r"([+-]\d\d):?(\d\d)?")
 
 
@@ -42,6 +43,10 @@ def _value_of_text(word: str, annotation: Any) -> Any:
     try:
         return msgspec.convert(word, annotation, strict=False, dec_hook=decode_reference)
     except UNREADABLE:
+        if _CLOCK.fullmatch(word):
+            return msgspec.convert(
+                f"{word}:00", annotation, strict=False, dec_hook=decode_reference
+            )
         if (time := _TIME.fullmatch(word)) is None:
             raise
         day, minute, second, zone = time.groups(default="")

@@ -231,7 +231,8 @@ def _compared(
         CodeVersions(past, application, settings.app) as versions,
         redirect_stdout(sys.stderr),
     ):
-        try_migrations(directory, application, journal)
+        tried = try_migrations(directory, application, journal)
+        findings += [CheckFinding(Level.SAFE, "schema", line) for line in tried]
         following = Epoch(past.last + 1)
         deployed = versions.at(following)
         if past.last != BEFORE_FIRST and not versions.has_deployment(following):

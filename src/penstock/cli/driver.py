@@ -14,6 +14,7 @@ from penstock.cli.options import (
     log_flags,
     with_deployed_code,
 )
+from penstock.cli.replaced_source import load_to_run
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.threads import end_with_threads
@@ -28,6 +29,8 @@ the driver together with gateways and the SQL view.
 
 At the first signal, the driver commits the epoch that runs and stops. A second signal ends it at
 once, which loses nothing either: the next start goes on from the journal.
+
+If a deployment has replaced the source since it ran, the command runs that deployment, and says so.
 
 With --standby, the command waits while another driver runs: Spark, its workers and the application are
 loaded, and when the other driver ends or is killed, this one takes over within a second or two. Only one
@@ -63,7 +66,7 @@ def command(
     with ExitStack() as stack:
         # `penstock run` has checked the application, so Java starts while this process loads it.
         jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None
-        _, settings = options.load(**flags)
+        _, settings = options.load(**flags) if deployed else load_to_run(options, flags)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
         from rich.console import Console

@@ -70,7 +70,8 @@ ADVICE: Final = {
     "record-too-large": "Send less at once, or raise record_bytes_max.",
     "outside-transaction": "Use entities in methods of entities and in @transactional functions.",
     "aborted": "Nothing of the request remains; the application refused it.",
-    "no-such-entity": "Create it first: penstock call APP ENTITY KEY create name=value …",
+    "no-such-entity": 'Check the key: penstock sql "FROM CLASS" APP lists the entities of a class; '
+    "penstock call APP CLASS KEY create makes one.",
     "already-exists": "Choose another key, or leave the key out (-) to have one derived.",
     "dangling-reference": "Create the entity that it refers to first, or refer to another one.",
     "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",

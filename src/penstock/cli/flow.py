@@ -38,7 +38,7 @@ Examples:
   penstock flow show examples/shop
   penstock flow pause Order --reason "prices are wrong" --url https://shop.example --key KEY
 
-With --url, a gateway takes the order; its key needs the scope admin.
+With --url, a gateway takes the order. If the application has keys, the key needs the scope admin.
 """
 
 PAUSE_HELP: Final = """Pause a class, a method, a function, a stream, or everything; gateways obey within a second.

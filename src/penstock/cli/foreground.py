@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.processes import ChildOptions, children_of
+from penstock.cli.replaced_source import replacement_text
 from penstock.cli.status_line import shown
 from penstock.cli.supervisor import Child, Supervisor
 from penstock.errors import PenstockError
@@ -58,6 +59,7 @@ class Foreground:
         console: The place for messages and for the output of the processes.
         children: Returns the processes to run.
         schema_changes: The changes of stored classes that the driver will deploy.
+        tried: What the trial of functions with `@migrate` has tried, a sentence for each class.
         replacement: The deployment that runs instead of the source; None if the source runs.
     """
 
@@ -67,6 +69,7 @@ class Foreground:
     console: "Console"
     children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
     schema_changes: Sequence[SchemaChange] = ()
+    tried: Sequence[str] = ()
     replacement: Deployment | None = None
 
     def run(self, look: Look = Supervisor.look) -> None:
@@ -151,16 +154,12 @@ class Foreground:
     def _tell_replacement(self) -> None:
         """Say which deployment runs instead of the source, if one does."""
         if (deployment := self.replacement) is not None:
-            self.tell(
-                "source",
-                f"does not run: deployment {deployment.number}, in force since epoch {deployment.since}, has "
-                f"replaced it; penstock deploy {self.options.app} puts it in force",
-            )
+            self.tell("source", replacement_text(deployment, self.settings.app))
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         starting = f"{self.options.app} in {data}: starting driver, view and gateways …"
-        self._print("\n".join([starting, *map(text_of, self.schema_changes)]))
+        self._print("\n".join([starting, *map(text_of, self.schema_changes), *self.tried]))
         self._tell_replacement()
         step = partial(look, supervisor)
 

@@ -15,6 +15,7 @@ from penstock.cli.options import (
     log_flags,
     with_deployed_code,
 )
+from penstock.cli.replaced_source import load_to_run
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
@@ -23,6 +24,8 @@ HELP: Final = """Run one of an application's gateways alone: it serves requests 
 The gateway appends requests to the log and reads their replies from the journal; a driver of the same
 data directory processes them. Several gateways may share one port. penstock run starts gateways
 together with a driver and the SQL view.
+
+If a deployment has replaced the source since it ran, the command runs that deployment, and says so.
 
 At the first SIGINT or SIGTERM, the gateway takes no more requests, answers those that wait, and ends.
 The second signal ends it at once, which loses nothing: a client that asks again with the same request
@@ -47,8 +50,9 @@ def command(
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
     flags = {"gateway.host": host, "gateway.port": port, **log_flags(as_json=as_json)}
-    options = with_deployed_code(options) if deployed else options
-    application, settings = options.load(**flags)
+    application, settings = (
+        with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
+    )
     logs.configure("gateway", settings.log_format, settings.log_level)
     end_with_threads()
     from penstock.console.routes import console_routes

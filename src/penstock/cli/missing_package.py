@@ -1,5 +1,6 @@
 """The message of a command that finds no module of a package: of the extra `server`, or of an incomplete installation."""
 
+from importlib.util import find_spec
 from typing import Final
 
 SERVER_MODULES: Final = frozenset(
@@ -14,9 +15,20 @@ _LEFT_OUT: Final = (
     "this installation of Penstock has no {module}: it can define and test applications, and call those that run "
     "elsewhere, with --url; it cannot run them"
 )
-_INSTALL: Final = "Install the rest: pip install 'penstock[server]'"
+INSTALL: Final = "pip install 'penstock[server]'"
+"""The command that installs what a plain installation lacks."""
+
+_INSTALL: Final = f"Install the rest: {INSTALL}"
 _INCOMPLETE: Final = "this installation of Penstock is not complete: it has no {module}"
 _REPAIR: Final = "Install what is missing; pip check lists it."
+
+
+def can_run() -> bool:
+    """Say whether this installation can run applications: whether it has the packages of the extra `server`."""
+    try:
+        return all(find_spec(module) is not None for module in SERVER_MODULES)
+    except ModuleNotFoundError:  # from a finder of another program
+        return False
 
 
 def message_and_hint(module: str) -> tuple[str, str]:

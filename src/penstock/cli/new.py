@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.commands import CHECKOUT
+from penstock.cli.missing_package import INSTALL, can_run
 from penstock.cli.options import JsonOption
 from penstock.cli.output import print_result
 from penstock.errors import ConfigError
@@ -134,13 +135,14 @@ def command(
     folder = Path(chosen)
     if example is None:
         write(folder)
-        hint = f"Next: cd {chosen} && penstock dev"
+        tests, runs = f"cd {chosen} && pytest", f"cd {chosen} && penstock dev"
     else:
         copy_example(example, folder)
-        hint = f"Next: penstock dev {chosen}; pytest {chosen} tests it"
+        tests, runs = f"pytest {chosen}", f"penstock dev {chosen}"
     files = sorted(path.name for path in folder.iterdir())
     plain = {"folder": chosen, "files": files}
-    line = f"{chosen}/ has {', '.join(files)}. {hint}"
+    to_run = runs if can_run() else f"{INSTALL} && {runs}"
+    line = f"{chosen}/ has {', '.join(files)}.\nTest it:  {tests}\nRun it:   {to_run}"
     print_result(plain, lambda console: console.print(line), as_json=as_json)
 
 

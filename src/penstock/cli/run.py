@@ -17,13 +17,13 @@ from penstock.cli.options import (
     log_flags,
     schema_changes,
 )
+from penstock.cli.replaced_source import replacement_in
 from penstock.errors import ConfigError
-from penstock.files.layout import JOURNAL
 from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.foreground import Foreground
-    from penstock.journal.deployments import Deployment
+    from penstock.model.application import App
     from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
@@ -113,7 +113,7 @@ def foreground_of(
     """
     application, settings = options.load_unchecked(**flags)
     spec = settings.app
-    replacement = None if development else _replacement(settings)
+    replacement = None if development else replacement_in(settings)
     if replacement is not None:
         from penstock.process.deployed_code import load_deployed, unpacked
 
@@ -126,11 +126,7 @@ def foreground_of(
 
         drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
-    if any(change.version.migrated for change in changes):
-        from penstock.process.data_directory import DataDirectory
-        from penstock.process.migration_trial import try_new_migrations
-
-        try_new_migrations(DataDirectory(settings.data), application)
+    tried = () if replacement else _tried(application, settings)
     from rich.console import Console
 
     from penstock.cli.foreground import ROLE, Foreground
@@ -150,16 +146,20 @@ def foreground_of(
         settings,
         Console(stderr=True),
         schema_changes=changes,
+        tried=tried,
         replacement=replacement,
     )
 
 
-def _replacement(settings: "Config") -> "Deployment | None":
-    """Return the deployment that runs instead of the source; None if the source runs."""
-    from penstock.journal.deployments import Deployments
+def _tried(application: "App", settings: "Config") -> Sequence[str]:
+    """Try the functions with `@migrate` of code that is not in force yet; return what was tried, as `try_migrations`."""
+    if not any(each.migrations for each in application.stored.values()):
+        return ()
+    from penstock.process.data_directory import DataDirectory
+    from penstock.process.deploying import is_in_force
+    from penstock.process.migration_trial import try_new_migrations
 
-    if not any(each.live for each in Deployments(settings.data / JOURNAL).every()):
-        return None  # known without the journal, whose readers take time to load
-    from penstock.process.deploying import replacement_of
-
-    return replacement_of(settings.data, settings.app)
+    directory = DataDirectory(settings.data)
+    if directory.app_name is None or is_in_force(settings.data, settings.app):
+        return ()
+    return try_new_migrations(directory, application)

@@ -10,6 +10,7 @@ from penstock.cli.options import (
     log_flags,
     with_deployed_code,
 )
+from penstock.cli.replaced_source import load_to_run
 from penstock.process import logs
 from penstock.process.threads import end_with_threads
 
@@ -18,6 +19,8 @@ HELP: Final = """Run an application's SQL view alone: it follows the journal and
 The gateways of the same data directory pass POST /sql on to the view, and penstock sql queries it.
 The view is a cache: if its file is lost or damaged, the view rebuilds it from the journal and logs
 this. penstock run starts the view together with a driver and gateways.
+
+If a deployment has replaced the source since it ran, the command runs that deployment, and says so.
 
 \b
 Examples:
@@ -33,8 +36,10 @@ def command(
     as_json: JsonLogOption = False,
 ) -> None:
     """Run a view in the foreground; see `HELP`."""
-    options = with_deployed_code(options) if deployed else options
-    application, settings = options.load(**log_flags(as_json=as_json))
+    flags = log_flags(as_json=as_json)
+    application, settings = (
+        with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
+    )
     from penstock.sql.server import ROLE, serve_view
 
     logs.configure(ROLE, settings.log_format, settings.log_level)

@@ -1,11 +1,13 @@
 """Requests as text: what a request calls, why an application refuses it, and the line of its handler."""
 
+import math
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from penstock.base.ids import entity_key
+from penstock.base.json_keys import float_text
 from penstock.errors import Erased, RequestError
 from penstock.model.application import App
 from penstock.model.catch_up import catch_up_text, is_catch_up
@@ -42,9 +44,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
-def _readable(value: Any) -> Any:
-    """Return an argument with its times as text, as callers write them in JSON."""
+def _readable(value: Any) -> Any:  # noqa: PLR0911 -- one line for each type
+    """Return an argument with its times, and its floats that are no numbers, as text, as callers write them in JSON."""
     match value:
+        case float() if not math.isfinite(value):
+            return float_text(value)
         case datetime():
             return msgspec.json.encode(value).decode().strip('"')
         case list():

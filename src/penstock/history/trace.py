@@ -84,12 +84,15 @@ def trace(
     with version.active():
         rerun = Rerun(version.app, history.state_before(recorded.epoch), limits, history.secret)
         document = _trace(history, rerun, recorded, position)
+        reached = dict(rerun.replayer.written)
         outcomes = rerun.run_all(recorded.rows[position + 1 :])
+        lost = recorded.changes.items() - reached.items() if rerun.meets_erased(outcomes) else ()
     stored_name = version.app.stored_name
     names = {
         entity_key(stored_name(entity.entity), entity.key): entity for entity in document.entities
     }
     changes = _first_writers(recorded.epoch, recorded.rows[position + 1 :], outcomes, list(names))
+    changes.update((key, NextChange(None, None, recorded.epoch)) for key, _ in lost if key in names)
     state = rerun.replayer.state
     later = _LaterEpochs(history, versions, state, Epoch(recorded.epoch - 1), limits)
     missing = [key for key in names if key not in changes]
@@ -312,8 +315,8 @@ def _later_changes(
             changes[key] = NextChange(None, None, epochs[0])
             ahead.setdefault(epochs[0], []).append(key)
     for _, recorded, outcomes in later.run(sorted(ahead)[:_REPLAYED_MAX]):
-        number = recorded.epoch
-        changes.update(_first_writers(number, recorded.rows, outcomes, ahead[number]))
+        keys = () if later.meets_erased else ahead[recorded.epoch]  # else the writers are unknown
+        changes.update(_first_writers(recorded.epoch, recorded.rows, outcomes, keys))
     return changes
 
 

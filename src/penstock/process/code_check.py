@@ -34,7 +34,7 @@ class CodeQuestion(msgspec.Struct, frozen=True):
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
-    """The changes of stored classes, a sentence for each, and the stored classes that the code lacks; or code, class and message of the error."""
+    """The changes and the trials of stored classes, a sentence for each, and the stored classes that the code lacks; or code, class and message of the error."""
 
     changes: list[str] = []
     removed: list[str] = []
@@ -94,9 +94,9 @@ def _answer(question: CodeQuestion) -> CodeAnswer:
     directory = DataDirectory(question.data)
     with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()
-        try_migrations(directory, app, journal)
+        tried = try_migrations(directory, app, journal)
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
-    return CodeAnswer(lines, list(app.removed))
+    return CodeAnswer(lines + tried, list(app.removed))
 
 
 if __name__ == "__main__":

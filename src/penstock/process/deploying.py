@@ -97,14 +97,28 @@ def replacement_of(data: Path, spec: str) -> Deployment | None:
     return None if in_force is None or is_same_source(code, in_force.code) else in_force
 
 
-def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment | None]:
-    """Return the code of a source, and the deployment in force if a driver that starts with the source continues it."""
+def is_in_force(data: Path, spec: str) -> bool:
+    """Say whether the code of a source is the code of the deployment in force.
+
+    Raises:
+        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
+    """
+    in_force = _in_force(data)
+    return in_force is not None and is_same_source(loaded_code(spec), in_force.code)
+
+
+def _in_force(data: Path) -> Deployment | None:
     directory = DataDirectory(data)
     if (name := directory.app_name) is None:
-        return None, None
+        return None
     with closing(directory.open_journal_of(name)) as journal:
         last = journal.last()
-    in_force = deployment_in_force(data, None if last is None else last.epoch)
+    return deployment_in_force(data, None if last is None else last.epoch)
+
+
+def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment | None]:
+    """Return the code of a source, and the deployment in force if a driver that starts with the source continues it."""
+    in_force = _in_force(data)
     if in_force is None or not in_force.live:
         return None, None
     code = loaded_code(spec)

@@ -1,31 +1,60 @@
 """The trial of functions with `@migrate` on stored entities, before their code is deployed.
 
 A function that fails for an entity would fail each request that reads it. The functions run in a child process, so that they
-may do whatever they want. A trial reads the first entities of a class, in the order of their keys.
+may do whatever they want. A trial takes each n-th entity of a class, in the order of the keys, so two trials of the same
+state take the same entities.
 """
 
+import time
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Final
+from itertools import islice
+from math import ceil
+from typing import Final, NamedTuple
 
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.errors import ClassChanged, MigrationFailed
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.model.presenting import Presented
 from penstock.process.data_directory import DataDirectory
 from penstock.process.isolated_upcasts import IsolatedUpcasts
 from penstock.state.newest import at_newest
 from penstock.state.stores import PartitionedReader
 
 ROWS_MAX: Final = 5_000
-"""The most entities of a class that a trial reads."""
+"""The most entities of a class that a trial takes."""
+
+SCANNED_MAX: Final = 1_000_000
+"""The first entities of a class, from which a trial takes each n-th: they bound its time."""
+
+PART: Final = 100
+"""The entities that a child process of a trial upcasts."""
+
+TRIAL_S: Final = 20.0
+"""The time after which a trial of a class begins no further part."""
 
 _BYTES_MAX: Final = 64 << 20
 
-_Rows = dict[EntityKey, bytes]
+
+class _Sample(NamedTuple):
+    """Entities of a class.
+
+    Attributes:
+        entity_type: The class.
+        rows: The rows of the entities, by key.
+        scanned: The number of entities from which they were taken.
+        is_whole: Whether the class has no further entities.
+    """
+
+    entity_type: EntityType
+    rows: dict[EntityKey, bytes]
+    scanned: int
+    is_whole: bool
 
 
-def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> None:
+def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> list[str]:
     """Upcast stored entities of the classes whose functions may run, and refuse code that cannot.
 
     Args:
@@ -33,50 +62,81 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> None
         app: The application with the code, for which the journal is open.
         journal: The journal.
 
+    Returns:
+        For each class, a sentence that says how many entities were tried.
+
     Raises:
         ClassChanged: A function fails for an entity, or its result does not fit the class; nothing was written.
         Corrupt: A file of the data directory is damaged.
         OperationalError: The disk fails.
     """
-    upcasts = IsolatedUpcasts()
-    for entity_type, rows in _samples(directory, app, journal):
-        texts = [split_entity_key(key)[1] for key in rows]
-        for key, made in zip(rows, upcasts(entity_type, texts, list(rows.values())), strict=True):
+    lines = []
+    for sample in _samples(directory, app, journal):
+        tried = 0
+        for key, made in _results(sample):
             if isinstance(made, MigrationFailed):
                 raise ClassChanged(
                     f"the application's classes cannot read the entities that {directory.path} holds:\n"
                     f"  {key}: {made}\n"
                     "Nothing was written. Correct the function: it must accept every stored entity of its version."
                 )
+            tried += 1
+        if tried:
+            lines.append(_text_of(sample, tried))
+    return lines
 
 
-def try_new_migrations(directory: DataDirectory, app: App) -> None:
-    """Do the same as `try_migrations`, before a start deploys the code; raises as it."""
+def try_new_migrations(directory: DataDirectory, app: App) -> list[str]:
+    """Do the same as `try_migrations`, before a start deploys the code; return and raise as it."""
     with closing(directory.open_journal(app)) as journal:
-        try_migrations(directory, app, journal)
+        return try_migrations(directory, app, journal)
 
 
-def _samples(
-    directory: DataDirectory, app: App, journal: Journal
-) -> list[tuple[EntityType, _Rows]]:
-    """Return each class that has functions, with its first entities at the newest epoch."""
+def _results(sample: _Sample) -> Iterator[tuple[EntityKey, Presented]]:
+    """Yield each entity with its upcast row, or the failure, until the time is over; each part is spread over the sample."""
+    upcasts = IsolatedUpcasts()
+    items = list(sample.rows.items())
+    parts = ceil(len(items) / PART)
+    end = time.monotonic() + TRIAL_S
+    for number in range(parts):
+        if number and time.monotonic() > end:
+            return
+        keys, rows = zip(*items[number::parts], strict=True)
+        texts = [split_entity_key(key)[1] for key in keys]
+        yield from zip(keys, upcasts(sample.entity_type, texts, rows), strict=True)
+
+
+def _text_of(sample: _Sample, tried: int) -> str:
+    of = f"{sample.scanned:,}" if sample.is_whole else f"the first {sample.scanned:,}"
+    name = sample.entity_type.name
+    return f"{name}: @migrate was tried on {tried:,} of {of} stored entities"
+
+
+def _samples(directory: DataDirectory, app: App, journal: Journal) -> list[_Sample]:
+    """Return entities of each class that has functions, at the newest epoch."""
     migrating = [each for each in app.stored.values() if each.migrations]
     if not migrating:
         return []
 
-    def read(reader: PartitionedReader) -> list[tuple[EntityType, _Rows]]:
-        return [(each, _first_rows(reader, each.prefix)) for each in migrating]
+    def read(reader: PartitionedReader) -> list[_Sample]:
+        return [_spread(each, reader.items_of(each.prefix)) for each in migrating]
 
     with closing(directory.open_stores(journal)) as stores:
         return at_newest(journal, stores, read) or []
 
 
-def _first_rows(reader: PartitionedReader, prefix: str) -> _Rows:
-    rows: _Rows = {}
-    size = 0
-    for key, row in reader.items_of(prefix):
-        rows[key] = row
+def _spread(entity_type: EntityType, items: Iterator[tuple[EntityKey, bytes]]) -> _Sample:
+    """Return each n-th entity, with the smallest n that a trial can take; n is a power of two."""
+    kept: list[tuple[EntityKey, bytes]] = []
+    step, size, scanned = 1, 0, 0
+    for number, (key, row) in enumerate(islice(items, SCANNED_MAX)):
+        scanned = number + 1
+        if number % step:
+            continue
+        kept.append((key, row))
         size += len(row)
-        if len(rows) == ROWS_MAX or size > _BYTES_MAX:
-            break
-    return rows
+        while len(kept) > ROWS_MAX or (size > _BYTES_MAX and len(kept) > 1):
+            kept = kept[::2]
+            step *= 2
+            size = sum(len(row) for _, row in kept)
+    return _Sample(entity_type, dict(kept), scanned, next(items, None) is None)

@@ -1,6 +1,7 @@
 """Words of a command line: values as people write them."""
 
 from datetime import datetime
+from datetime import time as clock
 
 import msgspec
 import pytest
@@ -30,3 +31,10 @@ def test_other_texts_are_no_times(word: str) -> None:
     """A day alone is not an instant."""
     with pytest.raises(msgspec.ValidationError):
         value_of_word(word, datetime)
+
+
+def test_a_time_of_day_needs_no_seconds() -> None:
+    """A command takes a time of day as people write it; an hour that does not exist is refused."""
+    assert value_of_word("20:05", clock) == clock(20, 5)
+    with pytest.raises(msgspec.ValidationError):
+        value_of_word("25:05", clock)

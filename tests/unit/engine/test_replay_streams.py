@@ -1,13 +1,15 @@
 """Replay of records with their cascades: equal outcomes are no difference, and a wrong row is found."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from penstock import App, Emit, Entity, flow, key, send, stream
+from penstock import App, Emit, Entity, flow, key, send, stream, transactional
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.engine.replay import (
@@ -166,3 +168,15 @@ def test_appends_are_shown_with_their_stream() -> None:
     ]
     assert rejection_of(app, BODIES[1]) == ""
     assert "there is no stream" in rejection_of(App("other", Shelf), BODIES[1])
+
+
+def test_times_and_floats_are_shown_as_callers_write_them() -> None:
+    """A call in a trace has the texts of JSON, also for NaN, which is no number there."""
+
+    @transactional
+    def weigh(at: datetime, scales: list[float]) -> None: ...
+
+    body, _ = App("scales", weigh).request(
+        "", None, "weigh", (datetime(2026, 1, 2, tzinfo=UTC), [math.nan, -math.inf, 1.5]), {}
+    )
+    assert call_text(body) == "weigh('2026-01-02T00:00:00Z', ['NaN', '-Infinity', 1.5])"

@@ -65,13 +65,18 @@ def test_orders_over_http(gateway: RunningGateway, keys: dict[str, str]) -> None
         assert client.post("/flow", json=order).json()["standing"]["paused"] == []
 
 
-def test_open_gateway_takes_no_order(tmp_path: Path) -> None:
-    """Without keys, everybody who reaches the gateway, also a page of another site, is its operator."""
+def test_gateway_without_keys_takes_orders_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without keys, a command needs none either; a page of another site gives no orders."""
     with RunningGateway(SPEC, tmp_path) as gateway:
-        answer = httpx.post(f"{gateway.url}/flow", json={"kind": "pause", "target": "*"})
-        assert answer.status_code == 403
-        assert "penstock keys add" in answer.json()["error"]["message"]
+        order, page = {"kind": "pause", "target": "*"}, {"Origin": "https://elsewhere.example"}
+        assert httpx.post(f"{gateway.url}/flow", json=order, headers=page).status_code == 403
         assert httpx.get(f"{gateway.url}/flow").json()["standing"]["paused"] == []
+        remote = ["--url", gateway.url]
+        assert execute(["flow", "pause", "Gate", "--reason", "ice", *remote]) == 0
+        assert execute(["flow", "resume", "Gate", *remote]) == 0
+    assert "Resumed Gate." in capsys.readouterr().out
 
 
 def test_command_orders_through_a_gateway(

@@ -1,6 +1,7 @@
 """Traces and histories over HTTP equal those of the commands, within the limits of a gateway."""
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import Iterator
@@ -150,14 +151,17 @@ def test_time_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nothing_runs_for_a_client_that_has_gone(
-    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A connection that ends takes its process with it, which is of low priority."""
+    """A connection that ends takes its process with it, which is of low priority, and the log says nothing."""
     program(monkeypatch, ENDLESS)
     with asking(ledger):
         wait_for(running, "the process starts")
         wait_for(lambda: running()[0].nice() > 0, "it gives way to others")
     wait_for(lambda: not running(), "it ends with the connection")
+    ledger.get("/healthz")  # the event loop has gone on
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_nothing_runs_after_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,14 @@ def test_media_of_an_own_path_are_all_that_it_answers(data: st.DataObject) -> No
     assert kinds[str(answer.media_type).partition(";")[0]] in media_of(typed.annotation)
 
 
+def test_keys_that_are_no_texts_say_how_they_are_written() -> None:
+    """The name in an object is the JSON of the key, whose parts have a schema."""
+    schemas = SchemaRegistry(made_app([int]), {})
+    names = schemas.read(dict[tuple[str, int], float])["propertyNames"]
+    assert [part["type"] for part in names["contentSchema"]["prefixItems"]] == ["string", "integer"]
+    assert schemas.read(dict[bool, int])["propertyNames"]["enum"] == ["true", "false"]
+
+
 def test_document_is_the_same_in_every_process() -> None:
     """The order of no set or dictionary of strings shows in the document."""
     environment = {name: one for name, one in os.environ.items() if name != "PYTHONHASHSEED"}

@@ -17,6 +17,7 @@ from penstock.gateway.routing import Router
 def test_every_error_has_a_status() -> None:
     """The table of statuses has each code of the error tree, and no other."""
     assert STATUS.keys() == BY_CODE.keys()
+    assert STATUS["class-changed"] == 409  # of a deployment, which the caller has ordered
 
 
 def test_damage_is_not_told_outside() -> None:

@@ -89,8 +89,8 @@ function nothing() {
   return empty("The answer has no rows.", "The query is fine; nothing in this epoch fits it.");
 }
 
-/** Return a chart where the shape fits: a first column to stand on, numbers beside it. */
-function chartOf(columns, rows) {
+/** Return a chart where the shape fits: a first column to stand on, numbers beside it. NaN and infinities have no place. */
+export function chartOf(columns, rows) {
   const numbers = columns
     .map((column, index) => ({ name: column.name, type: column.type, index }))
     .filter((column) => column.index > 0 && isNumeric(column.type));
@@ -100,14 +100,16 @@ function chartOf(columns, rows) {
     rows.length > 1 &&
     rows.length <= CHART_ROWS_MAX;
   if (!fits) return null;
-  const points = rows.map((one) => pointOf(one[0], columns[0].type));
+  const read = rows.map((one) => pointOf(one[0], columns[0].type));
+  const placed = read.every(Number.isFinite);
+  const points = placed ? read : rows.map((one) => String(one[0]));
   const rising = points.every((point, at) => at === 0 || points[at - 1] <= point);
-  const line = rising && typeof points[0] === "number" && rows.length >= LINE_ROWS_MIN;
-  const x = TIMES.test(columns[0].type) ? "time" : line ? "number" : "category";
+  const line = rising && placed && rows.length >= LINE_ROWS_MIN;
+  const x = placed && TIMES.test(columns[0].type) ? "time" : line ? "number" : "category";
   const title = `${numbers.map((one) => one.name).join(", ")} by ${columns[0].name}`;
   const kind = line ? "line" : "bar";
   const chart = new Chart({ title, kind, x, across: columns[0].name, height: 280 });
-  const value = (one) => (one === null ? null : Number(one));
+  const value = (one) => (one !== null && Number.isFinite(Number(one)) ? Number(one) : null);
   chart.update({
     points,
     series: numbers.map(({ name, index }) => ({

@@ -20,7 +20,7 @@ from penstock.dataflow.analysis.frame import (
     functions_of,
 )
 from penstock.dataflow.analysis.library import Arguments
-from penstock.dataflow.analysis.records import records_of
+from penstock.dataflow.analysis.records import full_names_of, records_of
 from penstock.dataflow.analysis.source import (
     Sources,
     hints_of,
@@ -69,6 +69,7 @@ class _Analysis:
         modules += [task.cls.__module__ for task in app.topology.tasks.values()]
         packages = frozenset(module.partition(".")[0] for module in modules)
         self._app = app
+        self._names = full_names_of(app)
         self._shared: AnalysisContext = describe(app, Sources(packages))
         self._shared.methods = self._method
         self._known: dict[tuple[type, str], FunctionSummary] = {}
@@ -81,7 +82,7 @@ class _Analysis:
             summaries += [self._method(entity.cls, name) for name in _members_of(entity)]
             summaries.append(FunctionSummary(warnings=tuple(_unseen(entity))))
         for name, signature in self._app.functions.items():
-            operators.append(_function(name, signature))
+            operators.append(_function(name, signature, self._names))
             summaries.append(self._body(Endpoint(name, name), signature.function, signature, None))
         streams = stream_operators(self._app.topology)
         summaries += [self._handler(*root) for root in handlers_of(self._app.topology)]
@@ -97,11 +98,11 @@ class _Analysis:
             tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
             tuple(sorted(warnings)),
             tuple(map(_part, self._app.parts)),
-            records_of(self._app),
+            records_of(self._app, self._names),
         )
 
     def _entity(self, entity: EntityType) -> Operator:
-        attributes = tuple(Attribute(*pair) for pair in _shown(entity.attributes))
+        attributes = tuple(Attribute(*pair) for pair in _shown(entity.attributes, self._names))
         methods = []
         for name in _members_of(entity):
             signature = entity.creation if name == _CREATE else entity.methods.get(name)
@@ -109,7 +110,7 @@ class _Analysis:
             if signature is None:  # private, or a property: known by its source alone
                 methods.append(_private(name, function))
             else:
-                methods.append(_described(name, signature, function))
+                methods.append(_described(name, signature, function, self._names))
         where = place_of_class(entity.cls, entity.where)
         key = Attribute(entity.key_name, type_text(entity.key_annotation))
         return Operator(entity.name, key, attributes, tuple(methods), where, entity.personal)
@@ -238,18 +239,21 @@ def _unseen(entity: EntityType) -> list[PlanWarning]:
     return warnings
 
 
-def _function(name: str, signature: Signature) -> Operator:
+def _function(name: str, signature: Signature, full_names: dict[type, str]) -> Operator:
     function = plain_function(signature.function)
     assert function is not None, f"{name} is not a function"
-    method = _described(name, signature, function)
+    method = _described(name, signature, function, full_names)
     return Operator(name, None, (), (method,), method.where)
 
 
-def _described(name: str, signature: Signature, function: FunctionType) -> Method:
-    shown = _shown(
-        {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
-    )
-    returns = signature.name.partition(".")[0] if name == _CREATE else type_text(signature.returns)
+def _described(
+    name: str, signature: Signature, function: FunctionType, full_names: dict[type, str]
+) -> Method:
+    hints = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+    shown = _shown(hints, full_names)
+    returns = type_text(signature.returns, full_names)
+    if name == _CREATE:
+        returns = signature.name.partition(".")[0]
     parameters = tuple(Attribute(*pair) for pair in shown)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, parameters, returns, signature.readonly, where)
@@ -265,8 +269,8 @@ def _private(name: str, function: FunctionType) -> Method:
     return Method(name, shown, returns, readonly=False, where=where)
 
 
-def _shown(annotations: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name, type_text(annotation)) for name, annotation in annotations.items()]
+def _shown(annotations: dict[str, Any], full_names: dict[type, str]) -> list[tuple[str, str]]:
+    return [(name, type_text(annotation, full_names)) for name, annotation in annotations.items()]
 
 
 def _edge_order(

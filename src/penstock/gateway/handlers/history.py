@@ -227,9 +227,10 @@ async def _output_of(
     assert process.stderr is not None
     process.stdin.write(question)
     process.stdin.close()
-    output = asyncio.gather(_all_of(process.stdout), _all_of(process.stderr))
+    # A task: a cancelled `gather` that nobody awaits leaves a traceback in the log.
+    output = asyncio.create_task(_both_of(process.stdout, process.stderr))
     disconnected = asyncio.create_task(request.gone())
-    either: tuple[asyncio.Future[Any], ...] = (output, disconnected)
+    either: tuple[asyncio.Task[Any], ...] = (output, disconnected)
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not output.done():
@@ -238,6 +239,12 @@ async def _output_of(
     finally:
         output.cancel()
         disconnected.cancel()
+
+
+async def _both_of(
+    output: asyncio.StreamReader, errors: asyncio.StreamReader
+) -> tuple[bytes, bytes]:
+    return await asyncio.gather(_all_of(output), _all_of(errors))
 
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:

@@ -19,8 +19,7 @@ def add_flow_paths(paths: Paths) -> None:
             "tags": ["Gateway"],
             "summary": "Pause or resume requests.",
             "description": "The target is a class, `Class.method`, a function, `streams/NAME`, or `*` for everything; a "
-            "resume takes a workflow, too. All gateways obey within a second. Needs a key or token with the scope "
-            "`admin`.",
+            "resume takes a workflow, too. All gateways obey within a second. Needs the scope `admin`.",
             "requestBody": {"required": True, "content": json_content("PenstockPauseOrder")},
             "responses": {
                 "200": {"description": answer, "content": {JSON: {"schema": state}}},

@@ -19,6 +19,8 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.http import JSON
+from penstock.base.key_text import key_parts
 from penstock.base.record import (
     RecordKind,
     fields_of,
@@ -87,6 +89,7 @@ _WRITTEN: Final[Mapping[Any, Schema]] = {
 }
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     int: INTEGER_TEXT,
+    bool: {"type": "string", "enum": ["true", "false"]},
     float: {"type": "string"},
     bytes: _SIMPLE[bytes],
     Decimal: _DECIMAL,
@@ -186,6 +189,8 @@ class SchemaRegistry:
         if typing.get_origin(annotation) is typing.Literal:
             return {"type": "string", "enum": [str(value) for value in typing.get_args(annotation)]}
         schema = _KEY_TEXT.get(annotation) or self._of(annotation, written=True)
+        if key_parts(annotation) is not None:
+            return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
         return schema if schema.get("type") == "string" else {"type": "string"}
 
     def _enum(self, annotation: type[enum.Enum]) -> Schema:

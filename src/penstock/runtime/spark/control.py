@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.execute import Outcome
-from penstock.errors import PenstockError, RequestError
+from penstock.errors import PenstockError, RequestError, StateUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log, Record
 from penstock.model.control import Control, decode_control
@@ -134,7 +134,10 @@ class ControlEpochs:
         executor = self.executors.get(type(control))
         if executor is None:
             raise RequestError(f"this driver cannot execute {type(control).__name__}")
-        return executor(control, epoch)
+        try:
+            return executor(control, epoch)
+        except OSError as error:  # user code runs in workers alone, so the record is not the cause
+            raise StateUnavailable(f"cannot execute a control record: {error}") from error
 
     def _publish(
         self, epoch: Epoch, place: LogRange, record: Record, outcome: Outcome

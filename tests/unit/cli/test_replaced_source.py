@@ -1,0 +1,78 @@
+"""What a start runs: the source, after a trial of its migrations, or the deployment that has replaced it."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.cli.options import AppOptions
+from penstock.cli.replaced_source import load_to_run
+from penstock.cli.run import foreground_of
+from penstock.errors import ClassChanged
+from penstock.journal.deployments import Deployments
+from penstock.process.deployed_code import unpacked
+from penstock.process.live_deployment import store_code
+from tests.history import journal_of
+
+_numbers = itertools.count()
+SOURCE = """
+from penstock import App, Entity, key, migrate
+
+class Item(Entity):
+    name: str = key()
+    price: int
+
+{more}
+app = App("kiosk", Item{functions})
+"""
+MIGRATING = '@migrate(Item, since=2)\ndef made(old):\n    return {{"price": {price}}}\n'
+
+
+def written(folder: Path, more: str = "", functions: str = "") -> Path:
+    file = folder / f"replacedkiosk{next(_numbers)}.py"
+    file.write_text(SOURCE.format(more=more, functions=functions))
+    return file
+
+
+def test_a_process_alone_runs_the_code_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A source that a deployment has replaced does not run; the text says so, and how to deploy the source."""
+    source, data = written(tmp_path), tmp_path / "data"
+    journal_of(str(source), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
+    options = AppOptions(app=[str(source)], data=data)
+    assert load_to_run(options, {})[1].app == str(source)
+    other = written(tmp_path, more="NEWER = 1")
+    code = store_code(data, str(other))
+    Deployments(data / "journal").record(Epoch(1), 0, code, {}, live=True)
+    application, settings = load_to_run(options, {})
+    assert (application.name, settings.app) == ("kiosk", unpacked(data, code).spec)
+    told = capsys.readouterr().err
+    assert "source does not run: deployment 2, in force since epoch 1, has replaced it" in told
+    assert f"penstock deploy {source} puts it in force" in told
+
+
+def test_a_start_tries_a_function_that_has_changed_in_text_alone(tmp_path: Path) -> None:
+    """Classes are as they were, so the trial is due because of the code; equal code is not tried again."""
+    data = tmp_path / "data"
+    first = written(tmp_path)
+    journal_of(str(first), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
+
+    def version(price: str) -> str:
+        source = written(tmp_path, MIGRATING.format(price=price), ", made")
+        source.write_text(source.read_text().replace("price: int", "price: str"))
+        return str(source)
+
+    def tried(source: str) -> list[str]:
+        return list(foreground_of(AppOptions(app=[source], data=data), {}).tried)
+
+    second = version("str(old['price'])")
+    assert tried(second) == ["Item: @migrate was tried on 1 of 1 stored entities"]
+    journal_of(second, data, [[("Item", "mate", "create", {"price": "4"})]], deploys=True)
+    assert tried(second) == []
+    assert tried(version("'%s' % old['price']")) == [
+        "Item: @migrate was tried on 2 of 2 stored entities"
+    ]
+    with pytest.raises(ClassChanged, match="Item/tea"):
+        tried(version("old['price'] / 0"))

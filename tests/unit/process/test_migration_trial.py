@@ -1,0 +1,75 @@
+"""The trial of functions with `@migrate`: which stored entities it takes, and what it says."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ClassChanged
+from penstock.process import migration_trial
+from penstock.process.data_directory import DataDirectory
+from penstock.process.loading import load_app
+from penstock.process.migration_trial import try_new_migrations
+from tests.history import journal_of
+
+_numbers = itertools.count()
+FIRST = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    price: int
+
+app = App("kiosk", Item)
+"""
+SECOND = """
+from penstock import App, Entity, key, migrate
+
+class Item(Entity):
+    name: str = key()
+    price: str
+
+@migrate(Item, since=2)
+def made(old):
+    if old["price"] in {failing}:
+        raise ValueError(old)
+    return {{"price": str(old["price"])}}
+
+app = App("kiosk", Item, made)
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a data directory with the items 0 to 8, whose prices are their numbers."""
+    source = tmp_path / f"trialkiosk{next(_numbers)}.py"
+    source.write_text(FIRST)
+    calls = [("Item", str(number), "create", {"price": number}) for number in range(9)]
+    journal_of(str(source), tmp_path / "data", [calls], deploys=True)
+    return tmp_path / "data"
+
+
+def tried(data: Path, failing: list[int]) -> list[str]:
+    """Try a version whose function fails for some prices."""
+    source = data.parent / f"trialkiosk{next(_numbers)}.py"
+    source.write_text(SECOND.format(failing=failing))
+    return try_new_migrations(DataDirectory(data), load_app(str(source)))
+
+
+def test_a_trial_takes_each_nth_entity(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches the last keys of a class, and its sentence says how many entities it has tried."""
+    assert tried(data, []) == ["Item: @migrate was tried on 9 of 9 stored entities"]
+    monkeypatch.setattr(migration_trial, "ROWS_MAX", 4)
+    assert tried(data, [7]) == ["Item: @migrate was tried on 3 of 9 stored entities"]
+    with pytest.raises(ClassChanged, match="Item/8"):
+        tried(data, [8])
+    monkeypatch.setattr(migration_trial, "SCANNED_MAX", 5)
+    assert tried(data, [8]) == ["Item: @migrate was tried on 3 of the first 5 stored entities"]
+
+
+def test_a_trial_ends_when_its_time_is_over(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that runs is completed, and the sentence counts what was tried."""
+    monkeypatch.setattr(migration_trial, "PART", 2)
+    assert tried(data, []) == ["Item: @migrate was tried on 9 of 9 stored entities"]
+    monkeypatch.setattr(migration_trial, "TRIAL_S", 0.0)
+    assert tried(data, []) == ["Item: @migrate was tried on 2 of 9 stored entities"]
