@@ -203,8 +203,10 @@ def _compared(
         Level,
         check_backlog,
         compare_interfaces,
+        compare_unstored,
         dry_run,
         findings_of,
+        findings_of_schemas,
         level_of,
     )
     from penstock.history.reader import HistoryReader
@@ -214,17 +216,8 @@ def _compared(
 
     directory = DataDirectory(settings.data)
     journal = directory.open_journal(application, dropped=drop)
-    changes = journal.schema_changes()
+    findings = findings_of_schemas(journal.schema_changes())
     dropped(drop).require(application.removed)
-    findings = [
-        CheckFinding(
-            Level.WORD if change.version.removed else Level.SAFE,
-            "schema",
-            f"{change.name}: {line}",
-        )
-        for change in changes
-        for line in change.changes
-    ]
     with (
         closing(journal),
         HistoryReader(settings.data, application, "deploy --check", drop) as past,
@@ -238,6 +231,7 @@ def _compared(
         if past.last != BEFORE_FIRST and not versions.has_deployment(following):
             what = "no deployment is recorded, so only the stored form of the classes is compared"
             findings.append(CheckFinding(Level.WORD, "interface", what))
+        findings += compare_unstored(deployed.app, application, journal.schemas())
         findings += compare_interfaces(deployed.app, application)
         findings += check_backlog(settings.data, journal, deployed.app, application)
         with epoch_progress((past.first, past.last)) as progress:

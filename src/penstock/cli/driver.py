@@ -14,12 +14,15 @@ from penstock.cli.options import (
     log_flags,
     with_deployed_code,
 )
-from penstock.cli.replaced_source import load_to_run
+from penstock.cli.replaced_source import load_to_run, new_migrations_tried
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.threads import end_with_threads
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.model.application import App
     from penstock.runtime.spark.jvm import Jvm
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
@@ -63,14 +66,15 @@ def command(
     """Run an application's driver in the foreground; see `HELP`."""
     flags = {"partitions": partitions, "cores": cores, **log_flags(as_json=as_json)}
     options = with_deployed_code(options) if deployed else options
+    from rich.console import Console
+
     with ExitStack() as stack:
         # `penstock run` has checked the application, so Java starts while this process loads it.
         jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None
-        _, settings = options.load(**flags) if deployed else load_to_run(options, flags)
+        console = Console(quiet=supervised)
+        _, settings = options.load(**flags) if deployed else _tried(options, flags, console)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
-        from rich.console import Console
-
         from penstock.process import presence
         from penstock.process.partitions import ask_for_partitions
         from penstock.process.stop import Stop
@@ -81,7 +85,6 @@ def command(
             chosen = [f"partitions={partitions}"] if partitions is not None else []
             asked = [*(options.assignments or ()), *chosen]
             ask_for_partitions(settings, asked)
-        console = Console(quiet=supervised)
         stop = stack.enter_context(Stop(supervised=supervised))
         console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)
         jvm = jvm or stack.enter_context(_java(settings))
@@ -97,6 +100,16 @@ def command(
         if standby and not stand_by(runtime, settings.app, settings.data, stop, console):
             return
         serve(runtime, settings.app, settings, stop, console, when_running=make)
+
+
+def _tried(
+    options: AppOptions, flags: dict[str, str | int | None], console: "Console"
+) -> "tuple[App, Config]":
+    """Load what this start runs, and try its functions with `@migrate`; `penstock run` has tried them for its driver."""
+    application, settings = load_to_run(options, flags)
+    for line in () if console.quiet else new_migrations_tried(application, settings):
+        console.print(line, highlight=False, markup=False)
+    return application, settings
 
 
 def _java(settings: Config) -> "Jvm":

@@ -10,6 +10,8 @@ from penstock.cli.options import AppOptions, schema_changes
 from penstock.files.layout import JOURNAL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.journal.deployments import Deployment
     from penstock.model.application import App
     from penstock.process.config import Config
@@ -64,3 +66,17 @@ def load_to_run(options: AppOptions, flags: "dict[str, str | int | None]") -> "t
     Console(stderr=True).print(text, style="bold yellow", highlight=False, soft_wrap=True)
     spec = unpacked(settings.data, deployment.code).spec
     return load_deployed(settings.data, spec), replace(settings, app=spec)
+
+
+def new_migrations_tried(application: "App", settings: "Config") -> "Sequence[str]":
+    """Try the functions with `@migrate` of code that this start deploys; return a sentence for each class.
+
+    Raises:
+        ClassChanged: A function fails for a stored entity; nothing was written.
+        OperationalError, IntegrityError: The data directory cannot be read.
+    """
+    if not any(each.migrations for each in application.stored.values()):
+        return ()  # known without the journal, whose readers take time to load
+    from penstock.process.migration_trial import try_new_migrations
+
+    return try_new_migrations(application, settings)

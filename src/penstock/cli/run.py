@@ -17,14 +17,12 @@ from penstock.cli.options import (
     log_flags,
     schema_changes,
 )
-from penstock.cli.replaced_source import replacement_in
+from penstock.cli.replaced_source import new_migrations_tried, replacement_in
 from penstock.errors import ConfigError
 from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.foreground import Foreground
-    from penstock.model.application import App
-    from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -126,7 +124,7 @@ def foreground_of(
 
         drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
-    tried = () if replacement else _tried(application, settings)
+    tried = () if replacement else new_migrations_tried(application, settings)
     from rich.console import Console
 
     from penstock.cli.foreground import ROLE, Foreground
@@ -149,17 +147,3 @@ def foreground_of(
         tried=tried,
         replacement=replacement,
     )
-
-
-def _tried(application: "App", settings: "Config") -> Sequence[str]:
-    """Try the functions with `@migrate` of code that is not in force yet; return what was tried, as `try_migrations`."""
-    if not any(each.migrations for each in application.stored.values()):
-        return ()
-    from penstock.process.data_directory import DataDirectory
-    from penstock.process.deploying import is_in_force
-    from penstock.process.migration_trial import try_new_migrations
-
-    directory = DataDirectory(settings.data)
-    if directory.app_name is None or is_in_force(settings.data, settings.app):
-        return ()
-    return try_new_migrations(directory, application)

@@ -14,6 +14,8 @@ from penstock.errors import IntegrityError, OperationalError, PenstockError
 RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2, "paused": 5}
 _RETRY_AFTER_DEFAULT_S: Final = 1
 
+_OF_REFUSED_CODE: Final = frozenset({"config", "definition"})
+
 MESSAGE_MAX: Final = 2_000
 """The longest message in a response, in characters."""
 
@@ -26,6 +28,14 @@ class HttpError(Exception):
         self.code = code
         self.headers = headers
         super().__init__(message)
+
+
+def outcome_status(code: str) -> int:
+    """Return the HTTP status of the failure that is the outcome of a request, or of an order of an operator.
+
+    Deployed code that cannot be imported is the error of its sender; the same codes at other places are errors of the server.
+    """
+    return 409 if code in _OF_REFUSED_CODE else STATUS.get(code, 400)
 
 
 def error_response(

@@ -5,10 +5,10 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, STATUS
+from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID
 from penstock.base.ids import Epoch
 from penstock.base.json_keys import json_bytes
-from penstock.gateway.errors import error_response
+from penstock.gateway.errors import error_response, outcome_status
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
 
@@ -54,11 +54,11 @@ def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
     """
     headers = reply_headers(reply.epoch, request_id)
     if MSGPACK in accept:
-        status = 200 if reply.error is None else STATUS.get(reply.error, 400)
+        status = 200 if reply.error is None else outcome_status(reply.error)
         return Response(reply.data, status, headers, MSGPACK)
     if reply.error is None:
         return Response(json_of(_decode(reply.data)), 200, headers, JSON)
-    return failure_response(reply, request_id, STATUS.get(reply.error, 400))
+    return failure_response(reply, request_id, outcome_status(reply.error))
 
 
 def failure_response(reply: Reply, request_id: str, status: int) -> Response:

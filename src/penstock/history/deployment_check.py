@@ -6,7 +6,7 @@ belongs to the opening of the journal.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
@@ -24,6 +24,7 @@ from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.journal.api import Journal
 from penstock.log import copy_prefix as logs
 from penstock.model.application import App
+from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import described
 from penstock.model.signature import Signature
 
@@ -53,6 +54,19 @@ class CheckFinding(msgspec.Struct, frozen=True):
     what: str
 
 
+def findings_of_schemas(changes: Sequence[SchemaChange]) -> list[CheckFinding]:
+    """Return the compatible changes of stored classes as findings; a removal needs a word."""
+    return [
+        CheckFinding(
+            Level.WORD if change.version.removed else Level.SAFE,
+            "schema",
+            f"{change.name}: {line}",
+        )
+        for change in changes
+        for line in change.changes
+    ]
+
+
 def compare_interfaces(deployed: App, present: App) -> Iterator[CheckFinding]:
     """Compare classes, methods, functions, routes and streams; a removal or a change needs a word."""
     was, now = _interface(deployed), _interface(present)
@@ -65,6 +79,25 @@ def compare_interfaces(deployed: App, present: App) -> Iterator[CheckFinding]:
             yield CheckFinding(
                 Level.WORD, "interface", f"{name} was {was[name]}, and is {now[name]}"
             )
+
+
+def compare_unstored(deployed: App, present: App, stored: Container[str]) -> Iterator[CheckFinding]:
+    """Compare the attributes of classes without stored entities; any change of them is safe.
+
+    Args:
+        deployed: The application that is deployed.
+        present: The application with the present code.
+        stored: The classes with stored entities, whose changes the opening of the journal finds.
+    """
+    for name, entity_type in present.stored.items():
+        former = deployed.stored.get(name)
+        if former is None or name in stored:
+            continue
+        was, now = former.shape.lines, entity_type.shape.lines
+        lines = [f"{line} is removed" for line in was if line not in now]
+        lines += [f"{line} is added" for line in now if line not in was]
+        for line in lines:
+            yield CheckFinding(Level.SAFE, "schema", f"{name}, without stored entities: {line}")
 
 
 def check_backlog(

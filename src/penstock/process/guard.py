@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from signal import setitimer  # this function, because handlers may not call the one of the module
 from types import FrameType
 from typing import Final, Self, TypeVar
 
@@ -30,6 +31,9 @@ RENEW_EVERY: Final = 32
 
 CHECK_EVERY: Final = 256
 """Transactions between two looks at all names that a handler may have replaced."""
+
+_SIGNALS: Final = (signal.SIGALRM, signal.SIGPROF)
+"""The signals of the time limits."""
 
 _STATM_BYTES: Final = 256
 
@@ -70,6 +74,7 @@ class Guard:
             self._process = ProcessSettings()
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
             self._limit_memory()
+            self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, self._stop)
@@ -77,19 +82,20 @@ class Guard:
             self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
                 faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
-            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
-            self._timer_before = signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+            setitimer(signal.ITIMER_PROF, self._stuck_s)
+            self._timer_before = setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._timed:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            setitimer(signal.ITIMER_REAL, 0)
+            setitimer(signal.ITIMER_PROF, 0)
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
             if signal.getsignal(signal.SIGINT) == self._stop:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
+            setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
             self._process.restore()
         changed = self._executor.isolation.end()
@@ -116,12 +122,13 @@ class Guard:
         self._unchecked = 0
 
     def _renew(self) -> None:
-        """Restore timers that a handler may have switched off, and measure the memory of the process."""
+        """Restore timers and signals that a handler may have switched off, and measure the memory of the process."""
         self._limit_memory()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         if signal.getsignal(signal.SIGALRM) != self._tick:
             signal.signal(signal.SIGALRM, self._tick)
         if not signal.getitimer(signal.ITIMER_REAL)[1]:
-            signal.setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+            setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
 
     def _limit_memory(self) -> None:
         soft, hard = _data_bytes() + self._limits.memory_bytes, self._memory_before[1]
@@ -139,7 +146,7 @@ class Guard:
         if not executor.running or executor.runs != self._seen:
             self._seen = executor.runs
             self._strikes = 0
-            signal.setitimer(signal.ITIMER_PROF, self._stuck_s)
+            setitimer(signal.ITIMER_PROF, self._stuck_s)
             return
         self._strikes += 1
         if self._strikes >= TICKS:

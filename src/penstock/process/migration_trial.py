@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from math import ceil
 from typing import Final, NamedTuple
 
 from penstock.base.ids import EntityKey, split_entity_key
@@ -18,7 +17,9 @@ from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.presenting import Presented
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.deploying import is_in_force
 from penstock.process.isolated_upcasts import IsolatedUpcasts
 from penstock.state.newest import at_newest
 from penstock.state.stores import PartitionedReader
@@ -29,11 +30,14 @@ ROWS_MAX: Final = 5_000
 SCANNED_MAX: Final = 1_000_000
 """The first entities of a class, from which a trial takes each n-th: they bound its time."""
 
-PART: Final = 100
-"""The entities that a child process of a trial upcasts."""
-
 TRIAL_S: Final = 20.0
-"""The time after which a trial of a class begins no further part."""
+"""The time that a trial takes for all classes together; it ends later by one part of each class at most."""
+
+_PART_S: Final = 0.5
+"""A part that takes less time is followed by one of twice its size."""
+
+_PARTS: Final = 50
+"""Entities that follow each other in a trial are this far from each other in its sample."""
 
 _BYTES_MAX: Final = 64 << 20
 
@@ -71,9 +75,10 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> list
         OperationalError: The disk fails.
     """
     lines = []
-    for sample in _samples(directory, app, journal):
+    samples = _samples(directory, app, journal)
+    for sample in samples:
         tried = 0
-        for key, made in _results(sample):
+        for key, made in _results(sample, TRIAL_S / len(samples)):
             if isinstance(made, MigrationFailed):
                 raise ClassChanged(
                     f"the application's classes cannot read the entities that {directory.path} holds:\n"
@@ -86,24 +91,42 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> list
     return lines
 
 
-def try_new_migrations(directory: DataDirectory, app: App) -> list[str]:
-    """Do the same as `try_migrations`, before a start deploys the code; return and raise as it."""
+def try_new_migrations(app: App, settings: Config) -> list[str]:
+    """Try the functions of code that a start will deploy; return and raise as `try_migrations`.
+
+    Code that is in force was tried before.
+
+    Args:
+        app: The application.
+        settings: Its settings, which name it and the data directory.
+    """
+    directory = DataDirectory(settings.data)
+    if directory.app_name is None or is_in_force(settings.data, settings.app):
+        return []
     with closing(directory.open_journal(app)) as journal:
         return try_migrations(directory, app, journal)
 
 
-def _results(sample: _Sample) -> Iterator[tuple[EntityKey, Presented]]:
-    """Yield each entity with its upcast row, or the failure, until the time is over; each part is spread over the sample."""
+def _results(sample: _Sample, limit_s: float) -> Iterator[tuple[EntityKey, Presented]]:
+    """Yield each entity with its upcast row, or the failure, until the time is over.
+
+    A child process upcasts a part. Parts begin with a single entity, so that a slow function does not exceed the time.
+    """
     upcasts = IsolatedUpcasts()
-    items = list(sample.rows.items())
-    parts = ceil(len(items) / PART)
-    end = time.monotonic() + TRIAL_S
-    for number in range(parts):
-        if number and time.monotonic() > end:
+    every = list(sample.rows.items())
+    items = [item for first in range(_PARTS) for item in every[first::_PARTS]]
+    end = time.monotonic() + limit_s
+    place, size = 0, 1
+    while place < len(items):
+        began = time.monotonic()
+        if place and began > end:
             return
-        keys, rows = zip(*items[number::parts], strict=True)
+        keys, rows = zip(*items[place : place + size], strict=True)
         texts = [split_entity_key(key)[1] for key in keys]
         yield from zip(keys, upcasts(sample.entity_type, texts, rows), strict=True)
+        place += size
+        if time.monotonic() - began < _PART_S:
+            size *= 2
 
 
 def _text_of(sample: _Sample, tried: int) -> str:

@@ -1,13 +1,15 @@
 """Settings of the process that a handler can change, and that cost too much to look at each time.
 
-Changes of the environment, of the locale and of Python's built-in names are refused. Others are put
-back behind the last transaction, before Penstock itself goes on. The functions for that are taken when
+Changes of the environment, of the locale, of signal handlers and timers, and of Python's built-in names are refused:
+a signal that raises would end the next transactions, too. Others are put back behind the last transaction, before Penstock itself goes on. The functions for that are taken when
 this module is imported, so that a handler which replaces them replaces nothing here.
 """
 
+import _signal  # type: ignore[import-not-found]
 import builtins
 import locale
 import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -22,9 +24,15 @@ _REFUSED: Final = (
     (os, "putenv", "the environment"),
     (os, "unsetenv", "the environment"),
     (locale, "_setlocale", "the locale"),
+    (_signal, "signal", "signal handlers"),
+    *(
+        (module, name, "timers")
+        for module in (_signal, signal)
+        for name in ("setitimer", "alarm", "set_wakeup_fd")
+    ),
 )
-"""The functions that a transaction may not call; `os.environ` and `locale.setlocale` end in them. They are
-replaced once for the process; outside of transactions they work as before."""
+"""The functions that a transaction may not call; `os.environ`, `locale.setlocale` and `signal.signal` end in them. They
+are replaced once for the process; outside of transactions they work as before."""
 
 _PRIVATE: Final = 0o077
 

@@ -6,7 +6,6 @@ import decimal
 import gc
 import locale
 import os
-import signal
 import sys
 import threading
 import warnings
@@ -70,14 +69,6 @@ LATER: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "new built-in name": (
         lambda: vars(builtins).update(colour=1),
         lambda: hasattr(builtins, "colour"),
-    ),
-    "alarm": (
-        lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),
-        lambda: signal.getsignal(signal.SIGALRM) is signal.SIG_IGN,
-    ),
-    "timer": (
-        lambda: signal.setitimer(signal.ITIMER_REAL, 0),
-        lambda: signal.getitimer(signal.ITIMER_REAL)[1],
     ),
 }
 SEEN: list[object] = []

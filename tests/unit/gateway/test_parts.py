@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Corrupt, Overloaded
-from penstock.gateway.errors import HttpError, response_of
+from penstock.gateway.errors import HttpError, outcome_status, response_of
 from penstock.gateway.http_request import HttpRequest, check_depth
 from penstock.gateway.request_ids import RequestIds
 from penstock.gateway.routing import Router
@@ -18,6 +18,10 @@ def test_every_error_has_a_status() -> None:
     """The table of statuses has each code of the error tree, and no other."""
     assert STATUS.keys() == BY_CODE.keys()
     assert STATUS["class-changed"] == 409  # of a deployment, which the caller has ordered
+    assert outcome_status("config") == 409, (
+        "the outcome of a deployment; here it is the server's own"
+    )
+    assert STATUS["config"] == 500
 
 
 def test_damage_is_not_told_outside() -> None:

@@ -74,6 +74,22 @@ def test_a_compatible_change_is_safe(kiosk: Kiosk, capsys: pytest.CaptureFixture
     assert "nothing of 2 requests of epochs 2 to 3" in findings[2]["what"]
 
 
+def test_a_class_without_entities_may_change_in_any_way(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing stored can hinder it, and the report shows the attributes nevertheless."""
+    coupon = "class Coupon(Entity):\n    code: str = key()\n    worth: {type}\n\n\napp = App("
+    kiosk.change("app = App(", coupon.format(type="int"))
+    kiosk.change('App("kiosk", ', 'App("kiosk", Coupon, ')
+    journal_of(kiosk.spec, kiosk.data, [], deploys=True)
+    kiosk.change("    worth: int\n", "    worth: str\n    until: int = 0\n")
+    code, (verdict, findings) = check(kiosk, capsys)
+    texts = [finding["what"] for finding in findings if finding["kind"] == "schema"]
+    place = "Coupon, without stored entities:"
+    added = f"{place} worth: str is added", f"{place} until: int is added"
+    assert (code, verdict, texts) == (0, "safe", [f"{place} worth: int is removed", *added])
+
+
 def test_other_outcomes_and_waiting_requests_need_a_word(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:

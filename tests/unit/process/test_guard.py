@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock import App, Entity, LimitExceeded, key
+from penstock import App, Entity, LimitExceeded, UserError, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
@@ -57,6 +57,20 @@ class Greedy(Entity):
 
     def replace_method(self) -> None:
         Executor._encode = lambda *_: b"\x07"  # type: ignore[method-assign]
+
+    def change_signals(self, how: str) -> None:
+        """Let a signal raise in the transactions that follow, or let none come."""
+        match how:
+            case "handler":
+                signal.signal(signal.SIGALRM, signal.default_int_handler)
+            case "timer":
+                signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            case "alarm":
+                signal.alarm(1)
+            case "descriptor":
+                signal.set_wakeup_fd(-1)
+            case _:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGPROF})
 
     def length(self) -> str:
         return oct(0)
@@ -177,6 +191,23 @@ def test_a_replaced_name_reaches_no_other_transaction(batched: bool, replace: st
     assert answers[-1] == "0o0"
     run("length", *["length"] * 40)
     assert answers[-1] == "0o0"
+
+
+@pytest.mark.parametrize("how", ["handler", "timer", "alarm", "descriptor"])
+def test_signals_cannot_be_changed(kit: Kit, how: str) -> None:
+    """A signal that raises, or no longer comes, would concern the transactions that follow."""
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[1]
+    with pytest.raises(UserError, match=r"signal handlers|timers"):
+        kit.call.Greedy("a").change_signals(how)
+    assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[1]) == before
+
+
+def test_blocked_signals_come_again(kit: Kit) -> None:
+    """The time limit holds for later requests, also if a handler has blocked its signals."""
+    kit.call.Greedy("a").change_signals("mask")
+    with pytest.raises(LimitExceeded, match="time_ms"):
+        kit.call.Greedy("a").loop()
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGALRM, signal.SIGPROF}
 
 
 def test_depth_is_limited_in_every_thread(kit: Kit) -> None:

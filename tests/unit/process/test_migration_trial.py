@@ -2,12 +2,15 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import ClassChanged
+from penstock.model.presenting import Presented
 from penstock.process import migration_trial
-from penstock.process.data_directory import DataDirectory
+from penstock.process.config import Config
+from penstock.process.isolated_upcasts import IsolatedUpcasts
 from penstock.process.loading import load_app
 from penstock.process.migration_trial import try_new_migrations
 from tests.history import journal_of
@@ -53,7 +56,7 @@ def tried(data: Path, failing: list[int]) -> list[str]:
     """Try a version whose function fails for some prices."""
     source = data.parent / f"trialkiosk{next(_numbers)}.py"
     source.write_text(SECOND.format(failing=failing))
-    return try_new_migrations(DataDirectory(data), load_app(str(source)))
+    return try_new_migrations(load_app(str(source)), Config(data=data, app=str(source)))
 
 
 def test_a_trial_takes_each_nth_entity(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +71,25 @@ def test_a_trial_takes_each_nth_entity(data: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_trial_ends_when_its_time_is_over(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part that runs is completed, and the sentence counts what was tried."""
-    monkeypatch.setattr(migration_trial, "PART", 2)
+    """It begins with one entity, so that a slow function does not take much longer."""
     assert tried(data, []) == ["Item: @migrate was tried on 9 of 9 stored entities"]
     monkeypatch.setattr(migration_trial, "TRIAL_S", 0.0)
-    assert tried(data, []) == ["Item: @migrate was tried on 2 of 9 stored entities"]
+    assert tried(data, []) == ["Item: @migrate was tried on 1 of 9 stored entities"]
+
+
+def test_parts_of_a_slow_function_stay_small(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of more entities follows only a fast one."""
+    parts = []
+
+    class Upcasts(IsolatedUpcasts):
+        def __call__(self, *call: Any) -> list[Presented]:
+            parts.append(len(call[1]))
+            return super().__call__(*call)
+
+    monkeypatch.setattr(migration_trial, "IsolatedUpcasts", Upcasts)
+    tried(data, [])
+    assert parts == [1, 2, 4, 2]
+    monkeypatch.setattr(migration_trial, "_PART_S", 0.0)
+    parts.clear()
+    tried(data, [])
+    assert parts == [1] * 9

@@ -213,8 +213,7 @@ def _answered(answer: DeploymentResult | DeploymentReport, facts: dict[str, obje
 
 def _refusal(error: PenstockError) -> Response:
     """Return the response to an order whose code does not fit; other errors have their usual one."""
-    status = STATUS[error.code]
-    if not isinstance(error, UserError) or status < 500:
+    if not isinstance(error, UserError) or STATUS[error.code] < 500:
         raise error
     return error_response(409, error.code, error.kind or type(error).__name__, str(error))
 
