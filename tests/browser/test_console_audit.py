@@ -207,6 +207,15 @@ def test_page_passes_the_audit(opened: Page) -> None:
     assert [head for head in heads if not head[:1].isupper()] == []
 
 
+def test_a_form_with_errors_passes_the_audit(audited: Page) -> None:
+    """A screen reader is told what is wrong with a field."""
+    audited.open("/try?path=/call/Item/audited/add")
+    settled(audited)
+    audited.press("Send")
+    audited.until(".field-error:not([hidden])", "is needed")
+    assert violations(audited) == []
+
+
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
 def test_narrow_window_never_scrolls_sideways(opened: Page) -> None:
     """At 360 pixels, no table has a column that is cut; the graph alone scrolls in its frame."""

@@ -137,8 +137,13 @@ def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningCons
     page.one('[data-status="scheduled"]')
     page.open("/requests")
     page.until("#scheduled h2", "2 requests")
-    page.one('[aria-label="Cancel later-100"]').click()
+    page.one('[aria-label="Cancel later-100 …"]').click()
+    page.press("Keep it")
+    page.until("#scheduled h2", "2 requests")
+    page.one('[aria-label="Cancel later-100 …"]').click()
+    page.press("Cancel it")
     page.until("#scheduled h2", "1 request")
+    wait_for(lambda: "later-100" in listed(page), "the list has the cancelled request")
     assert [row[3] for row in page.rows("#scheduled")] == ["later-200"]
     cancelled = shop.http.get("/requests/later-100", params={"wait": 30}).json()
     assert cancelled["error"]["code"] == "cancelled"

@@ -48,3 +48,27 @@ def test_references_inside_of_records_are_links(ask: Any) -> None:
                 shape,
                 kind,
             )
+
+
+def test_a_named_tuple_shows_the_names_of_its_fields(ask: Any) -> None:
+    """It is stored as an array, and its page shows it as other records."""
+    records = [
+        {
+            "name": "Place",
+            "fields": [{"name": "row", "type": "int"}, {"name": "seat", "type": "str"}],
+        }
+    ]
+    code = (
+        "(([records, value, type]) => { module.learnRecords(records); const node = module.block(value,"
+        " module.parseType(type), new Set()); return [node.localName, node.textContent]; })(given)"
+    )
+    assert ask("value.js", code, [records, [3, "b"], "Place"]) == ["dl", "row3seatb"]
+    name, text = ask("value.js", code, [records, [[3, "b"], [4, "c"]], "list[Place]"])
+    assert (name, text.endswith("3b4c"), "row" in text) == ("div", True, True), text
+
+
+def test_encrypted_arguments_have_no_parameter(ask: Any) -> None:
+    """They are one text in place of all arguments, and it is no key to follow."""
+    code = "module.argumentsOf(given, { method: 'rate', names: new Set() }).textContent"
+    assert ask("request_cells.js", code, '["<personal>"]') == "encrypted: they belong to a person"
+    assert ask("request_cells.js", code, '["<personal>", 1]') == "<personal>1"

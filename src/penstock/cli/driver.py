@@ -86,7 +86,9 @@ def command(
             asked = [*(options.assignments or ()), *chosen]
             ask_for_partitions(settings, asked)
         stop = stack.enter_context(Stop(supervised=supervised))
-        console.print(f"{settings.app} in {settings.data}: starting Spark …", highlight=False)
+        console.print(
+            f"{settings.app} in {settings.data}: starting Spark …", highlight=False, soft_wrap=True
+        )
         jvm = jvm or stack.enter_context(_java(settings))
         # These imports take long; Java starts meanwhile.
         from penstock.cli.driver_service import nothing, serve

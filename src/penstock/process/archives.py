@@ -25,6 +25,11 @@ _MODE: Final = 0o600
 _UNIX: Final = 3
 
 
+def without_folder(text: str, folder: Path | str) -> str:
+    """Return a text with the paths that the files of an archive have in it, and not in the folder where it is unpacked."""
+    return text.replace(f"{folder}/", "").replace(str(folder), "the archive")
+
+
 def pack(files: Mapping[str, bytes]) -> bytes:
     """Return the bytes of an archive with these files; equal files give equal bytes."""
     buffer = io.BytesIO()

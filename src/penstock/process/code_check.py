@@ -15,8 +15,9 @@ import msgspec
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.control import DeployedCode
 from penstock.model.reply import raised_by
+from penstock.process.archives import without_folder
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import unpacked
+from penstock.process.deployed_code import folder_of, unpacked
 from penstock.process.loading import load
 from penstock.process.migration_trial import try_migrations
 from penstock.process.question import ask_child, encode_question, receive_question
@@ -74,7 +75,8 @@ def check_code(
             f"the import of {code.module} ended its process with exit code {exit_code}; nothing is deployed"
         ) from error
     if answer.failure is not None:
-        raise raised_by(*answer.failure)
+        error_code, class_name, message = answer.failure
+        raise raised_by(error_code, class_name, without_folder(message, folder_of(data, code)))
     return answer
 
 

@@ -28,6 +28,11 @@ KEPT: Final = 3
 """The newest deployments whose unpacked archives stay at a start."""
 
 
+def folder_of(data: Path, code: DeployedCode) -> Path:
+    """Return the folder where the archive of code is unpacked."""
+    return data.absolute() / RUN / CODE / code.archive
+
+
 def unpacked(data: Path, code: DeployedCode) -> Location:
     """Return the place of an application in the folder of its archive, which is unpacked if it is not there.
 
@@ -35,7 +40,7 @@ def unpacked(data: Path, code: DeployedCode) -> Location:
         Corrupt: The archive is missing, or was changed.
         OperationalError: The archive cannot be read, or the folder cannot be written.
     """
-    folder = data.absolute() / RUN / CODE / code.archive
+    folder = folder_of(data, code)
     files = Archives(data).files(code.archive)
     try:
         if not _holds(folder, files):

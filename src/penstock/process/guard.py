@@ -15,13 +15,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from functools import cache
 from signal import setitimer  # this function, because handlers may not call the one of the module
 from types import FrameType
 from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
 from penstock.model.interruption import Interrupted
-from penstock.process.tampering import ProcessSettings, refuse_changes
+from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ processor time."""
 
 
 class TamperedWith(RuntimeError):
-    """Names were replaced while several transactions ran; none of them counts."""
+    """Names were replaced while several transactions ran, or files of the process were closed; none of them counts."""
 
 
 class Guard:
@@ -65,6 +66,7 @@ class Guard:
         self._unchecked = 0  # transactions since built-in names were looked at
         self._seen = -1
         self._strikes = 0
+        self._files = _files()
         self._timed = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
@@ -99,7 +101,10 @@ class Guard:
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
             self._process.restore()
         changed = self._executor.isolation.end()
+        are_closed = self._files.were_closed()
         if error_type is None:
+            if are_closed and self._batched:
+                raise TamperedWith("a handler has closed files of this process")
             self._check(changed=changed)
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
@@ -152,6 +157,12 @@ class Guard:
         if self._strikes >= TICKS:
             executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"
             raise Interrupted(executor.interrupted)
+
+
+@cache
+def _files() -> OpenFiles:
+    """Return the open files of this process."""
+    return OpenFiles()
 
 
 def _data_bytes() -> int:

@@ -13,7 +13,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from os import chdir, getcwd, umask
+from os import O_RDWR, chdir, close, devnull, fstat, getcwd, pipe, umask
+from os import open as open_file
 from types import ModuleType
 from typing import Any, Final
 
@@ -35,6 +36,49 @@ _REFUSED: Final = (
 are replaced once for the process; outside of transactions they work as before."""
 
 _PRIVATE: Final = 0o077
+_STREAMS: Final = (0, 1, 2)
+
+
+class OpenFiles:
+    """The open files of the process, of which a handler may close any: Spark's sockets, stores, the journal.
+
+    A file of this object stands for all of them, because nobody closes it who closes only own files.
+    """
+
+    def __init__(self) -> None:
+        self._open()
+
+    def were_closed(self) -> bool:
+        """Say whether files were closed since the last call, and open the standard streams that are missing.
+
+        A stream that is missing is dangerous: the next socket would get its number, and whoever writes to the standard
+        output would write into the protocol.
+        """
+        for stream in _STREAMS:
+            if not _is_open(stream):
+                open_file(devnull, O_RDWR)  # the lowest free number: that of the stream
+        if _identity(self._file) == self._named:
+            return False
+        self._open()
+        return True
+
+    def _open(self) -> None:
+        self._file, end = pipe()
+        close(end)
+        self._named = _identity(self._file)
+
+
+def _is_open(descriptor: int) -> bool:
+    return _identity(descriptor) is not None
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    """Return what tells an open file from all others; None if it is not open."""
+    try:
+        status = fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class ProcessSettings:

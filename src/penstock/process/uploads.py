@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from penstock.base.deployment_answers import DeploymentReport
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.files.durable import storage
-from penstock.process.archives import write_files
+from penstock.process.archives import without_folder, write_files
 from penstock.process.command_answer import ask_command
 from penstock.process.loading import Location, locate
 from penstock.process.source import SOURCE_BYTES_MAX
@@ -51,7 +51,7 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
             yield _spec_in(folder, app)
         except PenstockError as error:
             error.args = tuple(
-                part.replace(f"{folder}/", "") if isinstance(part, str) else part
+                without_folder(part, folder) if isinstance(part, str) else part
                 for part in error.args
             )
             raise
@@ -80,9 +80,12 @@ def check_upload(
         report = ask_command(words, DeploymentReport, check_s)
     except TimeoutError as error:
         raise TimedOut(f"the check has taken more than {check_s:g} s") from error
-    folder = msgspec.json.encode(f"{locate(spec).folder}/").strip(b'"')
-    text = msgspec.json.encode(report).replace(folder, b"")  # the sender knows other paths
-    return msgspec.json.decode(text, type=DeploymentReport)
+    folder = locate(spec).folder
+    findings = [  # the sender knows other paths
+        structs.replace(finding, what=without_folder(finding.what, folder))
+        for finding in report.findings
+    ]
+    return structs.replace(report, findings=findings)
 
 
 def _spec_in(folder: Path, app: str) -> str:

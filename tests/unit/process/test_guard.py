@@ -251,3 +251,50 @@ def test_a_handler_stuck_in_c_ends_its_process() -> None:
     )
     assert done.returncode < 0
     assert "stick" in done.stderr
+
+
+def test_a_handler_that_closes_files_is_noticed() -> None:
+    """Its batch does not count, and no later file gets the number of a standard stream."""
+    program = """
+        import os, sys
+        from penstock import App, Entity, key
+        from penstock.base.ids import RequestId
+        from penstock.engine.execute import Executor, Limits
+        from penstock.process.guard import Guard, TamperedWith
+
+        class Closer(Entity):
+            name: str = key()
+            def close(self, first: int, last: int) -> None:
+                os.closerange(first, last)
+
+        app = App("closer", Closer)
+        executor = Executor(app, {}.get, Limits())
+
+        def run(first, last):
+            guard = Guard(executor, Limits(), batched=True)
+            with guard:
+                for _ in guard.each([0]):
+                    body, _ = app.request("Closer", "a", "create")
+                    executor.run(RequestId("a"), body, 0)
+                    Closer.close(None, first, last)
+
+        kept = os.dup(1)
+        run(0, 3)
+        assert os.open("/", os.O_RDONLY) > kept, "a socket would be a standard stream"
+        for times in range(2):
+            try:
+                run(3, 1_000)
+            except TamperedWith as error:
+                assert "closed files" in str(error)
+            else:
+                sys.exit("not noticed")
+        run(1_000, 1_001)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

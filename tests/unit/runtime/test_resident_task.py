@@ -1,5 +1,6 @@
 """The resident task runs commands over a socket; whatever happens to it, the driver goes on without it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,26 @@ def test_a_task_that_takes_no_command_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: ends, "the end of the process")
     task.stop()
     assert ends[0] == -signal.SIGKILL
+
+
+def test_a_message_that_does_not_go_on_is_no_result(tmp_path: Path) -> None:
+    """A handler that writes to all descriptors announces a long message, and the driver does not wait for it."""
+    left = threading.Event()
+
+    def submit(reside: Reside) -> None:
+        with Client(reside.socket, "AF_UNIX") as driver, contextlib.suppress(EOFError):
+            driver.recv_bytes()
+            driver.send_bytes(b"taken")
+            os.write(driver.fileno(), b"\x00\xffno protocol\n")
+            driver.recv_bytes()  # until the driver has gone
+        left.set()
+
+    task = ResidentTask(submit, tmp_path, taken_s=0.5)
+    task.start()
+    wait_for(task._connected, "the resident task")
+    assert task.run(command(0)) is None
+    assert left.wait(60)
+    task.stop()
 
 
 def test_socket_is_private_and_its_path_fits(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ export class Graph {
         },
         this.#drawing,
       ),
-      legend(plan.stream_operators.length > 0),
+      legend(plan),
       this.#asTable(),
     );
     this.update(new Map());
@@ -292,7 +292,8 @@ function cut(text, width) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-function legend(hasStreams) {
+function legend({ edges, stream_operators: streams }) {
+  const hasUnknown = edges.some(({ target }) => target.operator === UNKNOWN);
   const sample = (kind) =>
     svg(
       "svg",
@@ -304,9 +305,10 @@ function legend(hasStreams) {
     "ul",
     { class: "legend" },
     entry("call", "calls"),
-    entry("change", "creates or deletes"),
+    entry("change", "creates, writes or deletes"),
     entry("read", "reads"),
-    hasStreams ? [entry("feed", "events"), entry("ask", "asks a portal")] : null,
+    streams.length ? [entry("feed", "events"), entry("ask", "asks a portal")] : null,
+    hasUnknown ? el("li", { class: "hint" }, `${UNKNOWN}: the source does not tell what is called`) : null,
     el("li", { class: "hint" }, "rates over the last 5 s"),
   );
 }

@@ -22,7 +22,7 @@ const VERBS = {
 const KINDS = {
   call: "call",
   read: "read",
-  write: "read",
+  write: "change",
   create: "change",
   delete: "change",
   exists: "read",
@@ -52,7 +52,8 @@ export function linksOf(plan) {
     const own = edge.source.operator === edge.target.operator && edge.origin === "self";
     if (own) continue;
     const kind = KINDS[edge.action];
-    const member = kind === "read" ? edge.action : edge.target.member; // of many attributes one line
+    const isOfAttributes = kind === "read" || edge.action === "write";
+    const member = isOfAttributes ? edge.action : edge.target.member; // of many attributes one line
     const name = `${textOf(edge.source)}>${textOf({ operator: edge.target.operator, member })}`;
     const link = links.get(name) ?? {
       name,
@@ -72,7 +73,7 @@ export function linksOf(plan) {
       edge.conditional ? "perhaps" : "",
     ];
     const target =
-      kind === "read" ? textOf(edge.target) : wordsOf({ operator: edge.target.operator, member });
+      isOfAttributes ? textOf(edge.target) : wordsOf({ operator: edge.target.operator, member });
     const line = [
       `${wordsOf(edge.source)} ${VERBS[edge.action]} ${target}`,
       ...how.filter(Boolean),

@@ -182,6 +182,6 @@ function figuresOf(epochs, load, since) {
     ["Undone", share((one) => one.aborts)],
     ["Ran again", share((one) => one.reran)],
     ["Epoch takes", epochs.length ? duration(mean(epochs.map(busyMs))) : "–"],
-    ["Latency p50", newest?.p50 ? duration(newest.p50) : "–"],
+    ["Latency p50 now", newest?.p50 ? duration(newest.p50) : "–"],
   ];
 }

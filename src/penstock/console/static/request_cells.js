@@ -7,6 +7,7 @@ import { lineNode } from "./text.js";
 import { entityLink, inline, parseType } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
+const PERSONAL = "<personal>";
 
 /** Return a call, with a link to its entity; a narrow column breaks it before the method. */
 export function callOf({ entity, key, method }, operator) {
@@ -28,7 +29,10 @@ export function callOf({ entity, key, method }, operator) {
 export function argumentsOf(held, { cut, method, operator, names }) {
   if (held === null) return el("span", { class: "null" }, "too large for the SQL view");
   if (cut) return el("code", {}, `${held.slice(0, 160)} …`);
-  const pairs = pairsOf(decodeExactly(held), parametersOf(operator, method));
+  const value = decodeExactly(held);
+  if (value?.length === 1 && value[0] === PERSONAL)
+    return el("span", { class: "null" }, "encrypted: they belong to a person");
+  const pairs = pairsOf(value, parametersOf(operator, method));
   if (!pairs.length) return el("span", { class: "null" }, "none");
   return el(
     "span",

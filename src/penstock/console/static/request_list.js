@@ -53,6 +53,7 @@ export class RequestList {
   #asked = 0;
   #epoch = null;
   #loading = false;
+  #isAwaited = false;
 
   constructor(path, search, operators, codes) {
     this.#path = path;
@@ -77,7 +78,8 @@ export class RequestList {
   follow() {
     const change = () => {
       const isNew = (live.status?.view_epoch ?? this.#epoch) !== this.#epoch;
-      if (this.#live.input.checked && isNew && !this.#loading && !isMarked(this.#list)) this.load();
+      const isWanted = this.#isAwaited || (this.#live.input.checked && !isMarked(this.#list));
+      if (isWanted && isNew && !this.#loading) this.load();
     };
     live.addEventListener("change", change);
     return () => {
@@ -87,8 +89,14 @@ export class RequestList {
     };
   }
 
+  /** Ask for the page once more when the view has a new epoch. */
+  loadNext() {
+    this.#isAwaited = true;
+  }
+
   /** Ask for the page that is wanted now; an answer that comes too late is not shown. */
   async load() {
+    this.#isAwaited = false;
     this.#asked += 1;
     const mine = this.#asked;
     const query = queryOf(this.#filter.conditions, this.#place);

@@ -41,7 +41,7 @@ export async function open(body, { rest: [asked, view], search }, heading) {
   const path = asked === undefined ? "#/requests" : `#/requests/${encodeURIComponent(asked)}`;
   const list = new RequestList(path, search, plan.operators, codes);
   if (!body.isConnected) return null; // another page was opened meanwhile
-  const scheduled = new ScheduledList(plan.operators);
+  const scheduled = new ScheduledList(plan.operators, () => list.loadNext());
   show(all, scheduled.element, list.element);
   list.load();
   scheduled.load();

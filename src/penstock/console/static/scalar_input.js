@@ -20,7 +20,7 @@ export class ScalarInput {
   #input;
   #nullable;
   #initial; // a picker drops the digits after the seconds, and an input drops ends of lines
-  #error = el("p", { class: "field-error", hidden: true });
+  #error = el("p", { class: "field-error", role: "alert", hidden: true });
 
   constructor({ name, label, schema, whole, document, required, nullable, initial, isLine }) {
     this.name = name;

@@ -1,12 +1,12 @@
 // Scheduled requests: what waits in the log until it is due, the next one first.
 
 import { ask, named } from "./api.js";
+import { confirmButton } from "./confirm.js";
 import { el, problem, show } from "./dom.js";
 import { age, moment, plural } from "./format.js";
 import { live } from "./live.js";
 import { argumentsOf, callOf } from "./request_cells.js";
 import { dataTable } from "./table.js";
-import { button } from "./widgets.js";
 
 const PERIOD_MS = 5_000;
 const ARGUMENTS_SHOWN = 600;
@@ -19,8 +19,11 @@ export class ScheduledList {
   #operators;
   #names;
   #next = 0;
+  #cancelled;
 
-  constructor(operators) {
+  /** `cancelled` is called after each request that was cancelled here. */
+  constructor(operators, cancelled) {
+    this.#cancelled = cancelled;
     this.#operators = new Map(operators.map((one) => [one.name, one]));
     this.#names = new Set(operators.filter((one) => one.key).map((one) => one.name));
   }
@@ -70,16 +73,28 @@ export class ScheduledList {
       callOf({ entity, key, method }, operator),
       argumentsOf(held, { cut, method, operator, names: this.#names }),
       el("a", { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference" }, id),
-      button("Cancel", (event) => this.#cancel(id, event.currentTarget), { "aria-label": `Cancel ${id}` }),
+      this.#cancelButton(id),
     ];
   }
 
-  async #cancel(id, pressed) {
-    pressed.disabled = true;
-    pressed.blur(); // so that the list may change
+  #cancelButton(id) {
+    const question = {
+      name: "Cancel …",
+      more: { "aria-label": `Cancel ${id} …` },
+      title: "Cancel this request?",
+      text: `${id}: ${CANCELLED}`,
+      leave: "Keep it",
+      sure: "Cancel it",
+    };
+    return confirmButton(question, () => this.#cancel(id));
+  }
+
+  async #cancel(id) {
+    document.activeElement.blur(); // so that the list may change
     let refusal = null;
     try {
       await ask(`/requests/${encodeURIComponent(named(id))}`, { method: "DELETE" });
+      this.#cancelled();
     } catch (failure) {
       refusal = problem(failure);
     }

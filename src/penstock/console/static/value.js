@@ -144,18 +144,27 @@ export function block(value, type, entities, depth = 0) {
   const inner = (one, of) => block(one, of ?? ANY, entities, depth + 1);
   if (items && type.name === "tuple" && type.parts[1]?.name !== "...")
     return inline(value, type, entities);
+  const named = namedParts(value, type);
+  if (named) return fieldList(named, inner);
   const columns = items ? columnsOf(items) : null;
   if (columns) return listTable(items, columns, inner);
   if (items) return numbered(items, inner);
   if (type.name === "dict") return dictTable(value, type, entities, inner);
-  return el(
+  return fieldList(partsOf(value, type), inner);
+}
+
+const fieldList = (parts, inner) =>
+  el(
     "dl",
     { class: "fields" },
-    Object.entries(value).map(([name, one]) => [
-      el("dt", {}, textNode(name)),
-      el("dd", {}, inner(one, fieldsOf(type).get(name))),
-    ]),
+    parts.map(({ name, value, type }) => [el("dt", {}, textNode(name)), el("dd", {}, inner(value, type))]),
   );
+
+/** Return the parts of a NamedTuple, which is an array; null for other values. */
+function namedParts(value, type) {
+  const fields = Array.isArray(value) ? [...fieldsOf(type)] : [];
+  if (!fields.length || fields.length < value.length) return null;
+  return value.map((one, at) => ({ name: fields[at][0], value: one, type: fields[at][1] }));
 }
 
 /** Return the columns of a list whose elements all have the same parts: `{name, type}`; or null. */
@@ -167,14 +176,14 @@ function columnsOf(items) {
   return rows.every((row) => row?.map((one) => one.name).join() === names) ? first : null;
 }
 
-/** Return the named parts of a dataclass, or the numbered ones of a tuple; null for other values. */
+/** Return the named parts of a record, or the numbered ones of a tuple; null for other values. */
 function partsOf(value, type) {
   if (!isNested(value) || type.name === "dict") return null;
   if (type.name === "tuple")
     return type.parts[1]?.name === "..."
       ? null
       : listOf(value, type).map((one, at) => ({ ...one, name: String(at) }));
-  if (Array.isArray(value)) return null;
+  if (Array.isArray(value)) return namedParts(value, type);
   const fields = fieldsOf(type);
   return Object.entries(value).map(([name, one]) => ({ name, value: one, type: fields.get(name) ?? ANY }));
 }

@@ -15,6 +15,7 @@ job can answer; the parts that it writes are in no commit. A driver that ends cl
 
 import itertools
 import logging
+import math
 import os
 import shutil
 import signal
@@ -46,6 +47,7 @@ TAKEN_S: Final = 30.0
 """A task takes a command at once, unless its process hangs: stopped, or in a destructor of user code."""
 
 _TAKEN: Final = b"taken"
+_TIME: Final = struct.Struct("ll")  # seconds, microseconds
 _PEER: Final = struct.Struct("3i")  # process, user, group
 _EARLY_S: Final = 60.0
 _JOIN_S: Final = 60.0
@@ -72,6 +74,7 @@ class ResidentTask:
             taken_s: How long a task may take before it begins a command. Then its process is killed.
         """
         self._taken_s = taken_s
+        self._patience = _TIME.pack(math.ceil(taken_s), 0)
         self._encode = encode
         self._submit = submit
         self._folder = folder
@@ -128,11 +131,15 @@ class ResidentTask:
             self._leave(task)
 
     def _result(self, task: Connection) -> TaskResult:
-        """Wait for the next result; a task that does not take its command in time is killed."""
+        """Wait for the next result; a task that does not take its command in time is killed.
+
+        A transaction may take long, but a message that has begun goes on: a handler may have written to the socket.
+        """
         if not task.poll(self._taken_s):
             _kill(task)
             raise TimeoutError(f"the task takes no command within {self._taken_s:g} s")
         task.recv_bytes(len(_TAKEN))
+        task.poll(None)
         return messages.decode_result(task.recv_bytes())
 
     def _connected(self) -> Connection | None:
@@ -144,6 +151,7 @@ class ResidentTask:
                 except BlockingIOError:
                     break
                 channel.settimeout(None)
+                channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, self._patience)
                 if self._task is not None:
                     self._task.close()
                 self._task, self._owed = Connection(channel.detach()), 0
