@@ -30,7 +30,8 @@ def accepted_at(annotation: Any, path: str, *, is_key: bool) -> str:
     if is_key:
         types = [inner for outer in types for inner in _alternatives(_first_part(outer))]
     accepted = list(dict.fromkeys(repr(value) for each in types for value in _values(each)))
-    return ", ".join(accepted[:_NAMED_MAX] + ["…"] * (len(accepted) > _NAMED_MAX))
+    named = ", ".join(accepted[:_NAMED_MAX] + ["…"] * (len(accepted) > _NAMED_MAX))
+    return f"{named}, and their sums" if any(map(_is_flag, types)) else named
 
 
 def _alternatives(annotation: Any) -> list[Any]:
@@ -66,10 +67,13 @@ def _first_part(annotation: Any) -> Any:
 
 
 def _values(annotation: Any) -> Iterator[Any]:
-    """Yield the accepted values of an Enum or a Literal; the members of a Flag can be added, so they are not listed."""
+    """Yield the accepted values of an Enum or a Literal; those of a Flag can be added."""
     if typing.get_origin(annotation) is typing.Literal:
         yield from typing.get_args(annotation)
         return
-    is_enum = isinstance(annotation, type) and issubclass(annotation, Enum)
-    if is_enum and not issubclass(annotation, Flag):
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
         yield from (member._value_ for member in annotation)
+
+
+def _is_flag(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Flag)

@@ -26,7 +26,7 @@ from penstock.base.record import (
     members_of,
     tag_of_record,
 )
-from penstock.base.schema import ENCODER, name_of, reference_type, refuse, shown
+from penstock.base.schema import ENCODER, UNENCODABLE, name_of, reference_type, refuse, shown
 from penstock.errors import Unencodable
 
 Lower = Callable[[Any], Any]
@@ -48,6 +48,34 @@ def _first_packed(pair: tuple[Any, Any]) -> bytes:
 def lower_any(value: Any) -> Any:
     """Lower a value by its own types, for an annotation that does not name the types inside."""
     return _lower_inside(value, lower_any)
+
+
+def place_in(value: Any) -> str:
+    """Return the path of the first part that `lower_any` refuses, such as `.at` or `[2].at`; empty if it is the value itself.
+
+    Only for messages: a part that needs its annotation, or user code that raises, ends the path before it.
+    """
+    try:
+        for step, part in _parts_of(value):
+            try:
+                lower_any(part)
+            except Unencodable:
+                return step + place_in(part)
+    except UNENCODABLE:  # also of a property of a record
+        return ""
+    return ""
+
+
+def _parts_of(value: Any) -> list[tuple[str, Any]]:
+    if type(value) is dict:
+        return [(f"[{shown(key)}]", item) for key, item in value.items()]
+    if type(value) in (list, tuple, deque):
+        return [(f"[{index}]", item) for index, item in enumerate(value)]
+    if is_record(type(value)):
+        return [
+            (f".{member.name}", getattr(value, member.name)) for member in members_of(type(value))
+        ]
+    return []
 
 
 def lower_reply(value: Any) -> Any:

@@ -85,13 +85,11 @@ def decode_reference(annotation: Any, value: object) -> object:
     Raises:
         ValueError: The value does not fit; the message names the place inside of the value.
     """
-    if type(value) is str:
-        try:
-            reference: ReferenceType = annotation.__reference__
-        except AttributeError:
-            pass
-        else:
-            return reference.of_text(value)
+    reference = getattr(annotation, "__reference__", None)
+    if reference is not None and _is_key(reference, value):
+        return reference.of_text(
+            value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        )
     if annotation is deque or typing.get_origin(annotation) is deque:
         return deque(convert_inside(value, list[typing.get_args(annotation) or (Any,)]))  # type: ignore[misc]
     if kind_of(annotation) is RecordKind.PYDANTIC:
@@ -101,6 +99,12 @@ def decode_reference(annotation: Any, value: object) -> object:
             f"Expected `str`, the key of `{name_of(annotation)}`, got {shown(value)}"
         )
     raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got {shown(value)}")
+
+
+def _is_key(reference: ReferenceType, value: object) -> bool:
+    """Say whether a value may be a key as a caller writes it: its text, or the number or the array that it is."""
+    is_plain = getattr(reference, "key_annotation", str) is not str and type(value) in (int, list)
+    return type(value) is str or is_plain
 
 
 def convert_inside(value: object, annotation: Any) -> Any:

@@ -28,6 +28,9 @@ Examples:
   penstock savepoint examples/shop --remove before-sale
 """
 
+_OPTIONS: Final = ("list", "remove")
+"""Words of other commands that a user may write in place of the options; they are no names."""
+
 
 def command(
     options: DataOptions,
@@ -56,6 +59,10 @@ def command(
         raise ConfigError(
             "write penstock savepoint NAME APP, or APP with --list, or APP with --remove NAME; "
             "--app or a setting may name the application in place of APP"
+        )
+    if names and names[0] in _OPTIONS:
+        raise ConfigError(
+            f"{names[0]} is no name of a savepoint: write penstock savepoint APP --{names[0]}"
         )
     application, settings = options.load()
     if removed is not None:

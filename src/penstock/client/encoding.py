@@ -266,7 +266,8 @@ def error_of(response: HttpResponse) -> PenstockError:
             oldest = response.headers.get(OLDEST_ATOM.lower(), "")
             error.oldest = int(oldest) if oldest.isdecimal() else -1
         return error
-    return _foreign(response, f"{body.message} [{body.code}]")
+    of_http = body.kind == "Refused"  # a path, a verb or a header that the gateway refuses
+    return _foreign(response, body.message if of_http else f"{body.message} [{body.code}]")
 
 
 def is_msgpack(response: HttpResponse) -> bool:

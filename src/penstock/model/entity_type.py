@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
-from penstock.base.lowering import Lower, alike, lower_of
+from penstock.base.lowering import Lower, alike, lower_of, place_in
 from penstock.base.misfit import place_of
 from penstock.base.schema import (
     ENCODER,
@@ -316,7 +316,7 @@ class EntityType:
                 lower = self._lowers.get(name)
                 _encode(lower(values[name]) if lower else values[name])
             except UNENCODABLE as unencodable:
-                return f"{self.name}.{name}: {reason_of(unencodable)}"
+                return f"{self.name}.{name}{place_in(values[name])}: {reason_of(unencodable)}"
         return f"{self.name}: {reason_of(error)}"
 
     def key_text(self, key: object) -> str:

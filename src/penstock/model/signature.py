@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.json_floats import decode_json
-from penstock.base.lowering import lower_of
+from penstock.base.lowering import lower_of, place_in
 from penstock.base.misfit import misfit_of, place_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
 from penstock.base.words import UNREADABLE, value_of_word
@@ -258,7 +258,8 @@ class Signature:
         try:
             return msgspec.Raw(ENCODER.encode(lower(value) if lower else value))
         except UNENCODABLE as error:
-            raise RequestError(f"{self.name}: {parameter.name}: {error}") from error
+            place = f"{parameter.name}{place_in(value)}"
+            raise RequestError(f"{self.name}: {place}: {error}") from error
 
     def _decode_open(self, positional: msgspec.Raw) -> list[Any]:
         """Decode each argument by itself, for a function that takes any number of arguments.

@@ -62,7 +62,7 @@ COLOURS = "Invalid enum value 'x'; accepted are 'red', 'blue'"
         (Pair, '[1, "x"]', f"[1]: {COLOURS}"),
         (Renamed, '{"theColour": "x"}', f".theColour: {COLOURS}"),
         (Literal["a"] | list[Colour], '["x"]', f"[0]: {COLOURS}"),
-        (Right, "4", "Invalid enum value 4"),
+        (Right, "4", "Invalid enum value 4; accepted are 1, 2, and their sums"),
         (
             Many,
             "77",

@@ -132,3 +132,12 @@ def test_file_in_place_of_the_data_directory_is_named(
         assert execute([*words, "--data", str(data), "--json"]) == 2
         message = json.loads(capsys.readouterr().out)["error"]["message"]
         assert message == f"the data directory {data} is a file, or is below a file"
+
+
+@pytest.mark.parametrize("word", ["list", "remove"])
+def test_a_word_for_an_option_makes_no_savepoint(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other programs have commands with these names; here they are options."""
+    assert execute(["savepoint", word, str(SHOP), "--data", str(tmp_path)]) == 2
+    assert f"penstock savepoint APP --{word}" in capsys.readouterr().err

@@ -219,7 +219,7 @@ def test_error_of_http_is_not_an_abort() -> None:
     told = b'{"error":{"code":"path-too-long","kind":"Refused","message":"shorter"}}'
     error = error_of(HttpResponse(414, {}, told))
     assert type(error) is RequestError
-    assert str(error) == "shorter [path-too-long]"
+    assert str(error) == "shorter"
     assert type(error_of(HttpResponse(500, {}, told))) is OperationalError
 
 

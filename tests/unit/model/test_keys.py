@@ -5,6 +5,7 @@ from enum import Enum, Flag, IntEnum
 from typing import Any, Literal, NamedTuple, NewType
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from penstock import App, DefinitionError, Entity, entity, key, readonly
@@ -234,3 +235,35 @@ def test_a_key_with_one_part_more_is_another_key(former: Any, present: Any) -> N
     change = change_of(history(item({}, key_type=former)), item({}, key_type=present), 7)
     assert change is not None
     assert "keep the type of the key" in change.refusals[0]
+
+
+class Stay(Entity):
+    name: str = key()
+    hall: "Hotel | None" = None
+    note: "Guest | None" = None
+
+    def move(self, hall: "Hotel") -> None:
+        self.hall = hall
+
+    def mark(self, note: "Guest") -> None:
+        self.note = note
+
+
+class Hotel(Entity):
+    place: tuple[str, int] = key()
+
+
+class Guest(Entity):
+    name: str = key()
+
+
+def test_a_reference_is_written_as_its_key_is() -> None:
+    """JSON may have the array or the number of a key, and also its text; a number is no text."""
+    stays = App("stays", Stay, Hotel, Guest)
+    move = stays.entities["Stay"].methods["move"]
+    for written in (["Ost", 1], '["Ost",1]'):
+        (hall,), _ = move.of_json(msgspec.json.encode([written]))
+        assert hall == Hotel(("Ost", 1))
+    mark = stays.entities["Stay"].methods["mark"]
+    with pytest.raises(RequestError, match="Expected `str`, the key of `Guest`, got 7"):
+        mark.of_json(b"[7]")

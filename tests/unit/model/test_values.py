@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from penstock import Aborted, App, Entity, key, readonly
+from penstock.base.lowering import place_in
 from penstock.errors import RequestError, Unencodable
 from penstock.model.call import Call
 from penstock.testing import Kit
@@ -280,3 +281,28 @@ def test_big_integer_is_named(kit: Kit) -> None:
     """An integer beyond 64 bits aborts with the attribute's name and the reason."""
     with pytest.raises(Aborted, match=r"Thing\.integer: .*2\*\*64"):
         kit.call.Thing("a").put_wrong("integer", 4)
+
+
+def test_place_of_a_refused_part_is_named() -> None:
+    """A message about a value with many parts says which of them is meant; user code that raises ends the path."""
+
+    @dataclass
+    class Slot:
+        at: datetime
+        note: str = ""
+
+    class Raising(Slot):
+        @property
+        def at(self) -> datetime:
+            raise AttributeError
+
+        @at.setter
+        def at(self, value: datetime) -> None:
+            """Keep nothing."""
+
+    fine = datetime(2026, 1, 1, tzinfo=UTC)
+    assert place_in(NAIVE) == ""
+    assert place_in([fine, NAIVE]) == "[1]"
+    assert place_in([Slot(fine), Slot(NAIVE)]) == "[1].at"
+    assert place_in({"a": (1, Slot(NAIVE))}) == "['a'][1].at"
+    assert place_in([1, Raising(fine)]) in ("", "[1]")
