@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from os import O_RDWR, chdir, close, devnull, fstat, getcwd, pipe, umask
 from os import open as open_file
 from types import ModuleType
@@ -108,6 +108,7 @@ def refuse_changes() -> None:
 
 
 def _refusing(allowed: Callable[..., Any], what: str) -> Callable[..., Any]:
+    @wraps(allowed)  # by its name the analysis of sources knows it
     def refuse(*arguments: Any) -> Any:
         asks = allowed.__name__ == "setlocale" and (len(arguments) < 2 or arguments[1] is None)
         if not asks:
