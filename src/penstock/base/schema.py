@@ -363,7 +363,9 @@ def name_of(annotation: Any) -> str:
     if not isinstance(origin, type) and origin is not typing.Union:
         return "..." if annotation is Ellipsis else str(annotation).removeprefix("typing.")
     inner = [name_of(argument) for argument in arguments]
-    return " | ".join(inner) if origin in UNIONS else f"{name_of(origin)}[{', '.join(inner)}]"
+    if origin in UNIONS:
+        return " | ".join(sorted(inner, key="None".__eq__))  # as people write it
+    return f"{name_of(origin)}[{', '.join(inner)}]"
 
 
 ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)

@@ -21,6 +21,7 @@ from penstock.model.schema_version import (
     first_version,
     unchanged_version,
 )
+from penstock.model.shape import described
 from penstock.model.stored_class import stored_type
 from penstock.model.stored_default import stored_default
 from penstock.model.widening import narrowing
@@ -275,7 +276,9 @@ class _Comparison:
         before = self._former.attributes[former]
         if former != name:
             self.changes.append(f"{former} is called {name}")
-        if name_of(before) != name_of(annotation):
+        if (
+            described(before)[0] != described(annotation)[0]
+        ):  # equal unions have members in any order
             self.changes.append(f"{name}: {name_of(before)} became {name_of(annotation)}")
         why = narrowing(before, annotation)
         if why is not None and not is_migrated:
