@@ -66,7 +66,7 @@ Examples:
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
 Each order is checked out once, so that each checkout moves stock and money. The measurement ends
-early if the orders are used up. The exit code is 1 if an answer is not 200 with `Checkout successful`,
+early if the orders are used up: half of them are for plain HTTP, a third for a pipelined connection. The exit code is 1 if an answer is not 200 with `Checkout successful`,
 or if money or stock is missing.
 
 \b
@@ -206,7 +206,7 @@ def transfer(workload: Workload, place: RunPlace, users: Count = 100_000) -> Non
 def http(
     connections: Annotated[int, typer.Option(min=1, help="Requests in progress at once.")] = 1_000,
     seconds: Annotated[float, typer.Option(min=1, help="How long to measure.")] = 20.0,
-    orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 100_000,
+    orders: Annotated[int, typer.Option(min=100, help="Items, users and orders.")] = 300_000,
     gateways: Annotated[int, typer.Option(min=1, help="Gateway processes.")] = 1,
     seed: Annotated[int, typer.Option(help="The seed of the sequence of orders.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -44,6 +44,8 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 120.0
 STOP_S: Final = 90.0
 AMOUNT: Final = 1_000_000
+ENDS: Final = (0.1, 0.6, 0.9)
+"""The shares of the orders that are used up with the warm-up, the plain checkouts and the pipelined ones at the latest."""
 _OK: Final = 200
 
 
@@ -127,18 +129,17 @@ def measure_http(
                 status.update("filling the shop …")
                 fill(port, orders)
                 status.update("warming up …")
-                numbers = np.random.default_rng(seed).permutation(orders).tolist()
-                warm = checkouts(port, connections, numbers[: orders // 10], seconds=5.0)
+                first, second, third, fourth = numbers_of(orders, seed)
+                warm = checkouts(port, connections, first, seconds=5.0)
                 status.update("checking out …")
                 measured, gateway_us = costed(
-                    data, lambda: checkouts(port, connections, numbers[len(warm) :], seconds)
+                    data, lambda: checkouts(port, connections, second, seconds)
                 )
-                rest = numbers[len(warm) + len(measured) :]
                 pipelined, pipelined_us = costed(
-                    data, lambda: pipelined_checkouts(port, connections, rest, seconds / 4)
+                    data, lambda: pipelined_checkouts(port, connections, third, seconds / 4)
                 )
                 status.update("sending, and waiting for replies …")
-                timed = sent_checkouts(port, connections, rest[len(pipelined) :], seconds / 4)
+                timed = sent_checkouts(port, connections, fourth, seconds / 4)
             status.update("asking the journal …")
             complaints = complaints_of(
                 data, [*warm, *measured, *pipelined], sum(map(is_checkout, timed))
@@ -163,6 +164,12 @@ def measure_http(
         _show(plain)
     if plain["errors"] or complaints:
         raise typer.Exit(1)
+
+
+def numbers_of(orders: int, seed: int) -> list[list[int]]:
+    """Return the numbers of all orders in a random order, in one list for each of the four loads."""
+    numbers = np.random.default_rng(seed).permutation(orders)
+    return [part.tolist() for part in np.split(numbers, [round(orders * end) for end in ENDS])]
 
 
 def costed(data: Path, run: Callable[[], list[Answer]]) -> tuple[list[Answer], float]:
