@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -398,19 +398,3 @@ def test_code_without_the_function_of_a_version_is_refused() -> None:
     without = item({"cents": int, "label": str})
     (refusal,) = compare_classes(versions, {"Item": without}, 9).refusals
     assert "since=2) is gone; keep it" in refusal
-
-
-class Place(NamedTuple):
-    row: int
-
-
-def test_a_union_is_the_same_in_any_order() -> None:
-    """Only the attribute that changed is named, and None stands last, as people write it."""
-    unions = {"best": Place | int | None, "worst": None | Place}
-    former, present = item({"price": int, **unions}), item({"price": float, **unions})
-    change = change_of(history(former), present, 7)
-    assert change is not None
-    assert change.changes == ["price: int became float"]
-    change = change_of(history(former), item({"price": int, **unions, "worst": str}), 7)
-    assert change is not None
-    assert change.changes == ["worst: Place | None became str"]
