@@ -2,7 +2,8 @@
 
 The parent writes one encoded struct to the child's standard input and reads one from its standard
 output. The text that an application prints goes to standard error, so that it cannot damage the
-answer. A child that runs code of a user has a time limit, and a session of its own, which ends with it.
+answer. A child that runs code of a user has a time limit, and a session of its own, which ends with it. It has a lower
+priority than the processes that serve requests.
 """
 
 import os
@@ -12,9 +13,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
+
+NICE: Final = 5
+"""The nice value of a child: to load libraries takes a core for a second, and replies must not come later for that."""
 
 Q = TypeVar("Q")
 
@@ -43,6 +47,8 @@ def ask_child(words: Sequence[str], question: bytes, timeout_s: float) -> ChildA
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as child:
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICE)
         try:
             told, _ = child.communicate(question, timeout_s)
         except subprocess.TimeoutExpired as error:
