@@ -66,8 +66,8 @@ Examples:
 HTTP_HELP: Final = """Check out orders of the shop over HTTP: client, gateway and Spark on this machine.
 
 Each order is checked out once, so that each checkout moves stock and money. The measurement ends
-early if the orders are used up: half of them are for plain HTTP, a third for a pipelined connection. The exit code is 1 if an answer is not 200 with `Checkout successful`,
-or if money or stock is missing.
+early if the orders are used up: half of them are for plain HTTP, three
+tenths for a pipelined connection. The exit code is 1 if an answer is not 200 with `Checkout successful`, or if money or stock is missing.
 
 \b
 Examples:

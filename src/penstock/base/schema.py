@@ -85,26 +85,29 @@ def decode_reference(annotation: Any, value: object) -> object:
     Raises:
         ValueError: The value does not fit; the message names the place inside of the value.
     """
-    reference = getattr(annotation, "__reference__", None)
-    if reference is not None and _is_key(reference, value):
-        return reference.of_text(
-            value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        )
+    if type(value) is str:
+        try:
+            reference: ReferenceType = annotation.__reference__
+        except AttributeError:
+            pass
+        else:
+            return reference.of_text(value)
     if annotation is deque or typing.get_origin(annotation) is deque:
         return deque(convert_inside(value, list[typing.get_args(annotation) or (Any,)]))  # type: ignore[misc]
     if kind_of(annotation) is RecordKind.PYDANTIC:
         return decode_model(annotation, value, convert_inside)
-    if reference_type(annotation) is not None:
-        raise msgspec.ValidationError(
-            f"Expected `str`, the key of `{name_of(annotation)}`, got {shown(value)}"
-        )
+    if (named := reference_type(annotation)) is not None:
+        return _reference_of(named, annotation, value)
     raise msgspec.ValidationError(f"Expected `{name_of(annotation)}`, got {shown(value)}")
 
 
-def _is_key(reference: ReferenceType, value: object) -> bool:
-    """Say whether a value may be a key as a caller writes it: its text, or the number or the array that it is."""
-    is_plain = getattr(reference, "key_annotation", str) is not str and type(value) in (int, list)
-    return type(value) is str or is_plain
+def _reference_of(reference: ReferenceType, annotation: Any, value: object) -> object:
+    """Return the reference whose key a caller has written in JSON as the number or the array that it is."""
+    if type(value) in (int, list) and getattr(reference, "key_annotation", str) is not str:
+        return reference.of_text(msgspec.json.encode(value).decode())
+    raise msgspec.ValidationError(
+        f"Expected `str`, the key of `{name_of(annotation)}`, got {shown(value)}"
+    )
 
 
 def convert_inside(value: object, annotation: Any) -> Any:

@@ -22,7 +22,6 @@ from penstock.process.threads import end_with_threads
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.model.application import App
     from penstock.runtime.spark.jvm import Jvm
 
 HELP: Final = """Run an application's driver alone: Spark, in the foreground, until SIGINT or SIGTERM.
@@ -72,7 +71,7 @@ def command(
         # `penstock run` has checked the application, so Java starts while this process loads it.
         jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None
         console = Console(quiet=supervised)
-        _, settings = options.load(**flags) if deployed else _tried(options, flags, console)
+        settings = _checked(options, flags, console, deployed=deployed, supervised=supervised)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
         from penstock.process import presence
@@ -104,14 +103,22 @@ def command(
         serve(runtime, settings.app, settings, stop, console, when_running=make)
 
 
-def _tried(
-    options: AppOptions, flags: dict[str, str | int | None], console: "Console"
-) -> "tuple[App, Config]":
-    """Load what this start runs, and try its functions with `@migrate`; `penstock run` has tried them for its driver."""
+def _checked(
+    options: AppOptions,
+    flags: dict[str, str | int | None],
+    console: "Console",
+    *,
+    deployed: bool,
+    supervised: bool,
+) -> Config:
+    """Return the settings of the code that this start runs; `penstock run` has tried its functions with `@migrate`."""
+    if deployed:
+        return options.load(**flags)[1]
     application, settings = load_to_run(options, flags)
-    for line in () if console.quiet else new_migrations_tried(application, settings):
-        console.print(line, highlight=False, markup=False)
-    return application, settings
+    if not supervised:
+        for line in new_migrations_tried(application, settings):
+            console.print(line, highlight=False, markup=False)
+    return settings
 
 
 def _java(settings: Config) -> "Jvm":

@@ -1,8 +1,9 @@
 """Settings of the process that a handler can change, and that cost too much to look at each time.
 
 Changes of the environment, of the locale, of signal handlers and timers, and of Python's built-in names are refused:
-a signal that raises would end the next transactions, too. Others are put back behind the last transaction, before Penstock itself goes on. The functions for that are taken when
-this module is imported, so that a handler which replaces them replaces nothing here.
+a signal that raises would end the next transactions, too. Others are put back behind the last transaction, before
+Penstock itself goes on. The functions for that are taken when this module is imported, so that a handler which replaces
+them replaces nothing here.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -55,7 +56,7 @@ class OpenFiles:
         output would write into the protocol.
         """
         for stream in _STREAMS:
-            if not _is_open(stream):
+            if _identity(stream) is None:
                 open_file(devnull, O_RDWR)  # the lowest free number: that of the stream
         if _identity(self._file) == self._named:
             return False
@@ -66,10 +67,6 @@ class OpenFiles:
         self._file, end = pipe()
         close(end)
         self._named = _identity(self._file)
-
-
-def _is_open(descriptor: int) -> bool:
-    return _identity(descriptor) is not None
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:

@@ -248,6 +248,9 @@ class Stay(Entity):
     def mark(self, note: "Guest") -> None:
         self.note = note
 
+    def lock(self, door: "Door") -> int:
+        return door.number
+
 
 class Hotel(Entity):
     place: tuple[str, int] = key()
@@ -257,13 +260,20 @@ class Guest(Entity):
     name: str = key()
 
 
+class Door(Entity):
+    number: int = key()
+
+
 def test_a_reference_is_written_as_its_key_is() -> None:
     """JSON may have the array or the number of a key, and also its text; a number is no text."""
-    stays = App("stays", Stay, Hotel, Guest)
+    stays = App("stays", Stay, Hotel, Guest, Door)
     move = stays.entities["Stay"].methods["move"]
     for written in (["Ost", 1], '["Ost",1]'):
         (hall,), _ = move.of_json(msgspec.json.encode([written]))
         assert hall == Hotel(("Ost", 1))
+    for number in (7, "7"):
+        (door,), _ = stays.entities["Stay"].methods["lock"].of_json(msgspec.json.encode([number]))
+        assert door == Door(7)
     mark = stays.entities["Stay"].methods["mark"]
     with pytest.raises(RequestError, match="Expected `str`, the key of `Guest`, got 7"):
         mark.of_json(b"[7]")

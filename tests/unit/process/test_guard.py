@@ -226,6 +226,17 @@ def test_depth_is_limited_in_every_thread(kit: Kit) -> None:
     assert "depth" in str(caught)
 
 
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, and return how it ended."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_a_handler_stuck_in_c_ends_its_process() -> None:
     """A call that never returns to the interpreter ends the process, and its stack is shown."""
     program = """
@@ -242,13 +253,7 @@ def test_a_handler_stuck_in_c_ends_its_process() -> None:
         kit.call.Stuck.create("a")
         kit.call.Stuck("a").stick()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended(program)
     assert done.returncode < 0
     assert "stick" in done.stderr
 
@@ -290,11 +295,5 @@ def test_a_handler_that_closes_files_is_noticed() -> None:
                 sys.exit("not noticed")
         run(1_000, 1_001)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended(program)
     assert done.returncode == 0, done.stderr
