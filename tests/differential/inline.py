@@ -18,7 +18,14 @@ from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
-from penstock.runtime.spark.messages import TaskCommand, TaskResult, WorkerSettings, worker_settings
+from penstock.runtime.spark.messages import (
+    RunSteps,
+    RunTransactions,
+    TaskCommand,
+    TaskResult,
+    WorkerSettings,
+    worker_settings,
+)
 from penstock.runtime.spark.stage import Worker
 
 SPEC = "tests.differential.machine:app"
@@ -30,6 +37,7 @@ class InlineJobs(Jobs):
 
     Attributes:
         taken: All orders so far.
+        lost: How often workflow steps were to run beside an attempt that has died.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -39,10 +47,18 @@ class InlineJobs(Jobs):
         self._resident = None
         self.partitions = 1
         self.taken: list[TaskCommand] = []
+        self.lost = 0
 
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         self.taken += commands
         return [self.perform(messages.encode(one)) for one in commands]
+
+    def run_beside(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
+        """Run the requests and then the steps, in one thread; in each odd epoch the steps find no requests."""
+        is_lost = requests.epoch % 2 == 1
+        early = self._run_job([steps]) if is_lost else []
+        self.lost += is_lost
+        return [*self.run([requests]), *(early or self.run([steps]))]
 
     def perform(self, order: bytes) -> TaskResult:
         return self._thread.submit(self._perform, order).result()

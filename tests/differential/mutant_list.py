@@ -333,6 +333,13 @@ MUTANTS = (
         CASCADES,
     ),
     Mutant(
+        "workflow steps beside an attempt that has died count",
+        "runtime/spark/rounds.py",
+        "stepped.relay != ran.relay",
+        "not stepped",
+        CASCADES,
+    ),
+    Mutant(
         "the numbers of atoms begin again",
         "runtime/spark/driver.py",
         "        atoms = total_of([self._atoms, *(result.atoms for result in results)])\n",

@@ -44,7 +44,8 @@ from penstock.runtime.spark.rows import (
     roots_of,
     write_output,
 )
-from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
+from penstock.runtime.spark.step_relay import ProcessedRecord
+from penstock.runtime.spark.workflow_pass import processed_records
 
 LIMITS = Limits(cascade_steps=40)
 _KNOWN = 30  # entities that a history can name, generously

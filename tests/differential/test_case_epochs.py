@@ -1,18 +1,33 @@
 """The cases of the programming model through the driver of epochs, with a real log, journal and stores."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from penstock.engine.limits import Limits
+from penstock.runtime.spark import parallelism
+from penstock.runtime.spark.messages import RunSteps
 from tests.differential.inline import Inline
 from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
 
 
 @pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
-@pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_cases_in_epochs(tmp_path: Path, partitions: int, limits: Limits) -> None:
-    """Epochs of one task and of several, atoms in shares, waits in memory and in the state: the bytes are those of one thread."""
+@pytest.mark.parametrize(
+    ("partitions", "beside"), [(1, False), (2, False), (2, True), (3, False)],
+    ids=["1", "2", "2-beside", "3"],
+)  # fmt: skip
+def test_cases_in_epochs(
+    tmp_path: Path,
+    partitions: int,
+    limits: Limits,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    beside: bool,
+) -> None:
+    """Epochs of one task, of several, and of two passes at once; atoms in shares, waits in memory and in the state: the bytes are those of one thread."""
+    if beside:
+        monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
     settings = {"small_epoch": 8, "limits": limits, "large_atom": int(partitions == 3)}
     inline = Inline(tmp_path, partitions, "tests.streams.cases:app", "cases", **settings)
 
@@ -24,6 +39,10 @@ def test_cases_in_epochs(tmp_path: Path, partitions: int, limits: Limits) -> Non
     try:
         take_rounds(inline.log, settle)
         check_cases(inline.journal, inline.log, limits)
-        assert {report.tasks for report, _ in inline.reports} == {1, partitions}
+        assert {report.tasks for report, _ in inline.reports} == (
+            {1} if beside else {1, partitions}
+        )
+        steps = [order for order in inline._jobs.taken if isinstance(order, RunSteps)]
+        assert any(order.relay for order in steps) == beside
     finally:
         inline.close()

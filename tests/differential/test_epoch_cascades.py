@@ -1,5 +1,6 @@
 """Cascades through the driver of epochs, with a real log, journal and stores, and without Spark."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from penstock.runtime.spark import parallelism
+from penstock.runtime.spark.messages import RunSteps
 from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF
 from tests.differential.committed import answers_of, streams_of
 from tests.differential.inline import Inline
@@ -21,8 +24,13 @@ from tests.faults.load import Flows
 RECORDS = 60
 
 
-def test_epochs_of_cascades_equal_one_thread(tmp_path: Path, seed: int) -> None:
-    """Epochs of one task and of several: atoms, replies and state are those of one thread, and nothing is left to do."""
+@pytest.mark.parametrize("beside", [False, True])
+def test_epochs_of_cascades_equal_one_thread(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, *, beside: bool
+) -> None:
+    """Epochs of one task, of several, and of two passes at once: atoms, replies and state are those of one thread, and nothing is left to do."""
+    if beside:
+        monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
     flows, data = Flows(), tmp_path / "data"
     data.mkdir()
     entries = flows.entries(seed, RECORDS)
@@ -34,8 +42,15 @@ def test_epochs_of_cascades_equal_one_thread(tmp_path: Path, seed: int) -> None:
     while reached != (reached := int(runtime.log.end())):
         runtime.advance(reached)
     tasks = {report.tasks for report, _ in runtime.reports}
+    orders = [order for order in runtime._jobs.taken if isinstance(order, RunSteps)]
+    relays, lost = [order.relay for order in orders if order.relay], runtime._jobs.lost
     runtime.close()
-    assert tasks == {1, 2}, "small epochs run in one task, others in two"
+    if beside:
+        assert len(relays) > lost > 0, (
+            "steps have run beside requests, and behind those of a second attempt"
+        )
+    else:
+        assert (tasks, relays) == ({1, 2}, []), "small epochs run in one task, others in two"
     watch = Watch(flows.app, data, flows.conserved)
     acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
     watch.check(acknowledged, all_answered=True)
@@ -75,11 +90,13 @@ def refused_in(data: Path) -> list[tuple[str, str | None]]:
     ]
 
 
+@pytest.mark.parametrize("saves_ms", [0.0, -math.inf], ids=["in-turn", "beside"])
 @pytest.mark.parametrize(("small_epoch", "task"), [(0, "e0-steps"), (100, "e0-r1-t0")])
 def test_a_step_that_kills_its_worker_is_refused(
-    tmp_path: Path, small_epoch: int, task: str
+    tmp_path: Path, small_epoch: int, task: str, saves_ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After two deaths in a workflow step, its atom is set aside; its request, and all other steps, stand."""
+    monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", saves_ms)
     bodies = [Flows().app.append("moved", [(name, 5)]) for name in ("a", "b", "c")]
     noted = 1 + STEPS_OF + PART_OF
     runtime = with_deaths(tmp_path, bodies, small_epoch, task, noted)

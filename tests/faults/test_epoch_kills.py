@@ -77,7 +77,8 @@ def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> Non
     watch.check(acknowledged, all_answered=True)
 
 
-def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("load", ["flows", "beside"])
+def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int, load: str) -> None:
     """After a kill at each step, each atom is published once, and each later record is appended once."""
     flows, data = Flows(), tmp_path / "data"
     data.mkdir()
@@ -89,9 +90,9 @@ def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int) 
     acknowledged = {entry.request_id: lsn for entry, lsn in zip(entries, lsns, strict=True)}
     for step in (*STEPS, *STREAM_STEPS):
         if step not in SPARK_STEPS:
-            assert process(data, f"{step}@2", "flows") == KILLED, step
+            assert process(data, f"{step}@2", load) == KILLED, step
             watch.check(acknowledged)
-    assert process(data, "", "flows") == 0
+    assert process(data, "", load) == 0
     watch.check(acknowledged, all_answered=True)
 
 

@@ -1,5 +1,6 @@
 """Workflows through real Spark, on random records and in all cases: atoms, replies and state are those of one thread."""
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,9 @@ from penstock.journal.api import PartKind
 from penstock.log.api import Entry, Log, Record
 from penstock.model.call import Call
 from penstock.process.config import Config
+from penstock.process.epoch_report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.spark import parallelism
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential import cascade_app
 from tests.differential.committed import answers_of, state_of, streams_of
@@ -62,6 +65,23 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
     assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}
     assert sum(map(len, streams.values())) > 100, "there is something to compare"
     assert state_of(streaming.journal) == serial.state
+
+
+@pytest.mark.parametrize("fault", ["in-round@6", "in-steps@150"])
+def test_steps_beside_requests(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workflow steps run while another task runs the requests, and workers of both die: the outcome is that of one thread."""
+    monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
+    config = Config(data=tmp_path, cores=2, partitions=2, small_epoch=3, fault=fault)
+    runtime = SparkRuntime(f"{CASCADES}:app", config)
+    reports: list[EpochReport] = []
+    runtime.on_epoch.append(reports.append)
+    runtime.start()
+    try:
+        test_spark_publishes_like_one_thread(runtime)
+    finally:
+        runtime.stop()
+    assert {report.tasks for report in reports} == {1}
+    assert max(report.records for report in reports) > 3, "there were large epochs"
 
 
 @pytest.mark.parametrize(

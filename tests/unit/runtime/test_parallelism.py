@@ -1,46 +1,117 @@
 """How many tasks an epoch gets."""
 
-from penstock.runtime.spark.parallelism import PROBE_EVERY, REPEATED_TOO_MUCH, ParallelismPolicy
+import pytest
+
+from penstock.runtime.spark.messages import TaskResult
+from penstock.runtime.spark.parallelism import (
+    BESIDE_SAVES_MS,
+    PROBE_EVERY,
+    REPEATED_TOO_MUCH,
+    EpochPlan,
+    ParallelismPolicy,
+)
+
+
+def took(requests_ms: float, steps_ms: float) -> list[TaskResult]:
+    """Return the results of an epoch whose steps have run after its requests, in other tasks."""
+    return [
+        TaskResult(phases_ms={"run": requests_ms, "steps": 0.0}),
+        TaskResult(phases_ms={"steps": steps_ms}),
+    ]
 
 
 def test_small_epoch_gets_one_task() -> None:
     """Up to the setting, inclusive, an epoch runs in one task."""
     policy = ParallelismPolicy(small_epoch=100)
-    assert [policy.tasks(count, 4) for count in (1, 100, 101)] == [1, 1, 4]
+    assert [policy.plan(count, 4).tasks for count in (1, 100, 101)] == [1, 1, 4]
 
 
 def test_one_partition_gets_one_task() -> None:
     """Where there is one partition, nothing is spread."""
-    assert ParallelismPolicy(small_epoch=0).tasks(10_000, 1) == 1
+    assert ParallelismPolicy(small_epoch=0).plan(10_000, 1) == EpochPlan(1)
 
 
 def test_much_repetition_ends_spreading() -> None:
     """After an epoch that ran mostly twice, the next ones run in one task."""
     policy = ParallelismPolicy(small_epoch=0)
-    policy.learn(count=1_000, tasks=2, reran=int(1_000 * REPEATED_TOO_MUCH) + 1)
-    assert policy.tasks(1_000, 2) == 1
+    policy.learn(count=1_000, tasks=2, reran=int(1_000 * REPEATED_TOO_MUCH) + 1, results=[])
+    assert policy.plan(1_000, 2) == EpochPlan(1)
 
 
 def test_little_repetition_goes_on_spreading() -> None:
     """An epoch of which a quarter ran twice is worth spreading."""
     policy = ParallelismPolicy(small_epoch=0)
-    policy.learn(count=1_000, tasks=2, reran=250)
-    assert policy.tasks(1_000, 2) == 2
+    policy.learn(count=1_000, tasks=2, reran=250, results=[])
+    assert policy.plan(1_000, 2) == EpochPlan(2)
 
 
 def test_spreading_is_tried_again() -> None:
     """After so many epochs in one task, one is spread to see whether conflicts are gone."""
     policy = ParallelismPolicy(small_epoch=0)
-    policy.learn(count=1_000, tasks=2, reran=1_000)
-    tasks = [policy.tasks(1_000, 2) for _ in range(PROBE_EVERY + 1)]
+    policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
+    tasks = [policy.plan(1_000, 2).tasks for _ in range(PROBE_EVERY + 1)]
     assert tasks == [1] * PROBE_EVERY + [2]
-    policy.learn(count=1_000, tasks=2, reran=0)
-    assert policy.tasks(1_000, 2) == 2
+    policy.learn(count=1_000, tasks=2, reran=0, results=[])
+    assert policy.plan(1_000, 2) == EpochPlan(2)
 
 
 def test_epochs_in_one_task_teach_nothing() -> None:
     """An epoch that ran in one task says nothing about conflicts."""
     policy = ParallelismPolicy(small_epoch=0)
-    policy.learn(count=1_000, tasks=2, reran=1_000)
-    policy.learn(count=1_000, tasks=1, reran=0)
-    assert policy.tasks(1_000, 2) == 1
+    policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
+    policy.learn(count=1_000, tasks=1, reran=0, results=[])
+    assert policy.plan(1_000, 2) == EpochPlan(1)
+
+
+@pytest.mark.parametrize(
+    ("requests_ms", "steps_ms", "beside"),
+    [
+        (400.0, 300.0, True),
+        (400.0, BESIDE_SAVES_MS + 1, True),
+        (400.0, BESIDE_SAVES_MS - 1, False),
+        (BESIDE_SAVES_MS - 1, 400.0, False),
+    ],
+)
+def test_steps_run_beside_where_it_saves_time(
+    requests_ms: float, steps_ms: float, *, beside: bool
+) -> None:
+    """Where one task runs the requests, the shorter pass is the time that a task beside it saves."""
+    policy = ParallelismPolicy(small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
+    policy.learn(count=1_000, tasks=1, reran=0, results=took(requests_ms, steps_ms))
+    assert policy.plan(1_000, 2) == EpochPlan(1, beside=beside)
+
+
+def test_the_steps_of_one_task_count_once() -> None:
+    """The time of a task that runs requests and steps is divided among both."""
+    policy = ParallelismPolicy(small_epoch=0)
+    policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
+    both = TaskResult(phases_ms={"run": 400.0, "steps": 390.0})
+    policy.learn(count=1_000, tasks=1, reran=0, results=[both])
+    assert not policy.plan(1_000, 2).beside, "requests take 10 ms only"
+
+
+def test_short_steps_leave_an_epoch_spread() -> None:
+    """Two tasks for the requests save more than one beside them for short steps; for long steps it is the other way."""
+    policy = ParallelismPolicy(small_epoch=0)
+    first = TaskResult(phases_ms={"run": 200.0})
+    for steps_ms, planned in ((50.0, EpochPlan(2)), (300.0, EpochPlan(1, beside=True))):
+        steps = TaskResult(phases_ms={"steps": steps_ms})
+        policy.learn(count=1_000, tasks=2, reran=0, results=[first, first, steps])
+        assert policy.plan(1_000, 2) == planned
+
+
+def test_large_outputs_end_running_beside() -> None:
+    """After outputs that were too large, one task runs both passes, because it can stop early."""
+    policy = ParallelismPolicy(small_epoch=0)
+    policy.learn(count=1_000, tasks=1, reran=0, results=took(400.0, 400.0))
+    assert policy.plan(1_000, 2).beside
+    policy.overflowed()
+    assert policy.plan(1_000, 2) == EpochPlan(1)
+
+
+def test_divided_atoms_have_no_task_beside() -> None:
+    """Where large atoms may be divided, a run ends before them, so its steps run in it."""
+    policy = ParallelismPolicy(small_epoch=0, large_atom=100)
+    policy.learn(count=1_000, tasks=1, reran=0, results=took(400.0, 400.0))
+    assert not policy.plan(1_000, 2).beside

@@ -6,7 +6,7 @@ driver holds hashes and counts only. Supervision and Spark's query belong to `ru
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
@@ -14,16 +14,9 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
-from penstock.engine.calls import Sample
 from penstock.engine.failure import internal
 from penstock.engine.streams.late_flows import subscriptions
-from penstock.errors import (
-    Diverged,
-    EpochFailed,
-    Fenced,
-    PenstockError,
-    Truncated,
-)
+from penstock.errors import Diverged, EpochFailed, Fenced, PenstockError, Truncated
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.application import App
@@ -90,7 +83,7 @@ class EpochDriver:
         self._fault = Fault(config.fault)
         self._incidents = IncidentLog(config.data)
         self._division = Division(config.data / ATTEMPT, config.epoch_records_max)
-        self._rounds = Rounds(jobs, self._fault, config)
+        self._rounds = Rounds(jobs, self._fault, config, scratch)
         self._stores = StoreUpdates(config, jobs, scratch)
         self._scratch = scratch
         self._condemned = 0  # positions of the current epoch that the quarantine excludes
@@ -98,7 +91,7 @@ class EpochDriver:
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
-        self._parallelism = ParallelismPolicy(config.small_epoch)
+        self._parallelism = ParallelismPolicy(config.small_epoch, config.large_atom)
         self.late = LateSubscribers(config, log, journal)
         self._eraser = Eraser(config.data, journal.identity)
         executors = executors_of(config, jobs, self.late, lambda: self._atoms, self._eraser)
@@ -305,25 +298,28 @@ class EpochDriver:
         clock = Stopwatch(self._idle_since)
         count = request_count(ranges)
         assert count > 0, "an epoch has requests"
-        tasks = 1 if failure else self._parallelism.tasks(count, self._jobs.partitions)
-        run = planned(self._log, ranges, tasks)
+        plan = self._parallelism.plan(count, 1 if failure else self._jobs.partitions)
+        run = planned(self._log, ranges, plan.tasks)
         clock.lap("read")
         self._stores.wait()
         clock.lap("apply")
         self._fault.reached("log-read")
         self._division.begin(epoch, count)
-        samples: list[Mapping[str, Sample]] = []
+        every: list[TaskResult] = []
         results: list[TaskResult] = []
         if failure:
             results = self._jobs.run([self._decided(ranges, failure)])
+        elif plan.beside:
+            every = results = self._rounds.run_beside(epoch, ranges, run, clock, self._atoms)
         else:
             for results in self._rounds.run(epoch, ranges, run, clock, self._atoms):
-                samples += [result.samples for result in results]
+                every += results
         if (stopped_at := first_not_run(results)) is not None:
             ranges, count = first_requests(ranges, stopped_at), stopped_at
         self._commit(epoch, ranges, count, results)
         clock.lap("commit")
-        self._parallelism.learn(count, tasks, run.reran)
+        samples = [result.samples for result in every]
+        self._parallelism.learn(count, plan.tasks, run.reran, every)
         self._conclude(epoch, count)
         self._tell(
             EpochReport(
@@ -333,7 +329,7 @@ class EpochDriver:
                 aborts=sum(result.aborts for result in results),
                 rounds=run.rounds,
                 reran=run.reran,
-                tasks=tasks,
+                tasks=plan.tasks,
                 phases_ms=clock.phases_ms,
                 calls=calls_of([result.roots for result in results], samples),
                 atoms=total_of(result.atoms for result in results),

@@ -7,6 +7,7 @@ way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     LoadCode,
+    RunSteps,
     RunTransactions,
     TaskCommand,
     TaskMessage,
@@ -28,6 +30,7 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.resident_task import ResidentTask
+from penstock.runtime.spark.step_relay import Mark
 from penstock.runtime.spark.worker_process import perform
 
 
@@ -102,11 +105,31 @@ class Jobs:
             PenstockError: The error that a task reported.
             py4j.protocol.Py4JJavaError: A task failed in another way, at every attempt.
         """
-        results = self._run_resident(commands) or self._run_job(commands)
+        return self._sound(self._run_resident(commands) or self._run_job(commands))
+
+    @staticmethod
+    def _sound(results: list[TaskResult]) -> list[TaskResult]:
+        """Return results none of which is a failure; raise the first failure."""
         for result in results:
             if result.failure is not None:
                 raise raised_by(*result.failure)
         return results
+
+    def run_beside(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
+        """Run the requests of an epoch and, at the same time, the workflow steps whose records they relay; raises as `run`.
+
+        Args:
+            requests: Runs the requests, and writes the relay.
+            steps: Reads the relay.
+
+        Returns:
+            Both results. That of the steps is empty if it has read the relay of an attempt that died.
+        """
+        with ThreadPoolExecutor(1, "penstock-steps") as thread:
+            with Mark(requests.relay):
+                beside = thread.submit(self._run_job, [steps])
+                results = self.run([requests])
+            return [*results, *self._sound(beside.result())]
 
     def apply_resident(self, epoch: Epoch) -> None:
         """Let the resident task bring all stores to an epoch before its next command; do not wait for it.
@@ -119,9 +142,7 @@ class Jobs:
 
     def _run_alone(self, command: TaskCommand) -> None:
         """Run a command as a job of its own."""
-        (result,) = self._run_job([command])
-        if result.failure is not None:
-            raise raised_by(*result.failure)
+        self._sound(self._run_job([command]))
 
     def _run_resident(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         """Run the only command of an epoch in the resident task; return nothing if it cannot."""

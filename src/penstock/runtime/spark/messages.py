@@ -75,6 +75,7 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     divided_from: int = 0  # the first position that may end the run so
     shares: list[str] = []  # the files of `RunShare`
     shared: int = 0  # the records that all shares have run; with `shares` the run ends behind them
+    relay: str = ""  # write the records that may have workflow steps here (`step_relay`)
 
 
 class RunShare(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -89,13 +90,14 @@ class RunShare(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run the workflow steps of an epoch, whose requests have run."""
+    """Run the workflow steps of an epoch, whose requests have run, or run at the same time."""
 
     epoch: Epoch
     outputs: list[RoundOutput]  # of all tasks
     atoms: dict[str, int]  # the number of atoms of each stream before the epoch
     output_bytes_max: int
     partitions: int  # the number of stores
+    relay: str = ""  # take the records from here, and not from `outputs` (`step_relay`)
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -153,6 +155,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         position, entity, wrote: The columns of the access set: uint32, uint64, bool.
         escaped: Positions that escaped: uint32.
         output: Path of the round output; empty without one.
+        relay: Path of the file of the relay that was written, or read to its end; empty without one.
         parts: The part files that were written.
         aborts: Transactions in the parts that were undone.
         atoms: The number of atoms in the parts, by stream.
@@ -172,6 +175,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     wrote: bytes = b""
     escaped: bytes = b""
     output: str = ""
+    relay: str = ""
     parts: list[Part] = []
     aborts: int = 0
     atoms: dict[str, int] = {}

@@ -1,15 +1,16 @@
-"""How many tasks an epoch gets, and which: one, where spreading costs more than it saves.
+"""How many tasks an epoch gets, and which: one, where spreading costs more than it saves; and one beside it for steps.
 
 The policy learns from finished epochs, because access sets are known only after execution. It changes
 no outcome, only time.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from penstock.engine.order import spread
 from penstock.engine.step import EpochRun
 from penstock.log.api import Log
-from penstock.runtime.spark.messages import LogRange, request_count
+from penstock.runtime.spark.messages import LogRange, TaskResult, request_count
 
 REPEATED_TOO_MUCH: Final = 0.4
 """Share of transactions that run again, above which two cores are not faster than one."""
@@ -18,39 +19,87 @@ PROBE_EVERY: Final = 25
 """Epochs in one task, after which one epoch is spread to see whether conflicts have become rare."""
 
 
+BESIDE_SAVES_MS: Final = 30.0
+"""Milliseconds that a task beside must save in an epoch; it costs a job."""
+
+_REPEATED_COST: Final = 2.5
+"""How much longer an epoch takes, relative to its requests, for the share of them that runs again; so two tasks need
+as long as one at `REPEATED_TOO_MUCH`."""
+
+
+class EpochPlan(NamedTuple):
+    """The tasks of an epoch.
+
+    Attributes:
+        tasks: The tasks that run its requests.
+        beside: Whether another task runs the workflow steps at the same time as the only task runs the requests.
+    """
+
+    tasks: int
+    beside: bool = False
+
+
+IN_ONE_TASK: Final = EpochPlan(1)
+
+
 class ParallelismPolicy:
     """Decides for one epoch after another; the first large epoch is spread."""
 
-    def __init__(self, small_epoch: int) -> None:
+    def __init__(self, small_epoch: int, large_atom: int = 0) -> None:
+        """Begin without experience.
+
+        Args:
+            small_epoch: The most requests of an epoch that one task runs whole.
+            large_atom: The events of a large atom; where atoms may be divided, no task runs beside another.
+        """
         self._small_epoch = small_epoch
+        self._may_run_beside = not large_atom
         self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
         self._in_one_task = 0  # large epochs since then
+        self._together = 0  # large epochs that must not run beside, because outputs were too large
+        self._requests_ms = self._steps_ms = 0.0  # of a record of the last large epoch
 
-    def tasks(self, count: int, partitions: int) -> int:
-        """Return the number of tasks for an epoch of `count` transactions, at most one for each partition."""
+    def plan(self, count: int, partitions: int) -> EpochPlan:
+        """Return the tasks for an epoch of `count` requests; at most one for each partition runs requests."""
         if count <= self._small_epoch or partitions == 1:
-            return 1
-        if self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY:
-            self._in_one_task += 1
-            return 1
-        return partitions
+            return IN_ONE_TASK
+        is_torn = self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY
+        self._in_one_task += 1
+        requests_ms, steps_ms = count * self._requests_ms, count * self._steps_ms
+        if is_torn:
+            otherwise_ms = requests_ms + steps_ms
+        else:
+            repeated = 1 + _REPEATED_COST * min(self._repeated, REPEATED_TOO_MUCH)
+            otherwise_ms = requests_ms * repeated / partitions + steps_ms
+        saved_ms = otherwise_ms - max(requests_ms, steps_ms)
+        self._together = max(0, self._together - 1)
+        if self._may_run_beside and not self._together and saved_ms > BESIDE_SAVES_MS:
+            return EpochPlan(1, beside=True)
+        return IN_ONE_TASK if is_torn else EpochPlan(partitions)
 
     def overflowed(self) -> None:
         """Use one task after outputs that were too large, because one task can stop early."""
         self._repeated = 1.0
         self._in_one_task = 0
+        self._together = PROBE_EVERY
 
-    def learn(self, count: int, tasks: int, reran: int) -> None:
-        """Learn how often transactions of a finished epoch ran again.
+    def learn(self, count: int, tasks: int, reran: int, results: Sequence[TaskResult]) -> None:
+        """Learn from a finished epoch how often transactions ran again, and how long requests and steps took.
 
         Args:
             count: Transactions in the epoch.
             tasks: Tasks of the epoch.
             reran: Executions beyond the first of each transaction.
+            results: The results of its tasks; those of the first round come first.
         """
         if tasks > 1:
             self._repeated = reran / count
             self._in_one_task = 0
+        if count > self._small_epoch:
+            steps_ms = sum(result.phases_ms.get("steps", 0.0) for result in results)
+            ran_ms = sum(result.phases_ms.get("run", 0.0) for result in results[:tasks])
+            within_ms = sum(result.phases_ms.get("steps", 0.0) for result in results[:tasks])
+            self._requests_ms, self._steps_ms = (ran_ms - within_ms) / count, steps_ms / count
 
 
 def planned(log: Log, ranges: list[LogRange], tasks: int) -> EpochRun:

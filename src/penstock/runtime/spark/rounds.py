@@ -1,12 +1,15 @@
 """The rounds of one epoch as Spark jobs: commands out, results in, until all components are finished.
 
-An epoch of one task runs its workflow steps and publishes its rows at once. Tasks of a larger epoch keep the rows of
-each round as round outputs, and the last round writes the valid rows of all rounds into part files. If requests have
-published atoms, one more task runs the workflow steps of the whole epoch (`workflow_pass`).
+An epoch of one task runs its workflow steps and publishes its rows at once; or a second task runs the workflow steps
+at the same time (`run_beside`). Tasks of a larger epoch keep the rows of each round as round outputs, and the last
+round writes the valid rows of all rounds into part files. If requests have published atoms, one more task then runs
+the workflow steps of the whole epoch (`workflow_pass`).
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -37,9 +40,19 @@ class Overflow(Exception):
 class Rounds:
     """Runs the rounds of epochs."""
 
-    def __init__(self, jobs: Jobs, fault: Fault, config: Config) -> None:
+    def __init__(self, jobs: Jobs, fault: Fault, config: Config, scratch: Path) -> None:
+        """Prepare the rounds of a driver.
+
+        Args:
+            jobs: Runs task commands.
+            fault: Injects faults.
+            config: The settings.
+            scratch: The directory for temporary files.
+        """
         self._jobs = jobs
         self._fault = fault
+        self._scratch = scratch
+        self._relays = itertools.count()
         self._output_bytes_max = config.epoch_output_bytes_max
         self._large_atom = config.large_atom
 
@@ -93,6 +106,46 @@ class Rounds:
             clock.lap("write")
             yield [*(results if publish else []), *last]
 
+    def run_beside(
+        self,
+        epoch: Epoch,
+        ranges: list[LogRange],
+        run: EpochRun,
+        clock: Stopwatch,
+        atoms: Mapping[str, int],
+    ) -> list[TaskResult]:
+        """Run the requests of an epoch in one task, and its workflow steps in another one at the same time.
+
+        Args:
+            epoch: The epoch.
+            ranges: Its records.
+            run: Its state machine, of one task.
+            clock: Measures the phases.
+            atoms: The number of atoms of each stream before the epoch.
+
+        Returns:
+            The results of both tasks; they name the valid parts.
+
+        Raises:
+            Overflow: The outputs of the workflow steps are too large.
+        """
+        now, size = run.next_round(), self._output_bytes_max // 2
+        assert now is not None, "the epoch has not run"
+        relay = str(self._scratch / f"e{epoch}-relay{next(self._relays)}")
+        plan = _EpochCommands(epoch, ranges, run, dict(atoms), size, self._jobs.partitions, 0)
+        (whole,) = plan.of_round(now, publish=True)
+        requests = msgspec.structs.replace(whole, with_steps=False, relay=relay)
+        steps = RunSteps(epoch, [], plan.atoms, size, plan.partitions, relay)
+        ran, stepped = self._jobs.run_beside(requests, steps)
+        if stepped.stopped_at is None and stepped.relay != ran.relay:  # an attempt has died
+            (stepped,) = self._jobs.run([msgspec.structs.replace(steps, relay=ran.relay)])
+        if stepped.stopped_at is not None:
+            raise Overflow
+        write_ms = max(result.phases_ms.get("files", 0.0) for result in (ran, stepped))
+        clock.lap("round1", write_ms=write_ms)
+        self._fault.reached("after-round")
+        return [ran, stepped]
+
     def _divided(self, plan: "_EpochCommands", now: Round) -> list[TaskResult]:
         """Run an epoch that begins with a large atom: its keyed tasks in shares, and then the rest."""
         shares = self._jobs.run(plan.shares())
@@ -135,7 +188,7 @@ class _EpochCommands:
             (number, task, result.output) for task, result in enumerate(results) if result.output
         ]
 
-    def of_round(self, now: Round, *, publish: bool) -> list[TaskCommand]:
+    def of_round(self, now: Round, *, publish: bool) -> list[RunTransactions]:
         """Return the commands of a round; with `publish` they also write the valid rows of all rounds into parts."""
         tasks = self.run.tasks
         return [

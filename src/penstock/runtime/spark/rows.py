@@ -19,6 +19,7 @@ from penstock.engine.execute import Outcome
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
 from penstock.runtime.spark.cascade_rows import NO_ATOMS, POSITION, CascadeRows
+from penstock.runtime.spark.step_relay import RelayWriter
 
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 
@@ -32,10 +33,14 @@ class RoundRows:
 
     Attributes:
         cascades: The rows of the cascades.
+        relay: Takes the records that may have workflow steps, where another task runs the steps at the same time.
+        steps_s: The seconds of the workflow steps.
     """
 
-    def __init__(self, epoch: Epoch) -> None:
+    def __init__(self, epoch: Epoch, relay: RelayWriter | None = None) -> None:
         self._epoch = epoch
+        self.relay = relay
+        self.steps_s = 0.0
         self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
         self.cascades = CascadeRows()
         self._writers: dict[EntityKey, int] = {}  # the position of the last writer

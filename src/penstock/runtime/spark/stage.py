@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,6 @@ from penstock.base.ids import Epoch, LogPartition
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
-from penstock.engine.failure import exceeded
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
@@ -50,16 +49,21 @@ from penstock.runtime.spark.messages import (
 from penstock.runtime.spark.publishing import publish, read_outputs
 from penstock.runtime.spark.quarantine import Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
+from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
 from penstock.runtime.spark.worker_code import WorkerCode, WorkerCodes
-from penstock.runtime.spark.workflow_pass import ProcessedRecord, processed_records
+from penstock.runtime.spark.workflow_pass import (
+    QUARANTINED,
+    note_parts,
+    processed_records,
+    run_steps,
+)
 from penstock.state.stores import PartitionedReader
 
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
-_QUARANTINED: Final = exceeded("quarantined: its worker process died twice while it ran")
-_POISONED: Final = encode_failure(_QUARANTINED)
+_POISONED: Final = encode_failure(QUARANTINED)
 
 
 class Worker:
@@ -153,7 +157,8 @@ class Worker:
         stopped_at: int | None = None
         sampler = CallSampler(self._code.members, self._heavy)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
-        rows = RoundRows(command.epoch)
+        relay = RelayWriter(command.relay) if command.relay else None
+        rows = RoundRows(command.epoch, relay)
         if positions:
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
@@ -179,13 +184,11 @@ class Worker:
             wrote=access.accesses.wrote.tobytes(),
             escaped=access.escaped.tobytes(),
             output=output,
+            relay="" if relay is None else str(relay.path),
             stopped_at=stopped_at,
             flows=bool(positions) and rows.cascades.have_steps and not command.with_steps,
             samples=_samples_of(sampler),
-            phases_ms={
-                phase: (end - begin) * 1e3
-                for phase, begin, end in zip(_PHASES, clock, clock[1:], strict=False)
-            },
+            phases_ms=_phases_ms(clock, rows),
         )
 
     def _read(self, ranges: list[LogRange]) -> list[tuple[LogPartition, Record]]:
@@ -225,14 +228,15 @@ class Worker:
             than `output_bytes_max`; None if all ran.
         """
         now, middle = quarantine.now, positions[len(positions) // 2]
-        _note_parts(task, quarantine)
+        note_parts(task, quarantine)
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
         left = command.output_bytes_max
         large = self._large_atoms() if command.large_atom else None
         shared = read_shares(command.shares)
         if task.cascades is not None:
             task.cascades.shared = shared
-        with Guard(task.executor, self._settings.limits, batched=True) as guard:
+        guarding = Guard(task.executor, self._settings.limits, batched=True)
+        with guarding as guard, rows.relay or nullcontext():
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
@@ -283,8 +287,10 @@ class Worker:
         if with_steps and cascade.has_steps:
             failure = None if outcome.error is None else decode_failure(outcome.reply)
             work = ProcessedRecord(*place, failure, outcome.reply, cascade)
-            size = self._run_steps(task, rows, quarantine, work)
+            size = run_steps(task, rows, quarantine, work)
         else:
+            if rows.relay is not None and cascade.has_steps:
+                rows.relay.add(position, partition, record, outcome, cascade)
             size = rows.cascades.add(position, partition, record, cascade)
         return _size_of(outcome) + size
 
@@ -326,48 +332,32 @@ class Worker:
         return TaskResult(output=str(path), stopped_at=stopped_at)
 
     def _execute_steps(self, command: RunSteps) -> TaskResult:
-        """Run the second pass of an epoch, and write its parts."""
-        outputs = read_outputs(command.outputs)
+        """Run the second pass of an epoch, and write its parts; nothing if its relay is lost."""
+        relay = RelayReader(command.relay) if command.relay else None
+        works = relay.records() if relay else processed_records(read_outputs(command.outputs))
         rows = RoundRows(command.epoch)
         left = command.output_bytes_max
-        with self._stores.at(Epoch(command.epoch - 1)) as stores:
+        with self._stores.at(Epoch(command.epoch - 1)) as stores, suppress(RelayLost):
             task = self._task(stores, tracked=False)
             with (
                 Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
                 Guard(task.executor, self._settings.limits, batched=True) as guard,
             ):
-                _note_parts(task, quarantine)
-                for work in guard.each(processed_records(outputs)):
+                note_parts(task, quarantine)
+                for work in guard.each(works):
                     self._fault.reached("in-steps")
-                    left -= self._run_steps(task, rows, quarantine, work)
+                    left -= run_steps(task, rows, quarantine, work)
                     if left < 0:
                         return TaskResult(stopped_at=work.position)
-        own = rows.tables(task.written, command.atoms)
-        name = f"e{command.epoch}-steps-a{_attempt()}"
-        return publish(self._code.journal, self._fault, [own], name, with_steps=True)
-
-    @staticmethod
-    def _run_steps(
-        task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord
-    ) -> int:
-        """Run the workflow steps of one record; note its position before they run. Return the bytes of the results."""
-        assert task.cascades is not None, "the application has streams"
-        quarantine.now[0] = position = work.position
-        quarantine.refuses_step(0)
-        task.run_steps(work.cascade, work.failure, work.reply)
-        if quarantine.careful:
-            quarantine.measure()
-        rows.wrote(position, task.wrote)
-        return rows.cascades.add(position, work.partition, work.record, work.cascade)
-
-
-def _note_parts(task: Task, quarantine: Quarantine) -> None:
-    """Let a task note each sent request and each workflow step before it runs, and refuse those that kill."""
-    cascades = task.cascades
-    if cascades is not None:
-        refuses, refuses_step = quarantine.refuses_request, quarantine.refuses_step
-        cascades.before_request = lambda number: _QUARANTINED if refuses(number) else None
-        cascades.before_step = lambda number: _QUARANTINED if refuses_step(number) else None
+            own = rows.tables(task.written, command.atoms)
+            name = f"e{command.epoch}-steps-a{_attempt()}"
+            published = publish(self._code.journal, self._fault, [own], name, with_steps=True)
+            return msgspec.structs.replace(
+                published,
+                relay=str(relay.path) if relay else "",
+                phases_ms={"steps": rows.steps_s * 1e3},
+            )
+        return TaskResult()
 
 
 def _attempt() -> int:
@@ -383,6 +373,14 @@ def _size_of(outcome: Outcome) -> int:
         if data is not None:
             size += len(data)
     return size
+
+
+def _phases_ms(clock: Sequence[float], rows: RoundRows) -> dict[str, float]:
+    """Return the milliseconds between the times of a clock; `steps` are a part of `run`."""
+    between = zip(_PHASES, clock, clock[1:], strict=False)
+    return {phase: (end - begin) * 1e3 for phase, begin, end in between} | {
+        "steps": rows.steps_s * 1e3
+    }
 
 
 def _samples_of(sampler: CallSampler) -> dict[str, Sample]:

@@ -1,46 +1,44 @@
 """The second pass of an epoch: one task runs the workflow steps of all its records, in order.
 
-The first pass has run the requests of the records, on several tasks. The second pass reads the atoms that they
-have published, and their replies, from the round outputs. Tasks of workflows are rows that no request reads or
-writes, so the second pass begins with the state before the epoch.
+The first pass runs the requests of the records. The second pass takes the atoms that they have published, and their
+replies. Where several tasks run the requests, they come from the round outputs. Where one task runs them, they come
+from its relay, at the same time (`step_relay`). Tasks of workflows are rows that no request reads or writes, so the
+second pass begins with the state before the epoch.
 """
 
+import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
+from penstock.engine.failure import exceeded
+from penstock.engine.streams.cascade import PublishedAtom, cascade_of
 from penstock.engine.streams.derived_ids import MARK
+from penstock.engine.task import Task
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
-from penstock.model.request import Failure, decode_failure
+from penstock.model.request import decode_failure
 from penstock.runtime.spark.cascade_rows import atoms_of
-from penstock.runtime.spark.rows import Tables
+from penstock.runtime.spark.quarantine import Quarantine
+from penstock.runtime.spark.rows import RoundRows, Tables
+from penstock.runtime.spark.step_relay import ProcessedRecord
 
-_COLUMNS = ("position", "partition", "lsn", "request_id", "request", "time_us", "error", "reply")
+QUARANTINED: Final = exceeded("quarantined: its worker process died twice while it ran")
+"""The failure of a request or a step that must not run again."""
 
-
-class ProcessedRecord(NamedTuple):
-    """A record whose requests have run, and whose workflow steps are next.
-
-    Attributes:
-        position: Its position in the epoch.
-        partition: Its partition of the log.
-        record: The record.
-        failure: The failure of its request; None if it took effect.
-        reply: The result of its request.
-        cascade: Its cascade, with the atoms of its requests.
-    """
-
-    position: int
-    partition: LogPartition
-    record: Record
-    failure: Failure | None
-    reply: bytes
-    cascade: Cascade
+_COLUMNS: Final = (
+    "position",
+    "partition",
+    "lsn",
+    "request_id",
+    "request",
+    "time_us",
+    "error",
+    "reply",
+)
 
 
 def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
@@ -73,3 +71,37 @@ def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
             reply,
             cascade,
         )
+
+
+def note_parts(task: Task, quarantine: Quarantine) -> None:
+    """Let a task note each sent request and each workflow step before it runs, and refuse those that kill."""
+    cascades = task.cascades
+    if cascades is not None:
+        refuses, refuses_step = quarantine.refuses_request, quarantine.refuses_step
+        cascades.before_request = lambda number: QUARANTINED if refuses(number) else None
+        cascades.before_step = lambda number: QUARANTINED if refuses_step(number) else None
+
+
+def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord) -> int:
+    """Run the workflow steps of one record; note its position before they run.
+
+    Args:
+        task: Executes them.
+        rows: Collects the outcomes.
+        quarantine: Takes the notes.
+        work: The record.
+
+    Returns:
+        The bytes of the results.
+    """
+    assert task.cascades is not None, "the application has streams"
+    began = time.perf_counter()
+    quarantine.now[0] = position = work.position
+    quarantine.refuses_step(0)
+    task.run_steps(work.cascade, work.failure, work.reply)
+    if quarantine.careful:
+        quarantine.measure()
+    rows.wrote(position, task.wrote)
+    size = rows.cascades.add(position, work.partition, work.record, work.cascade)
+    rows.steps_s += time.perf_counter() - began
+    return size
