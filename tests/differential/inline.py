@@ -37,7 +37,7 @@ class InlineJobs(Jobs):
 
     Attributes:
         taken: All orders so far.
-        lost: How often workflow steps were to run beside an attempt that has died.
+        lost: How often workflow steps were to overlap an attempt that has died.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -53,7 +53,7 @@ class InlineJobs(Jobs):
         self.taken += commands
         return [self.perform(messages.encode(one)) for one in commands]
 
-    def run_beside(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
+    def run_overlapped(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
         """Run the requests and then the steps, in one thread; in each odd epoch the steps find no requests."""
         is_lost = requests.epoch % 2 == 1
         early = self._run_job([steps]) if is_lost else []

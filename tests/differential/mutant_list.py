@@ -333,7 +333,7 @@ MUTANTS = (
         CASCADES,
     ),
     Mutant(
-        "workflow steps beside an attempt that has died count",
+        "workflow steps that overlap an attempt that has died count",
         "runtime/spark/rounds.py",
         "stepped.relay != ran.relay",
         "not stepped",

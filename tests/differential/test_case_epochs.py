@@ -14,8 +14,8 @@ from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
 
 @pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
 @pytest.mark.parametrize(
-    ("partitions", "beside"), [(1, False), (2, False), (2, True), (3, False)],
-    ids=["1", "2", "2-beside", "3"],
+    ("partitions", "overlapped"), [(1, False), (2, False), (2, True), (3, False)],
+    ids=["1", "2", "2-overlapped", "3"],
 )  # fmt: skip
 def test_cases_in_epochs(
     tmp_path: Path,
@@ -23,11 +23,11 @@ def test_cases_in_epochs(
     limits: Limits,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    beside: bool,
+    overlapped: bool,
 ) -> None:
     """Epochs of one task, of several, and of two passes at once; atoms in shares, waits in memory and in the state: the bytes are those of one thread."""
-    if beside:
-        monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
+    if overlapped:
+        monkeypatch.setattr(parallelism, "OVERLAP_SAVES_MS", -math.inf)
     settings = {"small_epoch": 8, "limits": limits, "large_atom": int(partitions == 3)}
     inline = Inline(tmp_path, partitions, "tests.streams.cases:app", "cases", **settings)
 
@@ -40,9 +40,9 @@ def test_cases_in_epochs(
         take_rounds(inline.log, settle)
         check_cases(inline.journal, inline.log, limits)
         assert {report.tasks for report, _ in inline.reports} == (
-            {1} if beside else {1, partitions}
+            {1} if overlapped else {1, partitions}
         )
         steps = [order for order in inline._jobs.taken if isinstance(order, RunSteps)]
-        assert any(order.relay for order in steps) == beside
+        assert any(order.relay for order in steps) == overlapped
     finally:
         inline.close()

@@ -24,13 +24,13 @@ from tests.faults.load import Flows
 RECORDS = 60
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("overlapped", [False, True])
 def test_epochs_of_cascades_equal_one_thread(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, *, beside: bool
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, *, overlapped: bool
 ) -> None:
     """Epochs of one task, of several, and of two passes at once: atoms, replies and state are those of one thread, and nothing is left to do."""
-    if beside:
-        monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
+    if overlapped:
+        monkeypatch.setattr(parallelism, "OVERLAP_SAVES_MS", -math.inf)
     flows, data = Flows(), tmp_path / "data"
     data.mkdir()
     entries = flows.entries(seed, RECORDS)
@@ -45,9 +45,9 @@ def test_epochs_of_cascades_equal_one_thread(
     orders = [order for order in runtime._jobs.taken if isinstance(order, RunSteps)]
     relays, lost = [order.relay for order in orders if order.relay], runtime._jobs.lost
     runtime.close()
-    if beside:
+    if overlapped:
         assert len(relays) > lost > 0, (
-            "steps have run beside requests, and behind those of a second attempt"
+            "steps have run after requests, and after those of a second attempt"
         )
     else:
         assert (tasks, relays) == ({1, 2}, []), "small epochs run in one task, others in two"
@@ -90,13 +90,13 @@ def refused_in(data: Path) -> list[tuple[str, str | None]]:
     ]
 
 
-@pytest.mark.parametrize("saves_ms", [0.0, -math.inf], ids=["in-turn", "beside"])
+@pytest.mark.parametrize("saves_ms", [0.0, -math.inf], ids=["in-turn", "overlapped"])
 @pytest.mark.parametrize(("small_epoch", "task"), [(0, "e0-steps"), (100, "e0-r1-t0")])
 def test_a_step_that_kills_its_worker_is_refused(
     tmp_path: Path, small_epoch: int, task: str, saves_ms: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After two deaths in a workflow step, its atom is set aside; its request, and all other steps, stand."""
-    monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", saves_ms)
+    monkeypatch.setattr(parallelism, "OVERLAP_SAVES_MS", saves_ms)
     bodies = [Flows().app.append("moved", [(name, 5)]) for name in ("a", "b", "c")]
     noted = 1 + STEPS_OF + PART_OF
     runtime = with_deaths(tmp_path, bodies, small_epoch, task, noted)

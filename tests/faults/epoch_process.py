@@ -16,7 +16,7 @@ EPOCH = 25
 LOADS: dict[str, Callable[[], Bank | Flows | LargeAtoms]] = {
     "bank": Bank,
     "flows": Flows,
-    "beside": Flows,
+    "overlapped": Flows,
     "large": LargeAtoms,
 }
 
@@ -24,8 +24,8 @@ LOADS: dict[str, Callable[[], Bank | Flows | LargeAtoms]] = {
 def main(data: Path, fault: str, name: str) -> None:
     """Process all requests that the log holds, and those that cascades append."""
     load = LOADS[name]()
-    if name == "beside":
-        parallelism.BESIDE_SAVES_MS = -math.inf  # type: ignore[misc]
+    if name == "overlapped":
+        parallelism.OVERLAP_SAVES_MS = -math.inf  # type: ignore[misc]
     epochs = {"small_epoch": EPOCH, "large_atom": 5, "epoch_records_max": 3}
     settings = epochs if name == "large" else {"epoch_records_max": EPOCH}
     runtime = Inline(data, 2, load.spec, load.app.name, fault=fault, **settings)

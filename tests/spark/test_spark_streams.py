@@ -68,9 +68,11 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
 
 
 @pytest.mark.parametrize("fault", ["in-round@6", "in-steps@150"])
-def test_steps_beside_requests(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_overlap_requests(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Workflow steps run while another task runs the requests, and workers of both die: the outcome is that of one thread."""
-    monkeypatch.setattr(parallelism, "BESIDE_SAVES_MS", -math.inf)
+    monkeypatch.setattr(parallelism, "OVERLAP_SAVES_MS", -math.inf)
     config = Config(data=tmp_path, cores=2, partitions=2, small_epoch=3, fault=fault)
     runtime = SparkRuntime(f"{CASCADES}:app", config)
     reports: list[EpochReport] = []

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.runtime.spark.messages import TaskResult
 from penstock.runtime.spark.parallelism import (
-    BESIDE_SAVES_MS,
+    OVERLAP_SAVES_MS,
     PROBE_EVERY,
     REPEATED_TOO_MUCH,
     EpochPlan,
@@ -64,22 +64,22 @@ def test_epochs_in_one_task_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests_ms", "steps_ms", "beside"),
+    ("requests_ms", "steps_ms", "overlapped"),
     [
         (400.0, 300.0, True),
-        (400.0, BESIDE_SAVES_MS + 1, True),
-        (400.0, BESIDE_SAVES_MS - 1, False),
-        (BESIDE_SAVES_MS - 1, 400.0, False),
+        (400.0, OVERLAP_SAVES_MS + 1, True),
+        (400.0, OVERLAP_SAVES_MS - 1, False),
+        (OVERLAP_SAVES_MS - 1, 400.0, False),
     ],
 )
-def test_steps_run_beside_where_it_saves_time(
-    requests_ms: float, steps_ms: float, *, beside: bool
+def test_steps_run_overlapped_where_it_saves_time(
+    requests_ms: float, steps_ms: float, *, overlapped: bool
 ) -> None:
-    """Where one task runs the requests, the shorter pass is the time that a task beside it saves."""
+    """Where one task runs the requests, the shorter pass is the time that an overlap saves."""
     policy = ParallelismPolicy(small_epoch=0)
     policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
     policy.learn(count=1_000, tasks=1, reran=0, results=took(requests_ms, steps_ms))
-    assert policy.plan(1_000, 2) == EpochPlan(1, beside=beside)
+    assert policy.plan(1_000, 2) == EpochPlan(1, overlapped=overlapped)
 
 
 def test_the_steps_of_one_task_count_once() -> None:
@@ -88,30 +88,30 @@ def test_the_steps_of_one_task_count_once() -> None:
     policy.learn(count=1_000, tasks=2, reran=1_000, results=[])
     both = TaskResult(phases_ms={"run": 400.0, "steps": 390.0})
     policy.learn(count=1_000, tasks=1, reran=0, results=[both])
-    assert not policy.plan(1_000, 2).beside, "requests take 10 ms only"
+    assert not policy.plan(1_000, 2).overlapped, "requests take 10 ms only"
 
 
 def test_short_steps_leave_an_epoch_spread() -> None:
-    """Two tasks for the requests save more than one beside them for short steps; for long steps it is the other way."""
+    """Two tasks for the requests save more time than an overlap with short steps; with long steps it is the other way."""
     policy = ParallelismPolicy(small_epoch=0)
     first = TaskResult(phases_ms={"run": 200.0})
-    for steps_ms, planned in ((50.0, EpochPlan(2)), (300.0, EpochPlan(1, beside=True))):
+    for steps_ms, planned in ((50.0, EpochPlan(2)), (300.0, EpochPlan(1, overlapped=True))):
         steps = TaskResult(phases_ms={"steps": steps_ms})
         policy.learn(count=1_000, tasks=2, reran=0, results=[first, first, steps])
         assert policy.plan(1_000, 2) == planned
 
 
-def test_large_outputs_end_running_beside() -> None:
+def test_large_outputs_end_the_overlap() -> None:
     """After outputs that were too large, one task runs both passes, because it can stop early."""
     policy = ParallelismPolicy(small_epoch=0)
     policy.learn(count=1_000, tasks=1, reran=0, results=took(400.0, 400.0))
-    assert policy.plan(1_000, 2).beside
+    assert policy.plan(1_000, 2).overlapped
     policy.overflowed()
     assert policy.plan(1_000, 2) == EpochPlan(1)
 
 
-def test_divided_atoms_have_no_task_beside() -> None:
-    """Where large atoms may be divided, a run ends before them, so its steps run in it."""
+def test_divided_atoms_do_not_overlap() -> None:
+    """Where large atoms may be divided, a run ends before them, so its steps run in the same task."""
     policy = ParallelismPolicy(small_epoch=0, large_atom=100)
     policy.learn(count=1_000, tasks=1, reran=0, results=took(400.0, 400.0))
-    assert not policy.plan(1_000, 2).beside
+    assert not policy.plan(1_000, 2).overlapped

@@ -309,8 +309,8 @@ class EpochDriver:
         results: list[TaskResult] = []
         if failure:
             results = self._jobs.run([self._decided(ranges, failure)])
-        elif plan.beside:
-            every = results = self._rounds.run_beside(epoch, ranges, run, clock, self._atoms)
+        elif plan.overlapped:
+            every = results = self._rounds.run_overlapped(epoch, ranges, run, clock, self._atoms)
         else:
             for results in self._rounds.run(epoch, ranges, run, clock, self._atoms):
                 every += results

@@ -115,7 +115,7 @@ class Jobs:
                 raise raised_by(*result.failure)
         return results
 
-    def run_beside(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
+    def run_overlapped(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
         """Run the requests of an epoch and, at the same time, the workflow steps whose records they relay; raises as `run`.
 
         Args:
@@ -127,9 +127,9 @@ class Jobs:
         """
         with ThreadPoolExecutor(1, "penstock-steps") as thread:
             with Mark(requests.relay):
-                beside = thread.submit(self._run_job, [steps])
+                running = thread.submit(self._run_job, [steps])
                 results = self.run([requests])
-            return [*results, *self._sound(beside.result())]
+            return [*results, *self._sound(running.result())]
 
     def apply_resident(self, epoch: Epoch) -> None:
         """Let the resident task bring all stores to an epoch before its next command; do not wait for it.

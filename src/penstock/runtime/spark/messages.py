@@ -263,7 +263,7 @@ class TaskMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def first_not_run(results: Sequence[TaskResult]) -> int | None:
-    """Return the first position that did not run; None where all ran."""
+    """Return the first position that did not run; None if all ran."""
     return min(
         (result.stopped_at for result in results if result.stopped_at is not None), default=None
     )

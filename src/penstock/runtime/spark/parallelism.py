@@ -1,4 +1,4 @@
-"""How many tasks an epoch gets, and which: one, where spreading costs more than it saves; and one beside it for steps.
+"""How many tasks an epoch gets: one, if several cost more time than they save; and whether its two passes overlap.
 
 The policy learns from finished epochs, because access sets are known only after execution. It changes
 no outcome, only time.
@@ -19,8 +19,8 @@ PROBE_EVERY: Final = 25
 """Epochs in one task, after which one epoch is spread to see whether conflicts have become rare."""
 
 
-BESIDE_SAVES_MS: Final = 30.0
-"""Milliseconds that a task beside must save in an epoch; it costs a job."""
+OVERLAP_SAVES_MS: Final = 30.0
+"""Milliseconds that an overlap must save in an epoch, because it costs a job."""
 
 _REPEATED_COST: Final = 2.5
 """How much longer an epoch takes, relative to its requests, for the share of them that runs again; so two tasks need
@@ -32,11 +32,11 @@ class EpochPlan(NamedTuple):
 
     Attributes:
         tasks: The tasks that run its requests.
-        beside: Whether another task runs the workflow steps at the same time as the only task runs the requests.
+        overlapped: Whether another task runs the workflow steps while the only task runs the requests.
     """
 
     tasks: int
-    beside: bool = False
+    overlapped: bool = False
 
 
 IN_ONE_TASK: Final = EpochPlan(1)
@@ -49,14 +49,16 @@ class ParallelismPolicy:
         """Begin without experience.
 
         Args:
-            small_epoch: The most requests of an epoch that one task runs whole.
-            large_atom: The events of a large atom; where atoms may be divided, no task runs beside another.
+            small_epoch: The most requests of an epoch that always runs in a single task.
+            large_atom: The events of a large atom; if atoms may be divided, the passes do not overlap.
         """
         self._small_epoch = small_epoch
-        self._may_run_beside = not large_atom
+        self._may_run_overlapped = not large_atom
         self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
         self._in_one_task = 0  # large epochs since then
-        self._together = 0  # large epochs that must not run beside, because outputs were too large
+        self._together = (
+            0  # large epochs whose passes must not overlap, after outputs that were too large
+        )
         self._requests_ms = self._steps_ms = 0.0  # of a record of the last large epoch
 
     def plan(self, count: int, partitions: int) -> EpochPlan:
@@ -73,8 +75,8 @@ class ParallelismPolicy:
             otherwise_ms = requests_ms * repeated / partitions + steps_ms
         saved_ms = otherwise_ms - max(requests_ms, steps_ms)
         self._together = max(0, self._together - 1)
-        if self._may_run_beside and not self._together and saved_ms > BESIDE_SAVES_MS:
-            return EpochPlan(1, beside=True)
+        if self._may_run_overlapped and not self._together and saved_ms > OVERLAP_SAVES_MS:
+            return EpochPlan(1, overlapped=True)
         return IN_ONE_TASK if is_torn else EpochPlan(partitions)
 
     def overflowed(self) -> None:

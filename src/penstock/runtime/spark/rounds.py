@@ -1,7 +1,7 @@
 """The rounds of one epoch as Spark jobs: commands out, results in, until all components are finished.
 
 An epoch of one task runs its workflow steps and publishes its rows at once; or a second task runs the workflow steps
-at the same time (`run_beside`). Tasks of a larger epoch keep the rows of each round as round outputs, and the last
+at the same time (`run_overlapped`). Tasks of a larger epoch keep the rows of each round as round outputs, and the last
 round writes the valid rows of all rounds into part files. If requests have published atoms, one more task then runs
 the workflow steps of the whole epoch (`workflow_pass`).
 """
@@ -106,7 +106,7 @@ class Rounds:
             clock.lap("write")
             yield [*(results if publish else []), *last]
 
-    def run_beside(
+    def run_overlapped(
         self,
         epoch: Epoch,
         ranges: list[LogRange],
@@ -136,7 +136,7 @@ class Rounds:
         (whole,) = plan.of_round(now, publish=True)
         requests = msgspec.structs.replace(whole, with_steps=False, relay=relay)
         steps = RunSteps(epoch, [], plan.atoms, size, plan.partitions, relay)
-        ran, stepped = self._jobs.run_beside(requests, steps)
+        ran, stepped = self._jobs.run_overlapped(requests, steps)
         if stepped.stopped_at is None and stepped.relay != ran.relay:  # an attempt has died
             (stepped,) = self._jobs.run([msgspec.structs.replace(steps, relay=ran.relay)])
         if stepped.stopped_at is not None:

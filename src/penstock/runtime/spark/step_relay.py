@@ -8,7 +8,7 @@ The path of a record from one task to the other:
 4. When the first task has ended, the driver removes the mark. A reader whose file has no end then gives up.
 5. The driver compares the files that both name. If they differ, the second task runs again with the file of the first.
 
-Both tasks open the file anew for each frame, because a handler may close the files of its process.
+Both tasks open the file again for each frame, because a handler may close the files of its process.
 """
 
 import itertools
