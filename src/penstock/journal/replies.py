@@ -81,9 +81,19 @@ def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) ->
 
 
 def _commit_of(journal: Journal, position: LogPosition, last: Commit) -> Commit:
-    """Return the commit that holds a log position; the newest commit is `last`."""
+    """Return the commit that holds a log position; the newest commit is `last`.
+
+    Most questions are about the newest epochs, so the search begins there, in steps that grow.
+    """
     partition, lsn = position
-    low, high = int(journal.first()), int(last.epoch)
+    first, high, step = int(journal.first()), int(last.epoch), 1
+    low = first
+    while high - step > first:
+        commit = next(journal.commits(Epoch(high - step - 1), Epoch(high - step)))
+        if commit.positions.get(partition, Lsn(0)) <= lsn:
+            low = high - step + 1
+            break
+        high, step = high - step, 2 * step
     while low < high:
         middle = (low + high) // 2
         commit = next(journal.commits(Epoch(middle - 1), Epoch(middle)))

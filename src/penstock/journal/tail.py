@@ -249,15 +249,15 @@ class AsyncJournalTail(JournalTail):
         """Start the thread; `on_waiting` gets the number of awaited replies when it changes."""
         self._loop = asyncio.get_running_loop()
         self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
+        self._late: list[tuple[LogPosition, Waiter]] = []  # their epoch was committed before they waited
+        self._looks_up = False
         super().__init__(journal, on_waiting)
 
     async def reply(self, position: LogPosition, timeout_s: float) -> Reply:
         """Return the reply to the request at a log position; raises as `JournalTail.wait`."""
         future: asyncio.Future[Reply] = self._loop.create_future()
         if not self._register(position, future):
-            return await self._loop.run_in_executor(
-                self._look_ups, find_reply, self._journal, position
-            )
+            self._look_up_soon([(position, future)])
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -283,22 +283,42 @@ class AsyncJournalTail(JournalTail):
             _settle((waiter, error) for _, waiter in pairs)
             return
         if committed:
-            self._loop.run_in_executor(self._look_ups, self._look_up, committed)
+            self._look_up_soon(committed)
 
     def forget(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
         """Let waiters of `watch` wait no longer."""
         self._unregister_all(pairs)
 
-    def _look_up(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
-        """Settle the waiters of requests whose epoch is committed."""
+    def _look_up_soon(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
+        """Let the thread of look-ups settle waiters whose epoch is committed, together with others that come meanwhile."""
+        with self._lock:
+            self._late += pairs
+            if self._looks_up:
+                return
+            self._looks_up = True
+        self._loop.run_in_executor(self._look_ups, self._look_up)
+
+    def _look_up(self) -> None:
+        """Settle all waiters of requests whose epoch is committed, until there are no more."""
+        while True:
+            with self._lock:
+                late, self._late = self._late, []
+                self._looks_up = bool(late)
+            if not late:
+                return
+            self._settle(self._found(late))
+
+    def _found(
+        self, pairs: Sequence[tuple[LogPosition, Waiter]]
+    ) -> list[tuple[Waiter, Reply | Exception | None]]:
+        """Return waiters with the replies from the journal; with the error if it cannot be read."""
         try:
             outcomes = find_replies(self._journal, [position for position, _ in pairs])
         except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
             _log.error("replies cannot be looked up", exc_info=error)
             failure = _penstock_error(error)
-            self._settle([(waiter, failure) for _, waiter in pairs])
-            return
-        self._settle([(waiter, outcomes[position]) for position, waiter in pairs])
+            return [(waiter, failure) for _, waiter in pairs]
+        return [(waiter, outcomes[position]) for position, waiter in pairs]
 
     async def until(self, epoch: Epoch, timeout_s: float) -> None:
         """Return when an epoch is committed and this process has read it.

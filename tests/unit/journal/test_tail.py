@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import JournalUnavailable, TimedOut
-from penstock.journal.api import TRANSACTIONS, Commit, PartKind
+from penstock.journal.api import TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.replies import find_reply
 from penstock.journal.tail import AsyncJournalTail, JournalTail
 from tests.memory_journal import MemoryJournal
@@ -144,6 +145,35 @@ def test_event_loop_gets_replies_of_past_and_coming_epochs(journal: MemoryJourna
         return [old.value(int), *(reply.value(int) for reply in new)]
 
     assert asyncio.run(ask()) == [4, 31, 31]
+
+
+class Counting(MemoryJournal):
+    """A journal that counts how often a part is read."""
+
+    reads = 0
+
+    def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a part's rows, and count."""
+        self.reads += 1
+        return super().read(part, columns)
+
+
+def test_many_late_questions_share_a_look_up() -> None:
+    """Requests that begin to wait after the commit of their epochs do not read the epoch one after the other."""
+    journal, count = Counting(), 500
+    for epoch in range(3):
+        commit(journal, epoch, range(count * epoch, count * (epoch + 1)))
+
+    async def ask() -> list[int]:
+        tail = AsyncJournalTail(journal)
+        lsns = range(count * 3)
+        replies = await asyncio.gather(*(tail.reply((ONLY, Lsn(lsn)), DEADLINE_MS) for lsn in lsns))
+        again = await tail.reply((ONLY, Lsn(7)), DEADLINE_MS)
+        tail.close()
+        return [reply.value(int) for reply in (*replies, again)]
+
+    assert asyncio.run(ask()) == [*range(count * 3), 7]
+    assert journal.reads <= 20, "the first question, those that came meanwhile, and the last one"
 
 
 def test_event_loop_hears_of_time_and_of_a_journal_that_fails() -> None:
