@@ -38,6 +38,9 @@ from penstock.errors import (
 from penstock.model.reply import raised_by
 
 _LOOK_S: Final = 0.5
+FRAME_REQUESTS: Final = 400
+"""The most requests of a frame: the gateway appends the first ones while this process prepares the next."""
+
 _FRAME_BYTES: Final = 32
 """More than MessagePack adds to a frame, and to a request in it."""
 
@@ -223,11 +226,12 @@ class PipelineLink:
                     break
                 self._sent += len(pairs)
                 await socket.send(encode_frame(Requests(pairs)))
+                await asyncio.sleep(0)  # the answers that have come make further requests
 
     def _next_pairs(self, welcome: Welcome) -> Iterator[tuple[str, msgspec.Raw]]:
         """Take the requests of the next frame."""
         room = welcome.frame_bytes_max - _FRAME_BYTES
-        count = welcome.window - self._sent
+        count = min(welcome.window - self._sent, FRAME_REQUESTS)
         while self._unsent and count > 0:
             request = self._unsent[0]
             size = len(request.request_id) + len(request.body) + _FRAME_BYTES

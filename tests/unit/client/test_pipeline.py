@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, BytesMessage, Request
 
 from penstock import Aborted, AsyncClient, Client, ConfigError, RecordTooLarge, RequestError
-from penstock.base.pipeline import SUBPROTOCOL, Welcome, encode_frame
+from penstock.base.ids import Epoch
+from penstock.base.pipeline import (
+    SUBPROTOCOL,
+    Answer,
+    Answers,
+    Welcome,
+    decode_requests,
+    encode_frame,
+)
+from penstock.client.pipeline_link import FRAME_REQUESTS
 from penstock.client.websocket import WebSocket
 from penstock.errors import NoSuchEntity, PenstockError, RequestConflict, TimedOut, Unreachable
 from penstock.gateway.serving import free_port
@@ -178,6 +188,51 @@ def test_block_that_fails_does_not_wait(tmp_path: Path) -> None:
         for call in (waiting, pipeline.Item("a").add(1)):
             with pytest.raises(PenstockError, match="closed"):
                 call.result()
+
+
+def sizes_of_frames(listener: socket.socket, count: int) -> list[int]:
+    """Accept a pipelined connection and answer all requests; return the number of requests in each frame."""
+    connection, _ = listener.accept()
+    server = WSConnection(ConnectionType.SERVER)
+    sizes: list[int] = []
+    frame = b""
+    with connection:
+        while sum(sizes) < count:
+            server.receive_data(connection.recv(65_536))
+            for event in server.events():
+                if isinstance(event, Request):
+                    connection.sendall(server.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+                    welcome = encode_frame(Welcome(10_000, 1 << 20))
+                    connection.sendall(server.send(BytesMessage(data=welcome)))
+                elif isinstance(event, BytesMessage):
+                    frame += event.data
+                    if event.message_finished:
+                        pairs, frame = decode_requests(frame).requests, b""
+                        sizes.append(len(pairs))
+                        nothing = msgspec.Raw(b"\xc0")
+                        answers = [Answer(name, 200, Epoch(1), nothing) for name, _ in pairs]
+                        answered = BytesMessage(data=encode_frame(Answers(answers)))
+                        connection.sendall(server.send(answered))
+    return sizes
+
+
+def test_frames_of_requests_are_short() -> None:
+    """The gateway appends the first requests while the client prepares the next: a frame has a bounded number of them."""
+    count = 2 * FRAME_REQUESTS + 1
+
+    async def send(url: str) -> None:
+        async with AsyncClient(url) as client:
+            calls = [client.prepare.Item("a").add(number) for number in range(count)]
+            async with client.pipeline(unanswered=count) as pipeline:
+                for sent in [await pipeline.send(call) for call in calls]:
+                    assert await sent.result() is None
+
+    with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(sizes_of_frames, listener, count)
+        asyncio.run(send(f"http://{HOST}:{listener.getsockname()[1]}"))
+        sizes = taken.result(60)
+    assert sum(sizes) == count
+    assert max(sizes) == FRAME_REQUESTS
 
 
 def welcome_and_sleep(listener: socket.socket, connections: list[socket.socket]) -> None:

@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 _FRAME_BYTES: Final = 256 << 10
 """The bytes of answers after which a frame ends."""
 
+FRAME_ANSWERS: Final = 400
+"""The most answers of a frame: the client takes the first ones while the gateway encodes the next."""
+
 _UNSENT_BYTES_MAX: Final = 64 << 20
 """The most bytes of answers that wait for a slow client."""
 
@@ -182,7 +185,7 @@ class PipelineConnection:
         """Take the answers of the next frame; their requests are no longer under way."""
         answers: list[Answer] = []
         size = 0
-        while self._unsent and size < _FRAME_BYTES:
+        while self._unsent and size < _FRAME_BYTES and len(answers) < FRAME_ANSWERS:
             answer, answer_bytes = self._unsent.popleft()
             answers.append(answer)
             size += answer_bytes
