@@ -44,7 +44,7 @@ class InlineJobs(Jobs):
         self.use(settings)
         self._worker = Worker(settings)
         self._thread = ThreadPoolExecutor(1, "inline-worker")
-        self._resident = None
+        self._residents = []
         self.partitions = 1
         self.taken: list[TaskCommand] = []
         self.lost = 0

@@ -1,4 +1,4 @@
-"""Epochs whose resident task dies at random, before or after it has run them, equal one thread."""
+"""Epochs whose resident tasks die at random, before or after it has run them, equal one thread."""
 
 import random
 import tempfile
@@ -24,20 +24,22 @@ from tests.waiting import wait_for
 
 
 class MortalJobs(InlineJobs):
-    """Jobs whose resident task dies at every third command, on average.
+    """Jobs with two resident tasks, each of which dies at every third command, on average.
 
     Attributes:
-        deaths: How often it has died.
-        served: How often it has run a command, and sent the result.
+        deaths: How often they have died.
+        served: How often they have run a command, and sent the result.
     """
 
     def __init__(self, draw: random.Random, settings: WorkerSettings) -> None:
         super().__init__(settings)
         self._draw = draw
         self.deaths = self.served = 0
-        self._resident = ResidentTask(self._stay, Path(settings.scratch))
-        self._resident.start()
-        wait_for(self._resident._connected, "the resident task")
+        folder = Path(settings.scratch)
+        self._residents = [ResidentTask(self._stay, folder, f"resident{n}") for n in range(2)]
+        for resident in self._residents:
+            resident.start()
+            wait_for(resident._connected, "the resident task")
 
     def _stay(self, reside: Reside) -> None:
         serve(reside.socket, self._may_die, list)
@@ -54,8 +56,8 @@ class MortalJobs(InlineJobs):
         return result
 
     def close(self) -> None:
-        assert self._resident is not None
-        self._resident.stop()
+        for resident in self._residents:
+            resident.stop()
         super().close()
 
 

@@ -249,7 +249,8 @@ class AsyncJournalTail(JournalTail):
         """Start the thread; `on_waiting` gets the number of awaited replies when it changes."""
         self._loop = asyncio.get_running_loop()
         self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
-        self._late: list[tuple[LogPosition, Waiter]] = []  # their epoch was committed before they waited
+        # Their epoch was committed before they waited.
+        self._late: list[tuple[LogPosition, Waiter]] = []
         self._looks_up = False
         super().__init__(journal, on_waiting)
 

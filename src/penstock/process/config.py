@@ -49,8 +49,8 @@ class Config:
             workflow allows it; 0: no atom is.
         poll_ms: How long a micro-batch of Spark waits for records before it looks again.
         batch_ms: How long a micro-batch of Spark stays open for further records.
-        resident_task: 1: small epochs run in a resident task, in a slot of its own; 0: each is a
-            Spark job. Without effect where `master` is set.
+        resident_task: 1: epochs run in resident tasks, each in a slot of its own; 0: each round of an epoch is a
+            Spark job. Without effect if `master` is set.
         limits: The limits of a transaction.
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
@@ -121,16 +121,20 @@ class Config:
 
     @property
     def spark_master(self) -> str:
-        """The master URL for Spark: two slots more than cores, for maintenance and the resident task.
+        """The master URL for Spark: a slot for each core, for maintenance and for each resident task.
 
         Maintenance has a low priority; in a slot of an epoch it would delay the epoch.
         """
-        return self.master or f"local[{self.cores + 2},4]"
+        return self.master or f"local[{self.cores + 1 + self.residents},4]"
 
     @property
-    def resides(self) -> bool:
-        """Whether small epochs run in a resident task; another master may have no slot for it."""
-        return self.resident_task == 1 and not self.master
+    def residents(self) -> int:
+        """The number of resident tasks: one for each core that the tasks of an epoch can use.
+
+        With another master there are none, because it may have no slots for them.
+        """
+        resides = self.resident_task == 1 and not self.master
+        return min(self.cores, self.partitions) if resides else 0
 
 
 class Setting(NamedTuple):

@@ -32,15 +32,16 @@ def test_partitions_default_to_cores() -> None:
 
 def test_master_defaults_to_local_cores_with_retries() -> None:
     """The embedded master retries tasks, as plain `local[N]` would not, and has a slot for maintenance."""
-    assert Config(Path("d"), cores=3).spark_master == "local[5,4]"
+    assert Config(Path("d"), cores=3).spark_master == "local[7,4]"
     assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
 
 
 def test_a_resident_task_needs_a_slot() -> None:
     """Only the embedded master has a slot for it; the setting turns it off."""
-    assert Config(Path("d")).resides
-    assert not Config(Path("d"), resident_task=0).resides
-    assert not Config(Path("d"), master="spark://h:1").resides
+    assert Config(Path("d"), cores=3).residents == 3
+    assert Config(Path("d"), cores=3, partitions=2).residents == 2
+    assert Config(Path("d"), resident_task=0).residents == 0
+    assert Config(Path("d"), master="spark://h:1").residents == 0
 
 
 def test_config_refuses_all_wrong_values_at_once() -> None:

@@ -31,7 +31,7 @@ class Recovered(Exception):
 class Jobs:
     """Jobs that run nowhere."""
 
-    def __init__(self, context: Any, settings: Any, resident: Any) -> None:
+    def __init__(self, context: Any, settings: Any, residents: Any) -> None:
         self.settings = settings
 
     def use(self, settings: Any) -> None:

@@ -1,6 +1,6 @@
 """Spark jobs of one Python stage: one task for each command, one result from each task.
 
-The command of an epoch that a single task runs whole goes to the resident task instead, if it is there.
+The commands of an epoch go to the resident tasks instead, as far as these are there.
 
 The function is serialised once and reused; the commands travel inside the tasks. That is the cheapest
 way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
@@ -21,7 +21,8 @@ from penstock.model.reply import raised_by
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
-    LoadCode,
+    Reside,
+    RunMaintenance,
     RunSteps,
     RunTransactions,
     TaskCommand,
@@ -46,14 +47,14 @@ class Jobs:
     _settings: bytes
 
     def __init__(
-        self, context: SparkContext, settings: WorkerSettings, *, resident: bool = False
+        self, context: SparkContext, settings: WorkerSettings, *, residents: int = 0
     ) -> None:
         """Prepare the jobs of a runtime.
 
         Args:
             context: Spark.
             settings: The settings of all workers.
-            resident: Whether a resident task runs small epochs, from `start_resident` on.
+            residents: The number of resident tasks, which run the commands of epochs from `start_resident` on.
         """
         self._context = context
         self.use(settings)
@@ -73,9 +74,10 @@ class Jobs:
 
         self.partitions = 1
         folder = Path(settings.scratch)
-        self._resident = (
-            ResidentTask(self._run_alone, folder, encode=self._message) if resident else None
-        )
+        self._residents = [
+            ResidentTask(self._run_alone, folder, f"resident{number}", encode=self._message)
+            for number in range(residents)
+        ]
 
     def use(self, settings: WorkerSettings) -> None:
         """Let all later commands run with these settings; each worker loads other code at its next command."""
@@ -89,14 +91,14 @@ class Jobs:
         self.run([ApplyEpoch([], BEFORE_FIRST, self.partitions)] * workers)
 
     def start_resident(self) -> None:
-        """Start the resident task; until it is ready, small epochs are ordinary jobs."""
-        if self._resident is not None:
-            self._resident.start()
+        """Start the resident tasks; until they are ready, epochs run as ordinary jobs."""
+        for resident in self._residents:
+            resident.start()
 
     def stop_resident(self) -> None:
-        """End the resident task."""
-        if self._resident is not None:
-            self._resident.stop()
+        """End the resident tasks."""
+        for resident in self._residents:
+            resident.stop()
 
     def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         """Run each command as one task and return their results, in order.
@@ -105,7 +107,7 @@ class Jobs:
             PenstockError: The error that a task reported.
             py4j.protocol.Py4JJavaError: A task failed in another way, at every attempt.
         """
-        return self._sound(self._run_resident(commands) or self._run_job(commands))
+        return self._sound(self._run_all(commands))
 
     @staticmethod
     def _sound(results: list[TaskResult]) -> list[TaskResult]:
@@ -127,32 +129,37 @@ class Jobs:
         """
         with ThreadPoolExecutor(1, "penstock-steps") as thread:
             with Mark(requests.relay):
-                running = thread.submit(self._run_job, [steps])
+                running = thread.submit(self._run_at, 1, steps)
                 results = self.run([requests])
-            return [*results, *self._sound(running.result())]
+            return [*results, *self._sound([running.result()])]
 
     def apply_resident(self, epoch: Epoch) -> None:
-        """Let the resident task bring all stores to an epoch before its next command; do not wait for it.
+        """Let a resident task bring all stores to an epoch before its next command; do not wait for it.
 
         Without the task, or after an error of it, the next epoch does so.
         """
-        if self._resident is not None:
+        if self._residents:
             every = list(range(self.partitions))
-            self._resident.begin(ApplyEpoch(every, epoch, self.partitions))
+            self._residents[0].begin(ApplyEpoch(every, epoch, self.partitions))
 
     def _run_alone(self, command: TaskCommand) -> None:
         """Run a command as a job of its own."""
         self._sound(self._run_job([command]))
 
-    def _run_resident(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
-        """Run the only command of an epoch in the resident task; return nothing if it cannot."""
-        match commands:
-            case [RunTransactions(positions=None) | LoadCode() | ApplyEpoch() as command] if (
-                self._resident is not None
-            ):
-                result = self._resident.run(command)
-                return [] if result is None else [result]
-        return []
+    def _run_all(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        """Run each command in a resident task of its own; as one job if there are not enough of these."""
+        if len(commands) > len(self._residents) or not all(map(_may_reside, commands)):
+            return self._run_job(commands)
+        if len(commands) == 1:
+            return [self._run_at(0, commands[0])]
+        with ThreadPoolExecutor(len(commands), "penstock-command") as threads:
+            return list(threads.map(self._run_at, range(len(commands)), commands))
+
+    def _run_at(self, number: int, command: TaskCommand) -> TaskResult:
+        """Run a command in a resident task; as a job without this task, or if it is lost meanwhile."""
+        resident = self._residents[number] if number < len(self._residents) else None
+        result = None if resident is None else resident.run(command)
+        return self._run_job([command])[0] if result is None else result
 
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
         payloads = self._payloads()
@@ -165,3 +172,8 @@ class Jobs:
             results = [messages.decode_result(reply) for reply in replies]
         assert len(results) == len(commands), "every task reports once"
         return results
+
+
+def _may_reside(command: TaskCommand) -> bool:
+    """Say whether a resident task may run a command; maintenance would keep it from the epochs."""
+    return not isinstance(command, Reside | RunMaintenance)

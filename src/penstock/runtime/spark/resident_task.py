@@ -1,6 +1,6 @@
-"""The resident task: a task of Spark that stays, and runs the command of one small epoch after the other.
+"""The resident task: a task of Spark that stays, and runs the command of one epoch after the other.
 
-A job of Spark for each small epoch takes longer than the epoch. So an epoch that a single task runs whole takes this path:
+A job of Spark takes longer than a small epoch. So the commands of epochs take this path, each in a resident task of its own:
 
 1. `ResidentTask` submits a job of one task in a thread of its own. Its command, `Reside`, has the path of a socket.
 2. The task loads the application, connects to the socket, and waits (`serve`).
@@ -61,6 +61,7 @@ class ResidentTask:
         self,
         submit: Callable[[Reside], object],
         folder: Path,
+        name: str = "resident",
         taken_s: float = TAKEN_S,
         *,
         encode: Callable[[TaskCommand], bytes] = messages.encode,
@@ -70,9 +71,11 @@ class ResidentTask:
         Args:
             submit: Runs the task as a job; returns when the task has ended.
             folder: The directory of the sockets.
+            name: The name of the task, of its own in the directory.
             encode: Encodes a command for the task.
             taken_s: How long a task may take before it begins a command. Then its process is killed.
         """
+        self._name = name
         self._taken_s = taken_s
         self._patience = _TIME.pack(math.ceil(taken_s), 0)
         self._encode = encode
@@ -82,8 +85,9 @@ class ResidentTask:
         self._listener: socket.socket | None = None
         self._task: Connection | None = None
         self._owed = 0  # results of commands that `begin` has sent
+        self._in_use = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="penstock-resident", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name=f"penstock-{name}", daemon=True)
 
     def start(self) -> None:
         """Start the thread that keeps the task running."""
@@ -99,11 +103,20 @@ class ResidentTask:
             self._thread.join(_JOIN_S)
 
     def run(self, command: TaskCommand) -> TaskResult | None:
-        """Run a command in the task; only one thread may call it at a time.
+        """Run a command in the task; from any thread.
 
         Returns:
-            The result, or None without a task, or if the task is lost before it has sent the result.
+            The result, or None without a task, while it runs another command, or if the task is lost before it has sent
+            the result.
         """
+        if not self._in_use.acquire(blocking=False):
+            return None
+        try:
+            return self._run(command)
+        finally:
+            self._in_use.release()
+
+    def _run(self, command: TaskCommand) -> TaskResult | None:
         task = self._connected()
         if task is None:
             return None
@@ -179,7 +192,7 @@ class ResidentTask:
             began = time.monotonic()
             try:
                 with _folder_of_sockets(self._folder) as folder:
-                    path = folder / f"resident-{number}"
+                    path = folder / f"{self._name}-{number}"
                     self._listen(path)
                     if not self._stopping.is_set():
                         self._submit(Reside(str(path)))
@@ -257,7 +270,7 @@ def _folder_of_sockets(folder: Path) -> Iterator[Path]:
 
 def _takes_sockets(folder: Path) -> bool:
     """Say whether the paths in a directory are short enough for sockets, and its file system can hold sockets."""
-    longest = folder / f"resident-{'9' * 6}"
+    longest = folder / f"resident{'9' * 10}"
     if len(os.fsencode(longest)) > _PATH_BYTES_MAX:
         return False
     with socket.socket(socket.AF_UNIX) as tried:

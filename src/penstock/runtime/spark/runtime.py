@@ -195,7 +195,7 @@ class SparkRuntime:
         startup.note(self._config.data, "driver", "Spark starts")
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
-        self._jobs = Jobs(self._context, self._settings(), resident=self._config.resides)
+        self._jobs = Jobs(self._context, self._settings(), residents=self._config.residents)
         self._app_code = self._jobs.settings.code
 
     def _plan_query(self) -> None:
@@ -223,7 +223,7 @@ class SparkRuntime:
         self._load_workers()  # Spark ends workers that rest for a minute
 
     def _load_workers(self) -> None:
-        """Let workers load the application: one for each partition, and one for the resident task."""
+        """Let workers load the application: one for each partition, and one in reserve."""
         self._jobs.load_application(self._config.partitions + 1)
 
     def _claim(self) -> None:
