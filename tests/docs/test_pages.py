@@ -20,7 +20,7 @@ COMPUTED = {  # by the configuration, from the machine and other settings
     "data": "`.penstock/<app>`",
     "cores": "all",
     "partitions": "as many as cores",
-    "master": "`local[cores+2,4]`",
+    "master": "`local[2·cores+1,4]`",
 }
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
