@@ -26,6 +26,7 @@ from penstock.model.copies import Flat, copied
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
+from penstock.native.choice import core
 
 Read = Callable[[EntityKey], bytes | None]
 """Returns the committed attributes of an entity, or None if it does not exist."""
@@ -40,8 +41,8 @@ def _count_alone() -> int:
 _ALONE: Final = _count_alone()
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
-_ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
-activate = _ACTIVE.set
+ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
+activate = ACTIVE.set
 
 
 def current() -> "Transaction":
@@ -51,7 +52,7 @@ def current() -> "Transaction":
         OutsideTransaction: No transaction runs.
     """
     try:
-        return _ACTIVE.get()
+        return ACTIVE.get()
     except LookupError:
         raise OutsideTransaction(
             "entities can be read, written and called inside a transaction only; "
@@ -59,7 +60,7 @@ def current() -> "Transaction":
         ) from None
 
 
-active: Final[Callable[[], "Transaction | None"]] = partial(_ACTIVE.get, None)
+active: Final[Callable[[], "Transaction | None"]] = partial(ACTIVE.get, None)
 """Returns the running transaction; None outside of transactions. Without a frame: each reference calls it."""
 
 
@@ -398,3 +399,11 @@ class Transaction:
             name = RequestId(f"{self.request_id}!{self.turn}") if self.turn else self.request_id
             self._derived[self.turn] = DerivedValues(name, self._secret)
         return self._derived[self.turn]
+
+
+if core is not None:  # the compiled methods do the same, and call these where they give up
+    core.bind_transactions(
+        load=Transaction.load, changes=Transaction.changes, release=Transaction.release
+    )
+    for _name in ("load", "changes", "release"):
+        setattr(Transaction, _name, getattr(core, _name))

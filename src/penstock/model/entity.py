@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVa
 from uuid import UUID
 
 from penstock.base.ids import EntityKey
-from penstock.model.context import active, current
+from penstock.model.context import ACTIVE, active, current
 from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
 from penstock.model.new_entity import made
 from penstock.model.personal import PersonalType
+from penstock.native.choice import core
 
 _new: Final = object.__new__
 _get: Final = object.__getattribute__
@@ -77,7 +78,7 @@ def _declared(cls: T, *, personal: bool, was: str) -> T:
     entity_type.assigned = declaration.assigned
     entity_type.must_exist = tuple(dict.fromkeys(declaration.must_exist))
     entity_type.former_names = declaration.former_names
-    entity_type.of_text = functools.partial(_refer_text, entity_type)
+    entity_type.of_text = functools.partial(refer_text, entity_type)
     behaviour: dict[str, Any] = {
         "__reference__": entity_type,
         "__declaration__": declaration,
@@ -100,7 +101,7 @@ def _declared(cls: T, *, personal: bool, was: str) -> T:
     for name in [declaration.key_name, *declaration.defaults, *declaration.plain_fields]:
         if name in vars(cls):
             delattr(cls, name)  # an instance that lost its attribute must not find the default
-    entity_type.unloaded = _hidden(cls, _load_to_get, _load_to_set, _load_to_delete)
+    entity_type.unloaded = _hidden(cls, load_to_get, _load_to_set, _load_to_delete)
     entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls
 
@@ -214,6 +215,11 @@ def _load_to_get(instance: Any, name: str) -> Any:
     return getattr(instance, name)
 
 
+def _get_loaded(instance: Any, name: str) -> Any:
+    """Return an attribute of an entity that has been loaded, in as many frames as `_load_to_get`."""
+    return getattr(instance, name)
+
+
 def _load_to_set(instance: Any, name: str, value: Any) -> None:
     if name[:2] == "__":
         object.__setattr__(instance, name, value)
@@ -259,7 +265,7 @@ def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
     value = arguments[0]
     if getattr(type(value), "__reference__", None) is entity_type:
         return value
-    return _refer_text(entity_type, entity_type.key_text(value))
+    return refer_text(entity_type, entity_type.key_text(value))
 
 
 def _refer_text(entity_type: EntityType, text: str) -> Any:
@@ -343,3 +349,16 @@ def _delete(instance: Any) -> None:
     elif type(instance) is not entity_type.cls:
         _load(instance)
     current().delete(entity_type, instance)
+
+
+load_to_get: Callable[[Any, str], Any] = _load_to_get
+refer_text: Callable[[EntityType, str], Any] = _refer_text
+if core is not None:  # the compiled functions do the same, and call these where they give up
+    core.bind_entities(
+        active=ACTIVE,
+        short_key=SHORT_KEY,
+        load_to_get=_load_to_get,
+        get_loaded=_get_loaded,
+        refer_text=_refer_text,
+    )
+    load_to_get, refer_text = core.load_to_get, core.refer_text
