@@ -74,6 +74,7 @@ def command(
         settings = _checked(options, flags, console, deployed=deployed, supervised=supervised)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
+        from penstock.native.choice import describe
         from penstock.process import presence
         from penstock.process.partitions import ask_for_partitions
         from penstock.process.stop import Stop
@@ -86,7 +87,9 @@ def command(
             ask_for_partitions(settings, asked)
         stop = stack.enter_context(Stop(supervised=supervised))
         console.print(
-            f"{settings.app} in {settings.data}: starting Spark …", highlight=False, soft_wrap=True
+            f"{settings.app} in {settings.data}: starting Spark; transactions run {describe()} …",
+            highlight=False,
+            soft_wrap=True,
         )
         jvm = jvm or stack.enter_context(_java(settings))
         # These imports take long; Java starts meanwhile.

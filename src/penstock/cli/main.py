@@ -51,7 +51,9 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- a callback of typer
     if wanted:
         from importlib.metadata import version  # it takes long to load
 
-        sys.stdout.write(f"penstock {version('penstock')}\n")
+        from penstock.native.choice import describe
+
+        sys.stdout.write(f"penstock {version('penstock')}\ntransactions run {describe()}\n")
         raise typer.Exit
 
 

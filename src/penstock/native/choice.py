@@ -1,14 +1,14 @@
-"""Which implementation this process uses for the most frequent work of transactions: the compiled one, or Python.
+"""Which implementation of the most frequent work of transactions this process uses: the compiled one, or Python.
 
-Both give the same outcome and the same bytes. The compiled implementation (`_core`) is optional. It is never replaced in
-silence: `penstock --version`, the line of a start and each deployment of the journal name the one in use. The variable
+Both give the same outcomes and the same bytes. The compiled implementation (`_core`) is optional. Its absence is never
+silent: `penstock --version`, the line of a start and each deployment of the journal name the implementation. The variable
 `PENSTOCK_NATIVE` of the environment decides:
 
 - without it, the compiled implementation is used where it was built for this interpreter;
-- `require`: without the compiled implementation, each process ends with an error;
+- `require`: a process without the compiled implementation ends with an error;
 - `disable`: Python is used.
 
-A compiled file that was built from another source than the one beside it is not used.
+A compiled file that was built from another source than the source beside it is not used.
 """
 
 import os
@@ -16,27 +16,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-import xxhash
-
 from penstock.errors import ConfigError
+from penstock.native.digest import source_digest
 
 VARIABLE: Final = "PENSTOCK_NATIVE"
 REQUIRE: Final = "require"
 DISABLE: Final = "disable"
+COMPILED: Final = "compiled"
 _MODULE: Final = "penstock.native._core"
 _REMEDY: Final = "run scripts/setup where a C compiler is, or install a wheel for this interpreter"
 
 
-def source_digest(folder: Path) -> str:
-    """Return the digest of the source of the compiled implementation; empty where a wheel has left it out."""
-    digest = xxhash.xxh3_128()
-    for path in sorted(folder.glob("*.p[yx][xi]")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest() if digest.intdigest() != xxhash.xxh3_128().intdigest() else ""
+def load(wish: str) -> tuple[Any, str]:
+    """Load the compiled implementation.
 
+    Args:
+        wish: The value of `PENSTOCK_NATIVE`; empty without it.
 
-def _loaded(wish: str) -> tuple[Any, str]:
-    """Return the compiled implementation, or None with the reason."""
+    Returns:
+        The module, or None and the reason why Python is used.
+
+    Raises:
+        ConfigError: The value is unknown, or it requires what cannot be had.
+    """
     if wish not in ("", REQUIRE, DISABLE):
         raise ConfigError(f"{VARIABLE} is {wish!r}; use {REQUIRE} or {DISABLE}, or leave it out")
     if wish == DISABLE:
@@ -44,22 +46,28 @@ def _loaded(wish: str) -> tuple[Any, str]:
     try:
         module = import_module(_MODULE)
     except ImportError as error:
-        return None, "not built" if isinstance(error, ModuleNotFoundError) else str(error)
-    source = source_digest(Path(__file__).parent)
-    if source and source != module.SOURCE:
-        return None, "built from another source"
-    return module, ""
+        reason = "not built" if isinstance(error, ModuleNotFoundError) else str(error)
+    else:
+        source = source_digest(Path(__file__).parent)
+        if source in ("", module.SOURCE):
+            return module, ""
+        reason = "built from another source"
+    if wish == REQUIRE:
+        raise ConfigError(
+            f"{VARIABLE}={REQUIRE}, and the compiled implementation cannot be used: {reason}; {_REMEDY}"
+        )
+    return None, reason
 
 
-core, _reason = _loaded(os.environ.get(VARIABLE, ""))
+core, _reason = load(os.environ.get(VARIABLE, ""))
 """The compiled implementation; None if Python is used."""
 
-if core is None and os.environ.get(VARIABLE) == REQUIRE:
-    raise ConfigError(
-        f"{VARIABLE}={REQUIRE}, and the compiled implementation cannot be used: {_reason}; {_REMEDY}"
-    )
+
+def implementation() -> str:
+    """Return the name of the implementation in use: `compiled` or `Python`."""
+    return "Python" if core is None else COMPILED
 
 
 def describe() -> str:
-    """Return which implementation is in use, in a few words: `compiled`, or `Python (…)` with the reason."""
-    return "compiled" if core is not None else f"Python ({_reason})"
+    """Return how transactions run, to follow the words `transactions run`: `compiled`, or `in Python` with the reason."""
+    return f"in Python ({_reason})" if core is None else COMPILED

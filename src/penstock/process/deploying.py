@@ -28,6 +28,7 @@ from penstock.journal.deployments import (
 )
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
+from penstock.native import choice
 from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force, unpacked
@@ -249,4 +250,6 @@ def _versions_of(libraries: frozenset[str]) -> dict[str, str]:
         files = "\n" + (distribution.read_text("RECORD") or "")  # each line begins with a path
         if any(f"\n{name}/" in files or f"\n{name}.py," in files for name in unknown):
             versions[distribution.name] = distribution.version
+    if OWN_PACKAGE in versions:  # each epoch tells which implementation ran it
+        versions[OWN_PACKAGE] += f", {choice.implementation()}"
     return dict(sorted(versions.items()))

@@ -1,0 +1,84 @@
+"""Build the compiled implementation (`src/penstock/native/_core.pyx`): a hook of hatchling, which builds Penstock.
+
+An editable installation gets the compiled module beside its source; a wheel contains it and is for one interpreter.
+`PENSTOCK_NATIVE` in the environment decides: with `require`, a failed build is an error; with `disable`, a pure wheel is
+made; without it, a failed build is reported, and the wheel is pure. `PENSTOCK_SANITIZE=1` builds with AddressSanitizer and
+UndefinedBehaviorSanitizer, for `scripts/fuzz_native`.
+"""
+
+import os
+import runpy
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("src", "penstock", "native")
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+
+
+class NativeHook(BuildHookInterface[Any]):
+    """Builds the module before the files of a wheel are collected."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the module, if that is wanted and possible.
+
+        Args:
+            version: `standard` or `editable`.
+            build_data: What hatchling puts into the wheel.
+        """
+        wish = os.environ.get("PENSTOCK_NATIVE", "")
+        if self.target_name != "wheel" or wish == "disable":
+            return
+        root = Path(self.root)
+        try:
+            built = build(root)
+        except BaseException as error:  # setuptools ends a failed compilation with SystemExit
+            if wish == "require" or not isinstance(error, (Exception, SystemExit)):
+                raise
+            sys.stderr.write(f"the compiled implementation is not built, Python is used: {error}\n")
+            return
+        if version == "editable":
+            built.replace(root / FOLDER / built.name)
+        else:
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            build_data["force_include"][str(built)] = f"penstock/native/{built.name}"
+
+
+def build(root: Path) -> Path:
+    """Compile the module, and return the file.
+
+    Args:
+        root: The directory of the project.
+
+    Raises:
+        Exception: Cython or the compiler failed.
+        SystemExit: The compiler failed.
+    """
+    from Cython.Build import cythonize  # noqa: PLC0415 -- a pure wheel needs neither
+    from setuptools import Distribution, Extension  # noqa: PLC0415
+
+    digest = runpy.run_path(str(root / FOLDER / "digest.py"))["source_digest"](root / FOLDER)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-native-"))
+    flags = ["-O1", *SANITIZERS] if os.environ.get("PENSTOCK_SANITIZE") else ["-O3"]
+    extension = Extension(
+        "penstock.native._core",
+        [str(root / FOLDER / "_core.pyx")],
+        define_macros=[("PENSTOCK_SOURCE", f'"{digest}"')],
+        extra_compile_args=flags,
+        extra_link_args=SANITIZERS if len(flags) > 1 else [],
+    )
+    distribution = Distribution(
+        {"name": "penstock", "ext_modules": cythonize([extension], build_dir=str(folder), quiet=True)}
+    )
+    command: Any = distribution.get_command_obj("build_ext")
+    command.build_lib = command.build_temp = str(folder)
+    command.ensure_finalized()
+    command.run()
+    (built,) = folder.glob("penstock/native/_core.*")
+    return built

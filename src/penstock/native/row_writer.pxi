@@ -1,0 +1,284 @@
+"""Values to rows: each value must be exactly of the type in the plan, so no code of a user runs."""
+
+cdef struct Writer:
+    uint8_t *data
+    Py_ssize_t size
+    Py_ssize_t room
+    uint8_t inside[INLINE_BYTES]
+
+
+cdef int _reserve(Writer *writer, Py_ssize_t size) except -1:
+    """Make room for more bytes."""
+    cdef Py_ssize_t room
+    cdef uint8_t *data
+    if writer.room - writer.size >= size:
+        return 0
+    room = 2 * writer.room + size
+    if writer.data == writer.inside:
+        data = <uint8_t *>PyMem_Malloc(room)
+        if data != NULL:
+            memcpy(data, writer.data, writer.size)
+    else:
+        data = <uint8_t *>PyMem_Realloc(writer.data, room)
+    if data == NULL:
+        raise MemoryError
+    writer.data = data
+    writer.room = room
+    return 0
+
+
+cdef int _put(Writer *writer, uint8_t head, uint64_t value, int width) except -1:
+    """Write a head, and a number of some bytes after it."""
+    _reserve(writer, 9)
+    writer.data[writer.size] = head
+    penstock_store_be(writer.data + writer.size + 1, value, width)
+    writer.size += 1 + width
+    return 0
+
+
+cdef int _put_length(Writer *writer, uint64_t size, uint8_t fix, uint64_t fix_max, uint8_t wide) except -1:
+    """Write the head of an array or a map."""
+    if size <= fix_max:
+        return _put(writer, fix | <uint8_t>size, 0, 0)
+    if size <= 0xFFFF:
+        return _put(writer, wide, size, 2)
+    return _put(writer, wide + 1, size, 4)
+
+
+cdef int _put_data(Writer *writer, const char *data, Py_ssize_t size, uint8_t wide) except -1:
+    """Write the head of a text or of bytes, and the data; the head of a short text is written before."""
+    if size <= 0xFF:
+        _put(writer, wide, size, 1)
+    elif size <= 0xFFFF:
+        _put(writer, wide + 1, size, 2)
+    else:
+        _put(writer, wide + 2, size, 4)
+    return _put_raw(writer, data, size)
+
+
+cdef int _put_raw(Writer *writer, const char *data, Py_ssize_t size) except -1:
+    _reserve(writer, size)
+    memcpy(writer.data + writer.size, data, size)
+    writer.size += size
+    return 0
+
+
+cdef bint _write_int(Writer *writer, object value) except -1:
+    cdef int overflow = 0
+    cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    cdef uint64_t positive
+    if overflow < 0:
+        return False
+    if overflow == 0 and number < 0:
+        if number >= -32:
+            _put(writer, <uint8_t>number, 0, 0)
+        elif number >= -0x80:
+            _put(writer, 0xD0, <uint64_t>number, 1)
+        elif number >= -0x8000:
+            _put(writer, 0xD1, <uint64_t>number, 2)
+        elif number >= -0x80000000LL:
+            _put(writer, 0xD2, <uint64_t>number, 4)
+        else:
+            _put(writer, 0xD3, <uint64_t>number, 8)
+        return True
+    if overflow:
+        try:
+            positive = PyLong_AsUnsignedLongLong(value)
+        except OverflowError:
+            return False
+    else:
+        positive = <uint64_t>number
+    if positive < 0x80:
+        _put(writer, <uint8_t>positive, 0, 0)
+    elif positive <= 0xFF:
+        _put(writer, 0xCC, positive, 1)
+    elif positive <= 0xFFFF:
+        _put(writer, 0xCD, positive, 2)
+    elif positive <= 0xFFFFFFFF:
+        _put(writer, 0xCE, positive, 4)
+    else:
+        _put(writer, 0xCF, positive, 8)
+    return True
+
+
+cdef bint _write_text(Writer *writer, object value) except -1:
+    cdef Py_ssize_t size = 0
+    cdef const char *data
+    try:
+        data = PyUnicode_AsUTF8AndSize(value, &size)
+    except UnicodeEncodeError:
+        return False
+    if size > 0xFFFFFFFF:
+        return False
+    if size <= 31:
+        _put(writer, 0xA0 | <uint8_t>size, 0, 0)
+        _put_raw(writer, data, size)
+    else:
+        _put_data(writer, data, size, 0xD9)
+    return True
+
+
+cdef bint _write_float(Writer *writer, double value) except -1:
+    cdef uint64_t bits
+    memcpy(&bits, &value, 8)
+    _put(writer, 0xCB, bits, 8)
+    return True
+
+
+cdef bint _write_reference(Writer *writer, Target target, object value) except -1:
+    """Write the key of a reference, as `EntityType.text_of` returns it."""
+    cdef object cls = type(value)
+    if not (cls is target.unloaded or cls is target.cls or cls is target.asleep) or not target.key_is_text:
+        return False
+    attributes = PyObject_GenericGetDict(value, NULL)
+    if type(attributes) is not dict:
+        return False
+    key = <object>_or_none(PyDict_GetItemWithError(attributes, target.key_name))
+    return type(key) is str and _write_text(writer, key)
+
+
+cdef inline PyObject *_or_none(PyObject *found):
+    return found if found != NULL else <PyObject *>None
+
+
+cdef bint _write_list(Writer *writer, Node node, list value) except -1:
+    cdef Py_ssize_t index = 0, size = PyList_GET_SIZE(value)
+    cdef Node item = <Node>node.inside[0]
+    if size > 0xFFFFFFFF:
+        return False
+    _put_length(writer, size, 0x90, 15, 0xDC)
+    while index < PyList_GET_SIZE(value):
+        if not _write(writer, item, value[index]):
+            return False
+        index += 1
+    return index == size
+
+
+cdef bint _write_tuple(Writer *writer, Node node, tuple value) except -1:
+    cdef Py_ssize_t index, size = PyTuple_GET_SIZE(value)
+    if size > 0xFFFFFFFF or (node.kind == TUPLE and size != PyTuple_GET_SIZE(node.inside)):
+        return False
+    _put_length(writer, size, 0x90, 15, 0xDC)
+    for index in range(size):
+        if not _write(writer, <Node>node.inside[index if node.kind == TUPLE else 0], value[index]):
+            return False
+    return True
+
+
+cdef bytes _packed(Node node, object value):
+    """Return the bytes of a value by itself; None if it does not fit."""
+    cdef Writer writer
+    writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
+    try:
+        if not _write(&writer, node, value):
+            return None
+        return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
+    finally:
+        if writer.data != writer.inside:
+            PyMem_Free(writer.data)
+
+
+cdef bint _write_sorted(Writer *writer, list packed, uint8_t fix, uint8_t wide) except -1:
+    """Write members in the order of their bytes."""
+    if len(packed) > 0xFFFFFFFF:
+        return False
+    packed.sort()
+    _put_length(writer, len(packed), fix, 15, wide)
+    for item in packed:
+        _put_raw(writer, PyBytes_AS_STRING(<bytes>item), PyBytes_GET_SIZE(<bytes>item))
+    return True
+
+
+cdef bint _write_set(Writer *writer, Node node, object value) except -1:
+    cdef list packed = []
+    for item in tuple(value):
+        data = _packed(<Node>node.inside[0], item)
+        if data is None:
+            return False
+        packed.append(data)
+    return _write_sorted(writer, packed, 0x90, 0xDC)
+
+
+cdef bint _write_dict(Writer *writer, Node node, dict value) except -1:
+    """Write a dictionary, ordered by the bytes of its keys, which are different."""
+    cdef list pairs = []
+    if len(value) > 0xFFFFFFFF:
+        return False
+    for name, item in tuple(value.items()):
+        data = _packed(<Node>node.inside[0], name)
+        if data is None:
+            return False
+        pairs.append((data, item))
+    pairs.sort(key=_first)
+    _put_length(writer, len(pairs), 0x80, 15, 0xDE)
+    for data, item in pairs:
+        _put_raw(writer, PyBytes_AS_STRING(<bytes>data), PyBytes_GET_SIZE(<bytes>data))
+        if not _write(writer, <Node>node.inside[1], item):
+            return False
+    return True
+
+
+def _first(tuple pair):
+    return pair[0]
+
+
+cdef bint _write(Writer *writer, Node node, object value) except -1:
+    """Write a value; return whether it is exactly of the type, with the same bytes as Python would write."""
+    cdef Kind kind = node.kind
+    cdef object cls = type(value)
+    if kind == OPTIONAL:
+        if value is not None:
+            return _write(writer, <Node>node.inside[0], value)
+        kind = NONE
+    if kind == NONE:
+        return value is None and _put(writer, 0xC0, 0, 0) == 0
+    if kind == INT:
+        return cls is int and _write_int(writer, value)
+    if kind == STR:
+        return cls is str and _write_text(writer, value)
+    if kind == BOOL:
+        return cls is bool and _put(writer, 0xC3 if value is True else 0xC2, 0, 0) == 0
+    if kind == REFERENCE:
+        return _write_reference(writer, node.target, value)
+    if kind == FLOAT:
+        return cls is float and _write_float(writer, value)
+    if kind == BYTES:
+        return (
+            cls is bytes
+            and PyBytes_GET_SIZE(<bytes>value) <= 0xFFFFFFFF
+            and _put_data(writer, PyBytes_AS_STRING(<bytes>value), PyBytes_GET_SIZE(<bytes>value), 0xC4) == 0
+        )
+    if kind == LIST:
+        return cls is list and _write_list(writer, node, <list>value)
+    if kind == DICT:
+        return cls is dict and _write_dict(writer, node, <dict>value)
+    if kind == SET:
+        return cls is set and _write_set(writer, node, value)
+    if kind == FROZENSET:
+        return cls is frozenset and _write_set(writer, node, value)
+    return cls is tuple and _write_tuple(writer, node, <tuple>value)
+
+
+cdef object _encode_change(Plan plan, dict values, object before):
+    """Return the row of attributes, None if it is the row `before`, or `FALLBACK`."""
+    cdef Writer writer
+    cdef Py_ssize_t index, width = PyTuple_GET_SIZE(plan.names)
+    if len(values) != width + 1 or PyDict_GetItemWithError(values, plan.target.key_name) == NULL:
+        return _FALLBACK
+    writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
+    try:
+        _put_raw(&writer, PyBytes_AS_STRING(plan.head), PyBytes_GET_SIZE(plan.head))
+        for index in range(width):
+            value = PyDict_GetItemWithError(values, <str>plan.names[index])
+            if value == NULL or not _write(&writer, <Node>plan.nodes[index], <object>value):
+                return _FALLBACK
+        if (
+            before is not None
+            and PyBytes_GET_SIZE(<bytes>before) == writer.size
+            and memcmp(PyBytes_AS_STRING(<bytes>before), writer.data, writer.size) == 0
+        ):
+            return None
+        return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
+    finally:
+        if writer.data != writer.inside:
+            PyMem_Free(writer.data)

@@ -1,0 +1,199 @@
+"""References, loading, changes and the end of a transaction; see `penstock.model.context` and `penstock.model.entity`."""
+
+cdef object _refer(Target target, str text, dict instances):
+    """Return the reference with the text of a key; None if Python must make it."""
+    cdef Py_ssize_t size = len(text)
+    cdef PyObject *known
+    if not target.key_is_text or size == 0 or size >= target.short_key:
+        return None
+    key = PyUnicode_Concat(target.prefix, text)
+    known = PyDict_GetItemWithError(instances, key)
+    if known != NULL and <object>known is not None:
+        return <object>known
+    made = penstock_new_object(<PyTypeObject *>target.unloaded, _NO_ARGUMENTS)
+    PyObject_GenericSetAttr(made, target.key_name, text)
+    PyDict_SetItem(instances, key, made)
+    return made
+
+
+cdef Plan _plan_of(object instance):
+    """Return the plan of an instance's class; None without one."""
+    cdef object cls = type(instance)
+    cdef PyObject *entity_type = _PyType_Lookup(<PyTypeObject *>cls, "__reference__")
+    if entity_type == NULL:
+        return None
+    plan = (<object>entity_type).plan
+    return <Plan>plan if type(plan) is Plan else None
+
+
+cdef bint _load(object txn, Plan plan, object instance) except -1:
+    """Turn a reference into the live entity, as `Transaction.load` does; return False to leave it to Python."""
+    cdef Target target = plan.target
+    cdef PyObject *found
+    cdef dict values
+    if penstock_frames_left() < FRAMES_SPARE or not target.key_is_text:
+        return False
+    attributes, instances, before = PyObject_GenericGetDict(instance, NULL), txn.instances, txn.before
+    if type(attributes) is not dict or type(instances) is not dict or type(before) is not dict:
+        return False
+    found = PyDict_GetItemWithError(attributes, target.key_name)
+    if found == NULL or type(<object>found) is not str:
+        return False
+    name = <object>found
+    key = PyUnicode_Concat(target.prefix, name)
+    if PyDict_SetDefault(instances, key, instance) != <PyObject *>instance:
+        return False
+    found = PyDict_GetItemWithError(before, key)
+    if found == NULL:
+        entity_types = txn._entity_types
+        if type(entity_types) is not dict:
+            return False
+        found = PyDict_GetItemWithError(entity_types, target.entity_type.name)
+        if found == NULL or <object>found is not target.entity_type:
+            return False
+        data = txn._read(key)
+        PyDict_SetItem(before, key, data)
+    else:
+        data = <object>found
+        if key in txn.deleted:
+            return False
+    if type(data) is not bytes:
+        return False
+    values = _decode(plan, name, <bytes>data, <dict>instances)
+    if values is None:
+        return False
+    PyObject_GenericSetAttr(instance, "__dict__", values)
+    PyObject_GenericSetAttr(instance, "__class__", target.cls)
+    if txn._watched:
+        txn._note(key)
+    return True
+
+
+def load(txn, entity_type, instance):
+    """Turn a reference into the live entity; see `Transaction.load`."""
+    plan = entity_type.plan
+    if type(plan) is not Plan or not _load(txn, <Plan>plan, instance):
+        _python_load(txn, entity_type, instance)
+
+
+def refer_text(entity_type, text):
+    """Return the reference with the text of a key; see `penstock.model.entity`."""
+    cdef PyObject *active = NULL
+    plan = entity_type.plan
+    if type(plan) is Plan and type(text) is str and penstock_frames_left() >= FRAMES_SPARE:
+        PyContextVar_Get(_active, NULL, &active)
+        if active != NULL:
+            txn = <object>active
+            Py_DECREF(txn)
+            instances = txn.instances
+            if type(instances) is dict:
+                made = _refer((<Plan>plan).target, <str>text, <dict>instances)
+                if made is not None:
+                    return made
+    return _python_refer(entity_type, text)
+
+
+def load_to_get(instance, name):
+    """Return an attribute of a reference that is not loaded; see `penstock.model.entity`."""
+    cdef PyObject *active = NULL
+    cdef PyObject *found
+    cdef Plan plan = _plan_of(instance)
+    cdef Target target
+    if plan is None or type(name) is not str or penstock_frames_left() < FRAMES_SPARE:
+        return _python_hook(instance, name)
+    target = plan.target
+    if type(instance) is not target.unloaded or name == "delete" or _is_special(<str>name):
+        return _python_hook(instance, name)
+    if name == target.key_name:
+        attributes = PyObject_GenericGetDict(instance, NULL)
+        found = NULL
+        if type(attributes) is dict and _PyType_Lookup(<PyTypeObject *>target.unloaded, name) == NULL:
+            found = PyDict_GetItemWithError(attributes, name)
+        return <object>found if found != NULL else _python_hook(instance, name)
+    PyContextVar_Get(_active, NULL, &active)
+    if active == NULL:
+        return _python_hook(instance, name)
+    txn = <object>active
+    Py_DECREF(txn)
+    if not _load(txn, plan, instance):
+        return _python_hook(instance, name)
+    return _attribute(target, instance, name)
+
+
+cdef bint _is_special(str name):
+    return len(name) >= 2 and name[0] == "_" and name[1] == "_"
+
+
+cdef object _attribute(Target target, object instance, object name):
+    """Return an attribute of a loaded entity; Python reads it where a function of the user may run."""
+    cdef PyTypeObject *cls = <PyTypeObject *>target.cls
+    cdef PyObject *found
+    cdef PyObject *of_class
+    if type(instance) is not target.cls or not penstock_reads_plainly(cls):
+        return _python_get(instance, name)
+    of_class = _PyType_Lookup(cls, name)
+    attributes = PyObject_GenericGetDict(instance, NULL)
+    if type(attributes) is not dict:
+        return _python_get(instance, name)
+    found = PyDict_GetItemWithError(attributes, name)
+    if of_class == NULL and found != NULL:
+        return <object>found
+    if found == NULL and of_class != NULL and type(<object>of_class) is FunctionType:
+        return PyMethod_New(<object>of_class, instance)
+    return _python_get(instance, name)
+
+
+def changes(txn):
+    """Return the changed entities with their new rows; see `Transaction.changes`."""
+    cdef PyObject *found
+    cdef Plan plan
+    cdef dict changed = {}
+    instances, states, deleted = txn.instances, txn.before, txn.deleted
+    if txn._doom is not None or type(instances) is not dict or type(states) is not dict:
+        return _python_changes(txn)
+    for key, before in (<dict>states).items():
+        found = PyDict_GetItemWithError(instances, key)
+        if found != NULL and <object>found is not None:
+            instance = <object>found
+            plan = _plan_of(instance)
+            if plan is None:
+                return _python_changes(txn)
+            cls = type(instance)
+            if cls is plan.target.cls or cls is plan.target.asleep:
+                values = PyObject_GenericGetDict(instance, NULL)
+                if type(values) is not dict or not _has_key(plan, <dict>values, key):
+                    return _python_changes(txn)
+                if not (before is None or type(before) is bytes):
+                    return _python_changes(txn)
+                after = _encode_change(plan, <dict>values, before)
+                if after is _FALLBACK:
+                    return _python_changes(txn)
+                if after is not None:
+                    changed[key] = after
+                continue
+        if before is not None and key in deleted:
+            changed[key] = None
+    return changed
+
+
+cdef bint _has_key(Plan plan, dict values, object key) except -1:
+    """Say whether attributes have the key of an entity, which is a text."""
+    cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
+    if name == NULL or type(<object>name) is not str:
+        return False
+    return PyUnicode_Concat(plan.target.prefix, <object>name) == key
+
+
+def release(txn):
+    """End the transaction; see `Transaction.release`."""
+    instances = txn.instances
+    if type(instances) is not dict:
+        return _python_release(txn)
+    for key in tuple(<dict>instances):
+        instance = (<dict>instances).pop(key)
+        if Py_REFCNT(instance) > 1:  # not only this variable
+            entity_type = type(instance).__reference__
+            if txn.is_live(entity_type, instance):
+                txn.unload(entity_type, key, instance)
+    if txn._aliases or txn.blocks:
+        _python_release(txn)
