@@ -16,7 +16,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src", "penstock", "native")
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+SANITIZERS = [
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=undefined",
+    "-fno-omit-frame-pointer",
+]
 
 
 class NativeHook(BuildHookInterface[Any]):
@@ -74,7 +78,10 @@ def build(root: Path) -> Path:
         extra_link_args=SANITIZERS if len(flags) > 1 else [],
     )
     distribution = Distribution(
-        {"name": "penstock", "ext_modules": cythonize([extension], build_dir=str(folder), quiet=True)}
+        {
+            "name": "penstock",
+            "ext_modules": cythonize([extension], build_dir=str(folder), quiet=True),
+        }
     )
     command: Any = distribution.get_command_obj("build_ext")
     command.build_lib = command.build_temp = str(folder)

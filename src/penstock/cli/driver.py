@@ -74,7 +74,6 @@ def command(
         settings = _checked(options, flags, console, deployed=deployed, supervised=supervised)
         logs.configure(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
-        from penstock.native.choice import describe
         from penstock.process import presence
         from penstock.process.partitions import ask_for_partitions
         from penstock.process.stop import Stop
@@ -86,11 +85,7 @@ def command(
             asked = [*(options.assignments or ()), *chosen]
             ask_for_partitions(settings, asked)
         stop = stack.enter_context(Stop(supervised=supervised))
-        console.print(
-            f"{settings.app} in {settings.data}: starting Spark; transactions run {describe()} …",
-            highlight=False,
-            soft_wrap=True,
-        )
+        _say_start(settings, console)
         jvm = jvm or stack.enter_context(_java(settings))
         # These imports take long; Java starts meanwhile.
         from penstock.cli.driver_service import nothing, serve
@@ -104,6 +99,13 @@ def command(
         if standby and not stand_by(runtime, settings.app, settings.data, stop, console):
             return
         serve(runtime, settings.app, settings, stop, console, when_running=make)
+
+
+def _say_start(settings: "Config", console: "Console") -> None:
+    from penstock.native.choice import describe
+
+    line = f"{settings.app} in {settings.data}: starting Spark; transactions run {describe()} …"
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _checked(

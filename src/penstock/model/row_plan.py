@@ -43,7 +43,9 @@ def _node(annotation: Any, depth: int) -> Any:
     if annotation in _SCALARS:
         return core.Node(_SCALARS[annotation])
     reference = reference_type(annotation)
-    if reference is not None:  # one without this attribute belongs to the former class of stored rows
+    if (
+        reference is not None
+    ):  # one without this attribute belongs to the former class of stored rows
         return core.Node("reference", (), reference) if hasattr(reference, "unloaded") else None
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if depth == _DEPTH_MAX or not arguments:

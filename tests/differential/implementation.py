@@ -1,0 +1,190 @@
+"""Run the same applications with the implementation that the environment names; print a line for each outcome.
+
+    PENSTOCK_NATIVE=disable python -m tests.differential.implementation
+
+Two processes, one with each implementation, must print the same lines: the replies, the state, and the checksum of each
+part of a journal. Hypothesis draws the same examples in both.
+"""
+
+import hashlib
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from penstock import App, Entity, LocalRuntime, key
+from penstock.base.ids import BEFORE_FIRST, RequestId
+from penstock.engine.execute import Limits
+from penstock.log.api import Entry
+from penstock.native.choice import describe
+from tests.differential.inline import Inline
+from tests.differential.machine import app as machine
+from tests.differential.programs import BEGINNING_US, History, histories, logged, shapes, tangles
+from tests.hostile import strategies
+from tests.hostile.handlers import app as hostile
+from tests.hostile.programs import Danger, beginning, entries, numbered
+from tests.memory_log import MemoryLog
+
+DEPTH = 300
+FRAMES_CHECKED = 170
+"""So many frames before the recursion limit, the compiled implementation leaves all work to Python, and begins earlier to
+do it itself."""
+
+
+class Leaf(Entity):
+    """An entity that is touched at some depth."""
+
+    name: str = key()
+    number: int = 0
+    others: list["Leaf"] = []
+
+    @property
+    def double(self) -> int:
+        """Run a handler's code at the first touch."""
+        return 2 * self.number
+
+    def bump(self) -> int:
+        self.number += 1
+        return self.number
+
+
+class Climber(Entity):
+    """Descends, and touches a leaf with the frames that are left."""
+
+    name: str = key()
+    lowest: int = 0
+
+    def descend(self, frames: int, leaf: Leaf, way: str) -> str:
+        if frames:
+            return self.descend(frames - 1, leaf, way)
+        try:
+            return str(TOUCHES[way](leaf))
+        except RecursionError:
+            self.lowest += 1
+            return "too deep"
+
+
+def _put(leaf: Leaf) -> int:
+    leaf.number = 7
+    return leaf.number
+
+
+def _deeper(leaf: Leaf) -> int:
+    """Return how many more frames there are after a touch."""
+    levels = 0
+
+    def down() -> None:
+        nonlocal levels
+        levels += 1
+        down()
+
+    try:
+        assert leaf.number >= 0
+        down()
+    except RecursionError:
+        return levels
+    return -1
+
+
+TOUCHES: dict[str, Callable[[Leaf], Any]] = {
+    "get": lambda leaf: leaf.number,
+    "property": lambda leaf: leaf.double,
+    "method": lambda leaf: leaf.bump(),
+    "put": _put,
+    "references": lambda leaf: [other.name for other in leaf.others],
+    "refer": lambda leaf: Leaf(f"{leaf.name}x").name,
+    "missing": lambda leaf: Leaf("missing").number if leaf.number else 0,
+    "deeper": _deeper,
+}
+climbers = App("climbers", Climber, Leaf)
+
+
+def climb() -> None:
+    """Touch entities at each depth before the recursion limit, in each way."""
+    limits = Limits(depth=DEPTH)
+    for way in TOUCHES:
+        runtime = LocalRuntime(climbers, limits=limits)
+        runtime.call.Leaf.create("a", number=1)
+        runtime.call.Leaf.create("b", number=2, others=[Leaf("a"), Leaf("b")])
+        runtime.call.Climber.create("c")
+        for frames in range(DEPTH - FRAMES_CHECKED, DEPTH):
+            request = climbers.request("Climber", "c", "descend", (frames, Leaf("b"), way))
+            log = MemoryLog()
+            log.append([Entry(RequestId(f"{way}{frames}"), *request, 0)])
+            (reply,) = runtime.replay(log.read(log.start(), log.end()))
+            tell("climb", way, frames, reply.error, reply.data)
+        tell("climbed", way, sorted(runtime.state.items()))
+
+
+def run_history(history: History) -> None:
+    """Run a history in one thread."""
+    serial = LocalRuntime(machine)
+    sent = [*history.created(), *history.every()]
+    for reply in serial.replay(logged(machine, sent)[0]):
+        tell("serial", reply.request_id, reply.error, reply.data)
+    tell("state", sorted(serial.state.items()))
+
+
+def run_journal(history: History) -> None:
+    """Run a history in epochs of several tasks."""
+    with tempfile.TemporaryDirectory() as folder:
+        inline = Inline(Path(folder), 2)
+        for number, (request_id, call) in enumerate([*history.created(), *history.every()]):
+            inline.log.append(
+                [Entry(RequestId(request_id), *call.encode(machine), BEGINNING_US + number)]
+            )
+        inline.advance(int(inline.log.end()))
+        for commit in inline.journal.commits(BEFORE_FIRST):
+            for part in commit.parts:
+                tell("part", commit.epoch, part.kind, part.rows, part.checksum)
+        inline.close()
+
+
+def run_hostile(calls: list[Any]) -> None:
+    """Run hostile handlers in one thread; exceptions of their own are no outcome."""
+    log = MemoryLog()
+    log.append(entries(hostile, numbered("r")([*beginning(), *calls])))
+    serial = LocalRuntime(hostile, limits=Limits(time_ms=10_000))
+    for reply in serial.replay(log.read(log.start(), log.end())):
+        tell("hostile", reply.request_id, reply.error, reply.data)
+    tell("state", sorted(serial.state.items()))
+
+
+def tell(*parts: object) -> None:
+    """Print an outcome; a large one by its digest."""
+    text = repr(parts)
+    if len(text) > 300:
+        text = f"{text[:200]} … {hashlib.sha256(text.encode()).hexdigest()}"
+    sys.stdout.write(f"{text}\n")
+
+
+def examples(strategy: Any, count: int, run: Callable[[Any], None]) -> None:
+    """Run the same examples in each process."""
+    chosen = settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    chosen(given(strategy)(run))()  # type: ignore[no-untyped-call]
+
+
+def main() -> None:
+    """Run everything."""
+    sys.stderr.write(f"transactions run {describe()}\n")
+    secrets.token_bytes = bytes  # type: ignore[assignment]  # the secret of a journal decides random values
+    climb()
+    examples(histories(), 150, run_history)
+    examples(shapes(), 60, run_history)
+    examples(tangles() | histories(most=8), 10, run_journal)
+    examples(strategies.histories(Danger.NONE), 40, run_hostile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Compare rows of both implementations without end, from a seed: python -m tests.native_fuzz MODULE --seconds 60
+
+`scripts/fuzz_native` builds MODULE with sanitizers, and runs this program with it. Each case has a seed of its own, which
+is printed with a difference; `--seed N --seconds 0` runs that case alone.
+"""
+
+import argparse
+import importlib.util
+import random
+import sys
+import time
+from pathlib import Path
+
+NAME = "penstock.native._core"
+
+
+def use(path: Path) -> None:
+    """Let Penstock use the compiled module of a file."""
+    spec = importlib.util.spec_from_file_location(NAME, path)
+    assert spec is not None, f"{path} is no module"
+    assert spec.loader is not None, f"{path} is no module"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[NAME] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Run cases until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", type=Path, help="the file of the compiled module")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first case")
+    options = parser.parse_args()
+    use(options.module)
+    from tests import row_cases  # noqa: PLC0415 -- it loads Penstock with the module
+
+    end, seed, compiled = time.monotonic() + options.seconds, options.seed, 0
+    while seed == options.seed or time.monotonic() < end:
+        try:
+            draw = random.Random(seed)
+            for wrong in (0.0, 0.1):
+                compiled += row_cases.check_encoding(draw, wrong)
+                compiled += row_cases.check_decoding(draw, wrong * 10)
+        except BaseException:
+            sys.stderr.write(f"the case with --seed {seed} failed\n")
+            raise
+        seed += 1
+    cases = 4 * (seed - options.seed)
+    sys.stdout.write(f"{cases} cases, {compiled} of them compiled, no difference\n")
+
+
+if __name__ == "__main__":
+    main()

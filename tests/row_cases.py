@@ -1,0 +1,256 @@
+"""Random classes, attributes and rows, for the comparison of both implementations of rows.
+
+Most values are exactly of their types. The others are what a handler could put in their place: values of another type or of
+a subclass, numbers beyond 64 bits, texts that are no UTF-8.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, Final
+
+from penstock import App, Entity, Unencodable, key
+from penstock.base.ids import EntityKey, RequestId
+from penstock.model.context import Transaction, activate
+from penstock.model.entity_type import EntityType
+from penstock.native.choice import core
+
+INTS: Final = (
+    0,
+    1,
+    31,
+    32,
+    127,
+    128,
+    255,
+    256,
+    65_535,
+    65_536,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
+SIZES: Final = (0, 1, 3, 15, 16, 31, 32, 255, 256, 700, 65_536)
+SCALARS: Final = (int, float, bool, str, bytes, NoneType)
+HASHED: Final = (int, bool, str, bytes)
+
+
+class Shelf(Entity):
+    """A class to refer to."""
+
+    name: str = key()
+
+
+app = App("rows", Shelf)
+
+
+class Text(str):
+    """A text that is not exactly one."""
+
+    __slots__ = ()
+
+
+class Several(list[Any]):
+    """A list that is not exactly one."""
+
+    __slots__ = ()
+
+
+WRONG: Final[tuple[Callable[[], Any], ...]] = (
+    lambda: 2**64,
+    lambda: -(2**63) - 1,
+    lambda: "\ud800",
+    lambda: Text("a"),
+    lambda: Several([1]),
+    lambda: object(),
+    lambda: None,
+    lambda: True,
+    lambda: 1,
+    lambda: 1.5,
+    lambda: "a",
+    lambda: (),
+    list,
+    dict,
+    lambda: set(),
+    lambda: frozenset({1}),
+    lambda: bytearray(b"a"),
+)
+
+
+def draw_type(draw: random.Random, depth: int = 0) -> Any:
+    """Return a type that plans know."""
+    if depth > 2 or draw.random() < 0.5:
+        return draw.choice((*SCALARS, Shelf))
+    return draw.choice(COMPOUND)(draw, depth + 1)
+
+
+def _optional(draw: random.Random, depth: int) -> Any:
+    inner = draw_type(draw, depth)
+    return inner if inner is NoneType or is_optional(inner) else inner | None
+
+
+def _tuple(draw: random.Random, depth: int) -> Any:
+    parts = tuple(draw_type(draw, depth) for _ in range(draw.randrange(1, 4)))
+    return GenericAlias(tuple, parts)
+
+
+COMPOUND: Final[tuple[Callable[[random.Random, int], Any], ...]] = (
+    _optional,
+    _tuple,
+    lambda draw, depth: GenericAlias(list, (draw_type(draw, depth),)),
+    lambda draw, depth: GenericAlias(tuple, (draw_type(draw, depth), ...)),
+    lambda draw, depth: GenericAlias(dict, (draw.choice(HASHED), draw_type(draw, depth))),
+    lambda draw, _: GenericAlias(set, (draw.choice(HASHED),)),
+    lambda draw, _: GenericAlias(frozenset, (draw.choice(HASHED),)),
+)
+
+
+def is_optional(annotation: Any) -> bool:
+    """Say whether a type is a union with None."""
+    return isinstance(annotation, UnionType)
+
+
+def draw_value(draw: random.Random, annotation: Any, wrong: float = 0.0) -> Any:
+    """Return a value of a type; with the probability `wrong`, each part is a value of another type."""
+    if draw.random() < wrong:
+        return draw.choice(WRONG)()
+    if annotation in (*SCALARS, Shelf):
+        return VALUES[annotation](draw)
+    if is_optional(annotation):
+        inner = next(part for part in annotation.__args__ if part is not NoneType)
+        return None if draw.random() < 0.3 else draw_value(draw, inner, wrong)
+    return _collection(draw, annotation.__origin__, annotation.__args__, wrong)
+
+
+def _collection(draw: random.Random, origin: Any, arguments: tuple[Any, ...], wrong: float) -> Any:
+    """Return a value of a collection; the keys of a dictionary and the members of a set are never wrong."""
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return tuple(draw_value(draw, part, wrong) for part in arguments)
+    count = draw.choice(SIZES[:4] if draw.random() < 0.98 else SIZES[4:7])
+    if origin is dict:
+        pairs = [
+            [draw_value(draw, part, wrong * (part is not arguments[0])) for part in arguments]
+            for _ in range(count)
+        ]
+        return dict(pairs)
+    if origin in (set, frozenset):
+        wrong = 0.0
+    return origin([draw_value(draw, arguments[0], wrong) for _ in range(count)])
+
+
+def _int(draw: random.Random) -> int:
+    number = draw.choice(INTS)
+    return number if draw.random() < 0.6 or number > 2**63 else -number
+
+
+def _size(draw: random.Random) -> int:
+    return draw.choice(SIZES[:6] if draw.random() < 0.97 else SIZES)
+
+
+VALUES: Final[dict[Any, Callable[[random.Random], Any]]] = {
+    int: _int,
+    float: lambda draw: draw.choice((0.0, -0.0, 1.5, 1e300, math.inf, math.nan, draw.random())),
+    bool: lambda draw: draw.random() < 0.5,
+    str: lambda draw: "".join(draw.choice("abz é€😀\0") for _ in range(_size(draw))),
+    bytes: lambda draw: draw.randbytes(_size(draw)),
+    NoneType: lambda draw: None,
+    Shelf: lambda draw: Shelf(
+        "".join(draw.choice("abcé/") for _ in range(1 + min(_size(draw), 90)))
+    ),
+}
+
+
+def draw_class(draw: random.Random) -> EntityType:
+    """Return the description of a class with a plan."""
+    made = EntityType(type("Drawn", (), {}), "id", "here")
+    made.bind(str, {f"a{index}": draw_type(draw) for index in range(draw.randrange(5))})
+    made.settle()
+    assert made.plan is not None, f"no plan for {made.attributes}"
+    return made
+
+
+def attributes_of(draw: random.Random, entity_type: EntityType, wrong: float) -> dict[str, Any]:
+    """Return attributes with a key; some are missing, or too many, where values are wrong."""
+    values = {"id": "k"} | {
+        name: draw_value(draw, annotation, wrong)
+        for name, annotation in entity_type.attributes.items()
+    }
+    if draw.random() < wrong and len(values) > 1:
+        del values[draw.choice(list(values))]
+    if draw.random() < wrong:
+        values["extra"] = 1
+    return values
+
+
+def damaged(draw: random.Random, row: bytes) -> bytes:
+    """Return a row with some bytes changed, inserted or cut off."""
+    data = bytearray(row)
+    for _ in range(draw.randrange(1, 4)):
+        place = draw.randrange(len(data) + 1)
+        match draw.randrange(4):
+            case 0:
+                del data[place:]
+            case 1:
+                data[place:place] = draw.randbytes(draw.randrange(1, 4))
+            case _ if place < len(data):
+                data[place] = draw.choice(
+                    (data[place] ^ 1 << draw.randrange(8), *b"\x90\xc0\xcf\xdb\xdd\xdf\xff")
+                )
+    return bytes(data)
+
+
+def check_encoding(draw: random.Random, wrong: float) -> bool:
+    """Compare the change of an entity; return whether the compiled implementation has done it."""
+    assert core is not None, "the caller has looked"
+    entity_type = draw_class(draw)
+    values = attributes_of(draw, entity_type, wrong)
+    befores: list[bytes | None] = [None, b"", b"\x91\x01"]
+    try:
+        befores.append(entity_type.encode(values))
+    except Unencodable:  # a wrong value
+        assert wrong, f"{values} of {entity_type.attributes} cannot be encoded"
+    before = draw.choice(befores)
+    made = entity_type.plan.encode_change(values, before)
+    if made is core.FALLBACK:
+        return False
+    expected = entity_type.encode_change(values, before)
+    assert made == expected, f"{values} of {entity_type.attributes}: {made!r}, not {expected!r}"
+    assert type(made) is type(expected)
+    return True
+
+
+def check_decoding(draw: random.Random, damage: float) -> bool:
+    """Compare the attributes of a row; return whether the compiled implementation has read them."""
+    assert core is not None, "the caller has looked"
+    entity_type = draw_class(draw)
+    row = entity_type.encode(attributes_of(draw, entity_type, 0.0))
+    if draw.random() < damage:
+        row = damaged(draw, row)
+    instances: dict[EntityKey, Any] = {}
+    made = entity_type.plan.decode("k", row, instances)
+    if made is core.FALLBACK:
+        return False
+    txn = Transaction(RequestId("r"), 0, lambda _: None, {})
+    token = activate(txn)
+    try:
+        expected = entity_type.decode("k", row)
+    finally:
+        token.var.reset(token)
+    assert shown(made) == shown(expected), f"{row!r} of {entity_type.attributes}"
+    assert list(instances) == list(txn.instances)
+    return True
+
+
+def shown(value: Any) -> Any:
+    """Return a value with the types and the order of all its parts, so that equal results are the same."""
+    match value:
+        case dict():
+            return [dict, *((shown(name), shown(item)) for name, item in value.items())]
+        case list() | tuple() | set() | frozenset():
+            return [type(value), *map(shown, value)]
+        case _:
+            return (type(value), repr(value))
