@@ -1,9 +1,8 @@
 """The running transaction: its entities, their former state, and their present state.
 
-A transaction keeps one live instance for each entity that it touches; `read` loads the entity at the
-first touch. A transaction writes nothing while it runs: `changes` compares the present state of its
-entities with their former state. To undo a transaction is to drop it. `savepoint` undoes a part of a
-transaction. A process runs one transaction at a time.
+A transaction keeps one live instance for each entity that it touches; `read` loads the entity at the first touch. A
+transaction writes nothing while it runs: `changes` compares the present state of its entities with their former state. To
+undo a transaction is to drop it. `savepoint` undoes a part of a transaction. A process runs one transaction at a time.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from penstock.errors import (
     Unencodable,
     UserError,
 )
-from penstock.model.copies import Flat, copied
+from penstock.model.copies import ALONE, Flat, copied
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
@@ -32,13 +31,6 @@ Read = Callable[[EntityKey], bytes | None]
 """Returns the committed attributes of an entity, or None if it does not exist."""
 
 
-def _count_alone() -> int:
-    """Return the `getrefcount` of an object that only a local variable holds."""
-    instance = object()
-    return getrefcount(instance)
-
-
-_ALONE: Final = _count_alone()
 _get: Final = object.__getattribute__
 _set: Final = object.__setattr__
 ACTIVE: ContextVar["Transaction"] = ContextVar("penstock_transaction")
@@ -341,15 +333,14 @@ class Transaction:
     def release(self) -> None:
         """End the transaction: make each entity that user code still holds a plain reference.
 
-        A reference that outlives its transaction therefore keeps no old state. An entity that only
-        this transaction holds becomes garbage, so it stays as it is: to count its references is
-        cheaper than to change it. The order matters: an entity comes before the entities that it
-        refers to.
+        A reference that outlives its transaction therefore keeps no old state. An entity that only this transaction
+        holds becomes garbage, so it stays as it is: to count its references is cheaper than to change it. The order
+        matters: an entity comes before the entities that it refers to.
         """
         instances = self.instances
         for key in tuple(instances):
             instance = instances.pop(key)
-            if getrefcount(instance) > _ALONE:
+            if getrefcount(instance) > ALONE:
                 entity_type: EntityType = type(instance).__reference__
                 if self.is_live(entity_type, instance):
                     self.unload(entity_type, key, instance)
@@ -383,7 +374,7 @@ class Transaction:
         """Say whether an entity's key is right and no other instance shares its attributes."""
         aliases = self._aliases.get(key)
         if aliases is not None:
-            aliases[:] = [alias for alias in aliases if getrefcount(alias) > _ALONE + 1]
+            aliases[:] = [alias for alias in aliases if getrefcount(alias) > ALONE + 1]
             if aliases:
                 return False
             del self._aliases[key]
@@ -402,8 +393,4 @@ class Transaction:
 
 
 if core is not None:  # the compiled methods do the same, and call these where they give up
-    core.bind_transactions(
-        load=Transaction.load, changes=Transaction.changes, release=Transaction.release
-    )
-    for _name in ("load", "changes", "release"):
-        setattr(Transaction, _name, getattr(core, _name))
+    core.replace_methods(Transaction)

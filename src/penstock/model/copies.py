@@ -54,6 +54,13 @@ def _count_in_loop() -> int:
     return count
 
 
+def _count_alone() -> int:
+    """Return the `getrefcount` of an object that only a local variable holds."""
+    plain = _Plain()
+    return getrefcount(plain)
+
+
+ALONE: Final = _count_alone()
 _OWN: Final = _count_of_attributes()
 _ONCE: Final = _count_in_loop()
 _LAYOUT: Final = ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")

@@ -50,17 +50,17 @@ def _node(annotation: Any, depth: int) -> Any:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if depth == _DEPTH_MAX or not arguments:
         return None
-    kind = ""
+    word = ""
     if origin in UNIONS and len(arguments) == 2 and type(None) in arguments:
-        kind = "optional"
+        word = "optional"
         arguments = tuple(member for member in arguments if member is not type(None))
     elif origin is dict:
-        kind = "dict" if arguments[0] in _KEYS else ""
+        word = "dict" if arguments[0] in _KEYS else ""
     elif origin is tuple:
-        kind = "array" if arguments[-1] is Ellipsis else "tuple"
+        word = "array" if arguments[-1] is Ellipsis else "tuple"
         arguments = tuple(part for part in arguments if part is not Ellipsis)
     elif origin in _ONE_TYPE:
         is_known = origin is list or arguments[0] in _KEYS
-        kind = _ONE_TYPE[origin] if is_known else ""
-    inside = tuple(_node(part, depth + 1) for part in arguments) if kind else (None,)
-    return None if None in inside else core.Node(kind, inside)
+        word = _ONE_TYPE[origin] if is_known else ""
+    inside = tuple(_node(part, depth + 1) for part in arguments) if word else (None,)
+    return None if None in inside else core.Node(word, inside)

@@ -12,7 +12,7 @@ The same outcome for every behaviour of a handler rests on three rules:
    frames of the Python functions are counted as before.
 3. Rows come from files, and are checked at each step: a row that is not what the plan expects is left to Python.
 
-`bind_entities` and `bind_transactions` get the Python functions, when `penstock.model` is imported. `Plan` describes the rows of a class.
+`bind_entities` and `replace_methods` get the Python functions, when `penstock.model` is imported. `Plan` describes the rows of a class.
 """
 
 cimport cython
@@ -116,10 +116,11 @@ def bind_entities(*, active, short_key, load_to_get, get_loaded, refer_text):
     _python_hook, _python_get, _python_refer = load_to_get, get_loaded, refer_text
 
 
-def bind_transactions(*, load, changes, release):
-    """Take the methods of `Transaction`, to which the compiled methods leave all unusual cases."""
+def replace_methods(cls):
+    """Replace methods of `Transaction`; the compiled ones leave all unusual cases to those that they replace."""
     global _python_load, _python_changes, _python_release
-    _python_load, _python_changes, _python_release = load, changes, release
+    _python_load, _python_changes, _python_release = cls.load, cls.changes, cls.release
+    cls.load, cls.changes, cls.release = load, changes, release
 
 
 include "plan.pxi"
