@@ -5,7 +5,7 @@ handler. The executor changes no state: the caller applies the writes. The calle
 handler that runs too long, by raising `Interrupted` inside it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -333,19 +333,24 @@ class Executor:
             raise LimitExceeded(
                 f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
             )
-        total = size + sum(map(_size_of, txn.outbox))
-        for key, data in writes.items():
-            if data is not None:
-                total += len(data)
-                if len(data) > limits.state_bytes:
-                    raise LimitExceeded(
-                        f"{key} takes {len(data)} bytes, more than "
-                        f"state_bytes = {limits.state_bytes}"
-                    )
+        total = size + sum(map(len, filter(None, writes.values())))
+        if txn.outbox:
+            total += sum(map(_size_of, txn.outbox))
+        if total > limits.state_bytes:
+            _check_states(writes, limits.state_bytes)
         if total > limits.output_bytes:
             raise LimitExceeded(
                 f"result, changes and events take {total} bytes, more than "
                 f"output_bytes = {limits.output_bytes}"
+            )
+
+
+def _check_states(writes: Mapping[EntityKey, bytes | None], state_bytes: int) -> None:
+    """Check that no single state is too large."""
+    for key, data in writes.items():
+        if data is not None and len(data) > state_bytes:
+            raise LimitExceeded(
+                f"{key} takes {len(data)} bytes, more than state_bytes = {state_bytes}"
             )
 
 

@@ -5,13 +5,11 @@ the access set that the task collects. On several hosts an entity is *local* or 
 transaction that touches it escapes. On one host every entity is local.
 """
 
-from array import array
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from penstock.base.ids import EntityKey, RequestId, split_entity_key
@@ -28,6 +26,9 @@ from penstock.model.request import Failure, decode_failure
 
 _NOTHING: Final[Mapping[EntityKey, bytes | None]] = {}
 _UNWRITTEN: Final[Any] = object()
+
+Noted = tuple[int, Collection[EntityKey], Container[EntityKey]]
+"""The position of a transaction, the entities that it touched, and those among them that it wrote."""
 
 
 class Task:
@@ -69,11 +70,8 @@ class Task:
         self._former: dict[EntityKey, Any] = {}
         self._can_escape = is_local is not None
         self._broken: PenstockError | None = None
-        self._position = array("I")
-        self._count = array("I")  # accesses of each transaction in `_position`
-        self._entity = array("Q")
-        self._wrote = bytearray()
-        self._escaped = array("I")
+        self._noted: list[Noted] = []
+        self._escaped: list[int] = []
         self.written: dict[EntityKey, bytes | None] = {}
         self.wanted: set[EntityKey] = set()
         here = base if is_local is None else _shipping(base, is_local, shipped)
@@ -195,12 +193,7 @@ class Task:
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine."""
-        accesses = AccessSet(
-            np.repeat(_column(self._position, np.uint32), _column(self._count, np.uint32)),
-            _column(self._entity, np.uint64),
-            np.frombuffer(bytes(self._wrote), np.bool_),
-        )
-        return TaskAccess(accesses, _column(self._escaped, np.uint32))
+        return TaskAccess(_access_set(self._noted), np.array(self._escaped, np.uint32))
 
     def _reader(self, here: Read) -> Read:
         """Return the function by which transactions read: a closure, because it is called often."""
@@ -224,11 +217,7 @@ class Task:
     def _note(
         self, position: int, keys: Collection[EntityKey], writes: Container[EntityKey]
     ) -> None:
-        self._position.append(position)
-        self._count.append(len(keys))
-        # `fingerprint_of`, without a call for each key
-        self._entity.extend(map(xxhash.xxh3_64_intdigest, map(str.encode, keys)))
-        self._wrote.extend(map(writes.__contains__, keys))
+        self._noted.append((position, keys, writes))
 
 
 class StoredKeys:
@@ -258,8 +247,18 @@ class StoredKeys:
         return sorted([*stored, *(key for key in noted if written.get(key) is not None)])
 
 
-def _column(values: "array[int]", dtype: type[np.generic]) -> npt.NDArray[Any]:
-    return np.frombuffer(values.tobytes(), dtype)
+def _access_set(noted: Sequence[Noted]) -> AccessSet:
+    """Return the accesses of transactions; their keys are hashed all at once."""
+    sizes = [len(keys) for _, keys, _ in noted]
+    count = sum(sizes)
+    every_key = chain.from_iterable(keys for _, keys, _ in noted)
+    hashes = map(xxhash.xxh3_64_intdigest, map(str.encode, every_key))  # `fingerprint_of`
+    wrote = chain.from_iterable(map(writes.__contains__, keys) for _, keys, writes in noted)
+    return AccessSet(
+        np.repeat(np.array([position for position, _, _ in noted], np.uint32), sizes),
+        np.fromiter(hashes, np.uint64, count),
+        np.fromiter(wrote, np.bool_, count),
+    )
 
 
 def _shipping(

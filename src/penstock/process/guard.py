@@ -30,7 +30,7 @@ TICKS: Final = 4
 RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
 
-CHECK_EVERY: Final = 256
+CHECK_EVERY: Final = 1_024
 """Transactions between two looks at all names that a handler may have replaced."""
 
 _SIGNALS: Final = (signal.SIGALRM, signal.SIGPROF)
