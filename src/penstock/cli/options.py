@@ -21,6 +21,7 @@ import typer
 from penstock.cli import completion
 from penstock.errors import ConfigError
 from penstock.files.layout import JOURNAL
+from penstock.native import choice
 from penstock.process.config import Config, Setting, load_config, parse_assignment
 from penstock.process.loading import load_app, locate
 
@@ -49,6 +50,7 @@ UNNAMED: Final = (
 """The message of a command that needs an application and finds no name."""
 
 KEY_VARIABLE: Final = "PENSTOCK_KEY"
+_NO_SETTINGS: Final = frozenset({KEY_VARIABLE, choice.VARIABLE})
 """The environment variable with the API key for `--url`; it is not a setting."""
 
 AppArgument = Annotated[
@@ -368,7 +370,7 @@ def config_of(
     ]
     if data is not None:
         settings.append(Setting("data", data, "--data"))
-    environment = {name: text for name, text in os.environ.items() if name != KEY_VARIABLE}
+    environment = {name: text for name, text in os.environ.items() if name not in _NO_SETTINGS}
     return load_config(data=default, file=file, environment=environment, flags=settings)
 
 
