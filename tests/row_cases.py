@@ -6,12 +6,18 @@ a subclass, numbers beyond 64 bits, texts that are no UTF-8.
 
 import math
 import random
+import typing
 from collections.abc import Callable
-from types import GenericAlias, NoneType, UnionType
-from typing import Any, Final
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, StrEnum
+from types import GenericAlias, NoneType
+from typing import Any, Final, Literal
+from uuid import UUID
 
 from penstock import App, Entity, Unencodable, key
 from penstock.base.ids import EntityKey, RequestId
+from penstock.base.union import UNIONS
 from penstock.model.context import Transaction, activate
 from penstock.model.entity_type import EntityType
 from penstock.native.choice import core
@@ -48,6 +54,24 @@ class Shelf(Entity):
 app = App("rows", Shelf)
 
 
+class Colour(Enum):
+    """An Enum of numbers."""
+
+    RED = 1
+    BLUE = 300
+
+
+class Size(StrEnum):
+    """An Enum of texts."""
+
+    SMALL = "s"
+    LARGE = "l"
+
+
+CODED: Final = (datetime, date, time, timedelta, Decimal, UUID, Colour, Size, Literal["a", "b", 3])
+MOMENT: Final = datetime(2026, 1, 31, 12, 30, 15, 123_456, tzinfo=UTC)
+
+
 class Text(str):
     """A text that is not exactly one."""
 
@@ -78,13 +102,24 @@ WRONG: Final[tuple[Callable[[], Any], ...]] = (
     lambda: set(),
     lambda: frozenset({1}),
     lambda: bytearray(b"a"),
+    lambda: MOMENT,
+    lambda: MOMENT.replace(tzinfo=None),
+    lambda: MOMENT.astimezone(timezone(timedelta(hours=1))),
+    lambda: MOMENT.timetz(),
+    lambda: MOMENT.date(),
+    lambda: Decimal("NaN"),
+    lambda: Decimal("1.50"),
+    lambda: Colour.RED,
+    lambda: Size.SMALL,
+    lambda: "c",
+    lambda: 3,
 )
 
 
 def draw_type(draw: random.Random, depth: int = 0) -> Any:
     """Return a type that plans know."""
     if depth > 2 or draw.random() < 0.5:
-        return draw.choice((*SCALARS, Shelf))
+        return draw.choice((*SCALARS, *CODED, Shelf))
     return draw.choice(COMPOUND)(draw, depth + 1)
 
 
@@ -111,14 +146,14 @@ COMPOUND: Final[tuple[Callable[[random.Random, int], Any], ...]] = (
 
 def is_optional(annotation: Any) -> bool:
     """Say whether a type is a union with None."""
-    return isinstance(annotation, UnionType)
+    return typing.get_origin(annotation) in UNIONS
 
 
 def draw_value(draw: random.Random, annotation: Any, wrong: float = 0.0) -> Any:
     """Return a value of a type; with the probability `wrong`, each part is a value of another type."""
     if draw.random() < wrong:
         return draw.choice(WRONG)()
-    if annotation in (*SCALARS, Shelf):
+    if annotation in VALUES:
         return VALUES[annotation](draw)
     if is_optional(annotation):
         inner = next(part for part in annotation.__args__ if part is not NoneType)
@@ -158,6 +193,19 @@ VALUES: Final[dict[Any, Callable[[random.Random], Any]]] = {
     str: lambda draw: "".join(draw.choice("abz é€😀\0") for _ in range(_size(draw))),
     bytes: lambda draw: draw.randbytes(_size(draw)),
     NoneType: lambda draw: None,
+    datetime: lambda draw: (
+        MOMENT + timedelta(days=draw.randrange(-700_000, 2_900_000) * (draw.random() < 0.5))
+    ),
+    date: lambda draw: date.fromordinal(draw.randrange(1, date.max.toordinal())),
+    time: lambda draw: time(
+        draw.randrange(24), draw.randrange(60), 1, draw.choice((0, 5, 999_999))
+    ),
+    timedelta: lambda draw: timedelta(draw.randrange(-9, 9), draw.randrange(9), draw.randrange(9)),
+    Decimal: lambda draw: Decimal(draw.choice(("0", "-0", "1.50", "1E+5", "-7e-20", "Infinity"))),
+    UUID: lambda draw: UUID(int=draw.getrandbits(128)),
+    Colour: lambda draw: draw.choice([*Colour]),
+    Size: lambda draw: draw.choice([*Size]),
+    CODED[-1]: lambda draw: draw.choice(("a", "b", 3)),
     Shelf: lambda draw: Shelf(
         "".join(draw.choice("abcé/") for _ in range(1 + min(_size(draw), 90)))
     ),

@@ -4,11 +4,18 @@ A class has a plan if all of its attributes have types that the compiled impleme
 and each value that is not exactly of the type in the plan, are read and written in Python.
 """
 
+import enum
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from types import WrapperDescriptorType
 from typing import Any, Final
+from uuid import UUID
 
-from penstock.base.schema import reference_type
+import msgspec
+
+from penstock.base.schema import ENCODER, is_enum, reference_type
 from penstock.base.union import UNIONS
 from penstock.native.choice import core
 
@@ -23,6 +30,15 @@ _SCALARS: Final[Mapping[Any, str]] = {
 }
 _KEYS: Final = frozenset({int, bool, str, bytes})
 """Types of the keys of dictionaries and of the members of sets: their hashes run no code of a user."""
+
+_CODED: Final[Mapping[Any, tuple[str, Any]]] = {
+    date: ("", None),
+    datetime: ("tzinfo", UTC),
+    time: ("tzinfo", None),
+    timedelta: ("", None),
+    UUID: ("int", int),
+}
+"""Types whose bytes msgspec makes, each with the attribute that decides whether a value needs no lowering."""
 
 _ONE_TYPE: Final[Mapping[Any, str]] = {list: "list", set: "set", frozenset: "frozenset"}
 
@@ -47,10 +63,16 @@ def _node(annotation: Any, depth: int) -> Any:
         reference is not None
     ):  # one without this attribute belongs to the former class of stored rows
         return core.Node("reference", (), reference) if hasattr(reference, "unloaded") else None
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if depth == _DEPTH_MAX or not arguments:
-        return None
-    word = ""
+    arguments = typing.get_args(annotation)
+    if not arguments or typing.get_origin(annotation) is typing.Literal:
+        return _coded(annotation, arguments)
+    return None if depth == _DEPTH_MAX else _compound(annotation, arguments, depth + 1)
+
+
+def _compound(annotation: Any, arguments: tuple[Any, ...], depth: int) -> Any:
+    """Return the node of a type with types inside; None if the compiled implementation does not know it."""
+    assert core is not None, "only a compiled implementation has nodes"
+    origin, word = typing.get_origin(annotation), ""
     if origin in UNIONS and len(arguments) == 2 and type(None) in arguments:
         word = "optional"
         arguments = tuple(member for member in arguments if member is not type(None))
@@ -62,5 +84,46 @@ def _node(annotation: Any, depth: int) -> Any:
     elif origin in _ONE_TYPE:
         is_known = origin is list or arguments[0] in _KEYS
         word = _ONE_TYPE[origin] if is_known else ""
-    inside = tuple(_node(part, depth + 1) for part in arguments) if word else (None,)
+    inside = tuple(_node(part, depth) for part in arguments) if word else (None,)
     return None if None in inside else core.Node(word, inside)
+
+
+def _coded(annotation: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the node of a type whose bytes msgspec makes without code of a user; None for other types."""
+    assert core is not None, "only a compiled implementation has nodes"
+    codec = None
+    if annotation in _CODED:
+        codec = core.Codec((annotation,), ENCODER.encode, _decoder(annotation), *_CODED[annotation])
+    elif annotation is Decimal:
+        codec = core.Codec((Decimal,), _encode_decimal, _decoder(Decimal))
+    elif arguments and all(type(value) in (int, str) for value in arguments):
+        classes = tuple({type(value): None for value in arguments})
+        codec = core.Codec(classes, ENCODER.encode, _decoder(annotation), is_closed=True)
+    elif is_enum(annotation) and _is_plain(annotation):
+        codec = core.Codec((annotation,), ENCODER.encode, _decoder(annotation), is_closed=True)
+    return None if codec is None else core.Node("coded", (), None, codec)
+
+
+def _decoder(annotation: Any) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(annotation).decode
+
+
+def _encode_decimal(value: Decimal) -> bytes:
+    """Encode a number; a value that is not equal to itself is left to Python, which refuses it."""
+    if value.is_nan():
+        raise ValueError
+    return ENCODER.encode(value)
+
+
+def _is_plain(annotation: type[enum.Enum]) -> bool:
+    """Say whether neither reading a member nor finding it by its value runs code of a user."""
+    kinds = (enum.Enum, enum.IntEnum, enum.StrEnum)
+    return (
+        type(annotation) is enum.EnumType
+        and type(annotation.__eq__)
+        is WrapperDescriptorType  # of C, as Python's own classes have it
+        and annotation.__bases__[-1] in kinds
+        and all(base in (*kinds, int, str) for base in annotation.__bases__)
+        and not {"_missing_", "__getattribute__", "value", "_value_"} & vars(annotation).keys()
+        and all(type(member._value_) in (int, str) for member in annotation)
+    )

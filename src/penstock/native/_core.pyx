@@ -47,6 +47,10 @@ cdef extern from *:
         return type->tp_getattro == PyObject_GenericGetAttr;
     }
 
+    static inline void *penstock_comparison(PyTypeObject *type) {
+        return (void *)type->tp_richcompare;
+    }
+
     static inline PyObject *penstock_new_object(PyTypeObject *type, PyObject *no_arguments) {
         return PyBaseObject_Type.tp_new(type, no_arguments, NULL);
     }
@@ -64,6 +68,7 @@ cdef extern from *:
     const char *PENSTOCK_SOURCE
     int penstock_frames_left()
     int penstock_reads_plainly(PyTypeObject *type)
+    void *penstock_comparison(PyTypeObject *type)
     object penstock_new_object(PyTypeObject *type, object no_arguments)
     uint64_t penstock_load_be(const uint8_t *source, int width) nogil
     void penstock_store_be(uint8_t *to, uint64_t value, int width) nogil
@@ -96,6 +101,7 @@ cdef tuple _NO_ARGUMENTS = ()
 cdef enum:
     FRAMES_SPARE = 128  # more than the Python functions take, with values nested as deeply as a plan can be
     INLINE_BYTES = 1024
+    SKIP_DEPTH_MAX = 8
 
 cdef object _active, _python_hook, _python_get, _python_load, _python_refer, _python_changes, _python_release
 cdef Py_ssize_t _short_key = 0

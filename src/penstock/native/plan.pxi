@@ -1,29 +1,34 @@
 """Plans: the types of the values in the rows of a class."""
 
 cdef enum Kind:
-    INT, FLOAT, BOOL, STR, BYTES, NONE, OPTIONAL, REFERENCE, LIST, ARRAY, TUPLE, DICT, SET, FROZENSET
+    INT, FLOAT, BOOL, STR, BYTES, NONE, OPTIONAL, REFERENCE, CODED, LIST, ARRAY, TUPLE, DICT, SET, FROZENSET
 
 KINDS = {
     "int": INT, "float": FLOAT, "bool": BOOL, "str": STR, "bytes": BYTES, "none": NONE, "optional": OPTIONAL,
     "reference": REFERENCE, "list": LIST, "array": ARRAY, "tuple": TUPLE, "dict": DICT, "set": SET,
-    "frozenset": FROZENSET,
+    "frozenset": FROZENSET, "coded": CODED,
 }
 
 
 @cython.final
 cdef class Node:
-    """The type of a value: its kind, the types inside, and the entity class of a reference.
+    """The type of a value: its kind, the types inside, and the entity class of a reference or the codec.
 
-    An `array` is a tuple of any length whose items have one type; a `tuple` has a type for each item.
+    An `array` is a tuple of any length whose items have one type; a `tuple` has a type for each item. A `coded` value has a
+    codec, because its bytes are made elsewhere.
     """
 
     cdef Kind kind
     cdef tuple inside
     cdef Target target
+    cdef Codec codec
 
-    def __init__(self, str kind, tuple inside=(), object entity_type=None):
+    def __init__(self, str kind, tuple inside=(), object entity_type=None, Codec codec=None):
         self.kind = KINDS[kind]
         self.inside = inside
+        self.codec = codec
+        if (codec is None) == (self.kind == CODED):
+            raise ValueError("coded values, and no others, have a codec")
         self.target = None if entity_type is None else Target(entity_type)
         for node in inside:
             if not isinstance(node, Node):
@@ -34,6 +39,64 @@ cdef class Node:
             raise ValueError(f"{kind} with {len(inside)} types inside")
         if (self.target is None) == (self.kind == REFERENCE):
             raise ValueError("references, and no other types, have an entity class")
+
+
+@cython.final
+cdef class Codec:
+    """Functions, which run no code of a user, between values of some classes and their bytes.
+
+    Attributes of the constructor:
+        classes: The classes; a value of a subclass is left to Python.
+        encode: Returns the bytes of a value.
+        decode: Returns the value of bytes.
+        member: A value counts only if this attribute of it has, or is, what `expected` says; empty without this condition.
+        expected: The object that the attribute is; a class if the attribute is an instance of exactly this class.
+        is_closed: Whether only values count that `decode` returns for their bytes: members of an Enum, or literals.
+    """
+
+    cdef tuple classes
+    cdef object encode, decode, expected
+    cdef str member
+    cdef bint is_closed
+    cdef void *compares  # the comparison of the first class, which a handler could replace
+
+    def __init__(self, tuple classes, encode, decode, str member="", expected=None, bint is_closed=False):
+        self.classes, self.encode, self.decode = classes, encode, decode
+        self.member, self.expected, self.is_closed = member, expected, is_closed
+        self.compares = penstock_comparison(<PyTypeObject *>classes[0])
+
+    cdef bint takes(self, object value) except -1:
+        """Say whether a value is of one of the classes, and fulfils the condition."""
+        cdef object cls = type(value)
+        cdef Py_ssize_t index
+        for index in range(PyTuple_GET_SIZE(self.classes)):
+            if self.classes[index] is cls:
+                break
+        else:
+            return False
+        if self.is_closed and penstock_comparison(<PyTypeObject *>self.classes[0]) != self.compares:
+            return False
+        if not self.member:
+            return True
+        found = getattr(value, self.member)
+        return found is self.expected or type(found) is self.expected
+
+    cdef bytes encoded(self, object value):
+        """Return the bytes of a value; None if it does not count."""
+        if not self.takes(value):
+            return None
+        try:
+            data = self.encode(value)
+            if not self.is_closed:
+                return data
+            restored = self.decode(data)
+        except Exception:  # which Python raises again, with its text
+            return None
+        is_same = restored is value or (type(value) in _LITERALS and type(restored) is type(value) and restored == value)
+        return data if is_same else None
+
+
+cdef frozenset _LITERALS = frozenset((int, str, bool))
 
 
 @cython.final

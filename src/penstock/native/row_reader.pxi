@@ -159,6 +159,80 @@ cdef object _read_map(Reader *reader, Node node):
     return made
 
 
+cdef bint _skip(Reader *reader, int depth) except -1:
+    """Go to the end of the value that comes next; return whether all of its bytes are there."""
+    cdef uint8_t head
+    cdef Py_ssize_t size = 0
+    cdef Py_ssize_t count = 0
+    if not _has(reader, 1) or depth > SKIP_DEPTH_MAX:
+        return False
+    head = reader.at[0]
+    if head < 0x80 or head >= 0xE0 or head in (0xC0, 0xC2, 0xC3):
+        size = 1
+    elif head < 0x90:
+        size, count = 1, 2 * (head & 0x0F)
+    elif head < 0xA0:
+        size, count = 1, head & 0x0F
+    elif head < 0xC0:
+        size = 1 + (head & 0x1F)
+    elif head == 0xC1:
+        return False
+    elif head <= 0xC9 or 0xD9 <= head <= 0xDF:  # bytes, extensions, texts, arrays, maps: a length comes first
+        return _skip_long(reader, depth, head)
+    elif head <= 0xCB:
+        size = 5 if head == 0xCA else 9
+    elif head <= 0xD3:
+        size = 1 + (1 << ((head - 0xCC) & 3))
+    else:  # an extension of 1, 2, 4, 8 or 16 bytes, after its type
+        size = 2 + (1 << (head - 0xD4))
+    if not _has(reader, size):
+        return False
+    reader.at += size
+    return _skip_several(reader, depth, count)
+
+
+cdef bint _skip_long(Reader *reader, int depth, uint8_t head) except -1:
+    """Go to the end of a value whose head has a length of 1, 2 or 4 bytes."""
+    cdef int width
+    cdef uint64_t length
+    if head <= 0xC9:
+        width = 1 << ((head - 0xC4) % 3)
+    elif head <= 0xDB:
+        width = 1 << (head - 0xD9)
+    else:
+        width = 2 << (head & 1)
+    if not _has(reader, 1 + width):
+        return False
+    length = penstock_load_be(reader.at + 1, width)
+    reader.at += 1 + width
+    if head >= 0xDC:
+        return _skip_several(reader, depth, <Py_ssize_t>length * (2 if head >= 0xDE else 1))
+    length += 1 if 0xC7 <= head <= 0xC9 else 0  # the type of an extension
+    if not _has(reader, <Py_ssize_t>length):
+        return False
+    reader.at += length
+    return True
+
+
+cdef bint _skip_several(Reader *reader, int depth, Py_ssize_t count) except -1:
+    while count > 0:
+        if not _skip(reader, depth + 1):
+            return False
+        count -= 1
+    return True
+
+
+cdef object _read_coded(Reader *reader, Codec codec):
+    """Return a value that its codec reads."""
+    cdef const uint8_t *start = reader.at
+    if not _skip(reader, 0):
+        return _FALLBACK
+    try:
+        return codec.decode(PyBytes_FromStringAndSize(<const char *>start, reader.at - start))
+    except Exception:  # which Python raises again, with its text
+        return _FALLBACK
+
+
 cdef object _read(Reader *reader, Node node):
     """Return the value that comes next, or `FALLBACK`."""
     cdef Kind kind = node.kind
@@ -176,6 +250,8 @@ cdef object _read(Reader *reader, Node node):
             return _FALLBACK
         reader.at += 1
         return head == 0xC3
+    if kind == CODED:
+        return _read_coded(reader, node.codec)
     if kind == DICT:
         return _read_map(reader, node)
     if kind >= LIST:

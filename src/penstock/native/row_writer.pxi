@@ -248,6 +248,9 @@ cdef bint _write(Writer *writer, Node node, object value) except -1:
             and PyBytes_GET_SIZE(<bytes>value) <= 0xFFFFFFFF
             and _put_data(writer, PyBytes_AS_STRING(<bytes>value), PyBytes_GET_SIZE(<bytes>value), 0xC4) == 0
         )
+    if kind == CODED:
+        data = node.codec.encoded(value)
+        return data is not None and _put_raw(writer, PyBytes_AS_STRING(<bytes>data), PyBytes_GET_SIZE(<bytes>data)) == 0
     if kind == LIST:
         return cls is list and _write_list(writer, node, <list>value)
     if kind == DICT:

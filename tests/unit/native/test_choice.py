@@ -11,6 +11,7 @@ from penstock.cli.main import application
 from penstock.errors import ConfigError
 from penstock.native import choice
 from penstock.native.choice import DISABLE, REQUIRE, VARIABLE
+from penstock.native.digest import source_digest
 from tests.checkout import TOP
 from tests.native_build import needs_compiled
 
@@ -59,7 +60,7 @@ def test_stale_build_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_build_belongs_to_the_present_source() -> None:
     """The suite runs the compiled implementation as it stands in the checkout."""
     needs_compiled()
-    assert choice.core.SOURCE == choice.source_digest(TOP / "src" / "penstock" / "native")
+    assert source_digest(TOP / "src" / "penstock" / "native") == choice.core.SOURCE
     assert choice.describe() == choice.implementation() == "compiled"
 
 
