@@ -8,6 +8,7 @@ UndefinedBehaviorSanitizer, for `scripts/fuzz_native`.
 
 import os
 import runpy
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -47,7 +48,11 @@ class NativeHook(BuildHookInterface[Any]):
             sys.stderr.write(f"the compiled implementation is not built, Python is used: {error}\n")
             return
         if version == "editable":
-            built.replace(root / FOLDER / built.name)
+            place = (
+                root / FOLDER / f"{built.name}.new"
+            )  # of the same file system, so that the file is there at once
+            shutil.copyfile(built, place)
+            place.replace(place.with_suffix(""))
         else:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True

@@ -21,6 +21,7 @@ from penstock.base.ids import BEFORE_FIRST, RequestId
 from penstock.engine.execute import Limits
 from penstock.log.api import Entry
 from penstock.native.choice import describe
+from tests.differential.committed import answers_of
 from tests.differential.inline import Inline
 from tests.differential.machine import app as machine
 from tests.differential.programs import BEGINNING_US, History, histories, logged, shapes, tangles
@@ -30,6 +31,7 @@ from tests.hostile.programs import Danger, beginning, entries, numbered
 from tests.memory_log import MemoryLog
 
 DEPTH = 300
+CLIMBERS = "tests.differential.implementation:climbers"
 FRAMES_CHECKED = 170
 """So many frames before the recursion limit, the compiled implementation leaves all work to Python, and begins earlier to
 do it itself."""
@@ -120,6 +122,31 @@ def climb() -> None:
         tell("climbed", way, sorted(runtime.state.items()))
 
 
+def climb_in_epochs() -> None:
+    """Do the same in epochs, where a task reads through its writes and the stores of two partitions."""
+    with tempfile.TemporaryDirectory() as folder:
+        inline = Inline(
+            Path(folder), 2, CLIMBERS, climbers.name, small_epoch=100, limits=Limits(depth=DEPTH)
+        )
+        requests = [
+            climbers.request("Leaf", "a", "create", (), {"number": 1}),
+            climbers.request("Leaf", "b", "create", (), {"number": 2, "others": [Leaf("a")]}),
+        ]
+        for number, way in enumerate(TOUCHES):
+            requests.append(climbers.request("Climber", f"c{number}", "create"))
+            requests += [
+                climbers.request("Climber", f"c{number}", "descend", (frames, Leaf("b"), way))
+                for frames in range(DEPTH - FRAMES_CHECKED, DEPTH, 3)
+            ]
+        for number, request in enumerate(requests):
+            inline.log.append([Entry(RequestId(str(number)), *request, BEGINNING_US + number)])
+        inline.advance(int(inline.log.end()))
+        for answer in answers_of(inline.journal):
+            tell("climb in epochs", answer)
+        tell_parts(inline)
+        inline.close()
+
+
 def run_history(history: History) -> None:
     """Run a history in one thread."""
     serial = LocalRuntime(machine)
@@ -138,9 +165,7 @@ def run_journal(history: History) -> None:
                 [Entry(RequestId(request_id), *call.encode(machine), BEGINNING_US + number)]
             )
         inline.advance(int(inline.log.end()))
-        for commit in inline.journal.commits(BEFORE_FIRST):
-            for part in commit.parts:
-                tell("part", commit.epoch, part.kind, part.rows, part.checksum)
+        tell_parts(inline)
         inline.close()
 
 
@@ -152,6 +177,13 @@ def run_hostile(calls: list[Any]) -> None:
     for reply in serial.replay(log.read(log.start(), log.end())):
         tell("hostile", reply.request_id, reply.error, reply.data)
     tell("state", sorted(serial.state.items()))
+
+
+def tell_parts(inline: Inline) -> None:
+    """Print the checksum of each part of a journal."""
+    for commit in inline.journal.commits(BEFORE_FIRST):
+        for part in commit.parts:
+            tell("part", commit.epoch, part.kind, part.rows, part.checksum)
 
 
 def tell(*parts: object) -> None:
@@ -180,6 +212,7 @@ def main() -> None:
     sys.stderr.write(f"transactions run {describe()}\n")
     secrets.token_bytes = bytes  # type: ignore[assignment]  # the secret of a journal decides random values
     climb()
+    climb_in_epochs()
     examples(histories(), 150, run_history)
     examples(shapes(), 60, run_history)
     examples(tangles() | histories(most=8), 10, run_journal)

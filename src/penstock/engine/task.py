@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.model.application import App
 from penstock.model.context import Read
 from penstock.model.request import Failure, decode_failure
+from penstock.native.choice import core
 
 _NOTHING: Final[Mapping[EntityKey, bytes | None]] = {}
 _UNWRITTEN: Final[Any] = object()
@@ -212,7 +213,10 @@ class Task:
                 self.executor.escaped = key
                 raise Escape(key) from error
 
-        return read
+        if core is None:
+            return read
+        compiled: Read = core.overlaid_read(written, here, read)
+        return compiled
 
     def _note(
         self, position: int, keys: Collection[EntityKey], writes: Container[EntityKey]

@@ -82,6 +82,7 @@ cdef extern from *:
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
     object PyUnicode_Concat(object left, object right)
+    object PyUnicode_AsUTF8String(object text)
     int64_t PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
     uint64_t PyLong_AsUnsignedLongLong(object value) except? 0xFFFFFFFFFFFFFFFF
     Py_ssize_t Py_REFCNT(object instance)
@@ -133,3 +134,4 @@ include "plan.pxi"
 include "row_reader.pxi"
 include "row_writer.pxi"
 include "transactions.pxi"
+include "reads.pxi"

@@ -10,6 +10,7 @@ import lmdb
 import xxhash
 
 from penstock.base.ids import BUCKETS, EntityKey
+from penstock.native.choice import core
 from penstock.state import record
 from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import bucket_owners
@@ -37,4 +38,9 @@ def partitioned_get(readers: Sequence[LmdbReader]) -> Callable[[EntityKey], byte
                 return state
         return readers[route[bucket]].get(key)  # for missing keys, overlong keys and damage
 
-    return get
+    if core is None:
+        return get
+    compiled: Callable[[EntityKey], bytes | None] = core.stored_read(
+        fetches, fingerprint, checksum, skip, get
+    )
+    return compiled
