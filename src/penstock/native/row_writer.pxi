@@ -265,6 +265,7 @@ cdef bint _write(Writer *writer, Node node, object value) except -1:
 cdef object _encode_change(Plan plan, dict values, object before):
     """Return the row of attributes, None if it is the row `before`, or `FALLBACK`."""
     cdef Writer writer
+    cdef PyObject *found
     cdef Py_ssize_t index, width = PyTuple_GET_SIZE(plan.names)
     if len(values) != width + 1 or PyDict_GetItemWithError(values, plan.target.key_name) == NULL:
         return _FALLBACK
@@ -272,8 +273,11 @@ cdef object _encode_change(Plan plan, dict values, object before):
     try:
         _put_raw(&writer, PyBytes_AS_STRING(plan.head), PyBytes_GET_SIZE(plan.head))
         for index in range(width):
-            value = PyDict_GetItemWithError(values, <str>plan.names[index])
-            if value == NULL or not _write(&writer, <Node>plan.nodes[index], <object>value):
+            found = PyDict_GetItemWithError(values, <str>plan.names[index])
+            if found == NULL:
+                return _FALLBACK
+            value = <object>found  # held, whatever happens to the dictionary
+            if not _write(&writer, <Node>plan.nodes[index], value):
                 return _FALLBACK
         if (
             before is not None

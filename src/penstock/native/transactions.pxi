@@ -131,10 +131,10 @@ cdef object _attribute(Target target, object instance, object name):
     cdef PyObject *of_class
     if type(instance) is not target.cls or not penstock_reads_plainly(cls):
         return _python_get(instance, name)
-    of_class = _PyType_Lookup(cls, name)
     attributes = PyObject_GenericGetDict(instance, NULL)
     if type(attributes) is not dict:
         return _python_get(instance, name)
+    of_class = _PyType_Lookup(cls, name)  # borrowed, as what is found: nothing runs between the two and their use
     found = PyDict_GetItemWithError(attributes, name)
     if of_class == NULL and found != NULL:
         return <object>found
