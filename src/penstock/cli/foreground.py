@@ -20,6 +20,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
+from penstock.native import choice
 from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.disk_space import check_space
@@ -158,7 +159,8 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
-        starting = f"{self.options.app} in {data}: starting driver, view and gateways …"
+        starting = f"{self.options.app} in {data}: starting driver, view and gateways; "
+        starting += f"transactions run {choice.describe()} …"
         self._print("\n".join([starting, *map(text_of, self.schema_changes), *self.tried]))
         self._tell_replacement()
         step = partial(look, supervisor)
