@@ -217,7 +217,7 @@ def draw_class(draw: random.Random) -> EntityType:
     made = EntityType(type("Drawn", (), {}), "id", "here")
     made.bind(str, {f"a{index}": draw_type(draw) for index in range(draw.randrange(5))})
     made.settle()
-    assert made.plan is not None, f"no plan for {made.attributes}"
+    assert made.row_plan is not None, f"no plan for {made.attributes}"
     return made
 
 
@@ -262,7 +262,7 @@ def check_encoding(draw: random.Random, wrong: float) -> bool:
     except Unencodable:  # a wrong value
         assert wrong, f"{values} of {entity_type.attributes} cannot be encoded"
     before = draw.choice(befores)
-    made = entity_type.plan.encode_change(values, before)
+    made = entity_type.row_plan.encode_change(values, before)
     if made is core.FALLBACK:
         return False
     expected = entity_type.encode_change(values, before)
@@ -279,7 +279,7 @@ def check_decoding(draw: random.Random, damage: float) -> bool:
     if draw.random() < damage:
         row = damaged(draw, row)
     instances: dict[EntityKey, Any] = {}
-    made = entity_type.plan.decode("k", row, instances)
+    made = entity_type.row_plan.decode("k", row, instances)
     if made is core.FALLBACK:
         return False
     txn = Transaction(RequestId("r"), 0, lambda _: None, {})

@@ -28,7 +28,7 @@ from penstock.base.schema import (
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
 from penstock.model.row_functions import attribute_dict_of, row_of
-from penstock.model.row_plan import plan_of
+from penstock.model.row_plan import row_plan_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
@@ -56,7 +56,7 @@ class EntityType:
         key_annotation, attributes, methods, creation: Set by `bind` and by `App`.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
-        plan: The plan of the rows for `penstock.native`; None where Python reads and writes them.
+        row_plan: The plan of the rows for `penstock.native`; None where Python reads and writes them.
         defaults: The default values by attribute, copied at creation.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
@@ -97,7 +97,7 @@ class EntityType:
         self.attributes: dict[str, Any] = {}
         self.shape = Shape(0, ())
         self.row_head = b""
-        self.plan: Any = None
+        self.row_plan: Any = None
         self.methods: dict[str, Signature] = {}
         self.creation: Signature | None = None
         self.of_text: Callable[[str], Any] = self.key_at
@@ -138,7 +138,7 @@ class EntityType:
         self._decode = _decoder_of(tag, annotations).decode
         self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
-        self.plan = plan_of(self)
+        self.row_plan = row_plan_of(self)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.

@@ -43,14 +43,16 @@ _CODED: Final[Mapping[Any, tuple[str, Any]]] = {
 _ONE_TYPE: Final[Mapping[Any, str]] = {list: "list", set: "set", frozenset: "frozenset"}
 
 
-def plan_of(entity_type: Any) -> Any:
+def row_plan_of(entity_type: Any) -> Any:
     """Return the plan of a class whose shape is settled; None if Python reads and writes its rows."""
     if core is None or entity_type.personal:
         return None
     nodes = [_node(annotation, 0) for annotation in entity_type.attributes.values()]
     if None in nodes:
         return None
-    return core.Plan(entity_type, entity_type.row_head, tuple(entity_type.attributes), tuple(nodes))
+    return core.RowPlan(
+        entity_type, entity_type.row_head, tuple(entity_type.attributes), tuple(nodes)
+    )
 
 
 def _node(annotation: Any, depth: int) -> Any:

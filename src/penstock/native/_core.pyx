@@ -12,7 +12,7 @@ The same outcome for every behaviour of a handler rests on three rules:
    frames of the Python functions are counted as before.
 3. Rows come from files, and are checked at each step: a row that is not what the plan expects is left to Python.
 
-`bind_entities` and `replace_methods` get the Python functions, when `penstock.model` is imported. `Plan` describes the rows of a class.
+`bind_entities` and `replace_methods` get the Python functions, when `penstock.model` is imported. `RowPlan` describes the rows of a class.
 """
 
 cimport cython
@@ -130,7 +130,7 @@ def replace_methods(cls):
     cls.load, cls.changes, cls.release = load, changes, release
 
 
-include "plan.pxi"
+include "row_plan.pxi"
 include "row_reader.pxi"
 include "row_writer.pxi"
 include "transactions.pxi"

@@ -269,7 +269,7 @@ cdef object _read(Reader *reader, Node node):
     return _FALLBACK if value is None else value
 
 
-cdef dict _decode(Plan plan, object key, bytes data, dict instances):
+cdef dict _decode(RowPlan plan, object key, bytes data, dict instances):
     """Return the attributes of a row, and the key; None if the row is not as the plan says."""
     cdef Py_ssize_t head = PyBytes_GET_SIZE(plan.head), index
     cdef Reader reader

@@ -262,7 +262,7 @@ cdef bint _write(Writer *writer, Node node, object value) except -1:
     return cls is tuple and _write_tuple(writer, node, <tuple>value)
 
 
-cdef object _encode_change(Plan plan, dict values, object before):
+cdef object _encode_change(RowPlan plan, dict values, object before):
     """Return the row of attributes, None if it is the row `before`, or `FALLBACK`."""
     cdef Writer writer
     cdef PyObject *found

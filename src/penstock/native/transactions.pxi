@@ -16,17 +16,17 @@ cdef object _refer(Target target, str text, dict instances):
     return made
 
 
-cdef Plan _plan_of(object instance):
+cdef RowPlan _plan_of(object instance):
     """Return the plan of an instance's class; None without one."""
     cdef object cls = type(instance)
     cdef PyObject *entity_type = _PyType_Lookup(<PyTypeObject *>cls, "__reference__")
     if entity_type == NULL:
         return None
-    plan = (<object>entity_type).plan
-    return <Plan>plan if type(plan) is Plan else None
+    plan = (<object>entity_type).row_plan
+    return <RowPlan>plan if type(plan) is RowPlan else None
 
 
-cdef bint _load(object txn, Plan plan, object instance) except -1:
+cdef bint _load(object txn, RowPlan plan, object instance) except -1:
     """Turn a reference into the live entity, as `Transaction.load` does; return False to leave it to Python."""
     cdef Target target = plan.target
     cdef PyObject *found
@@ -71,23 +71,23 @@ cdef bint _load(object txn, Plan plan, object instance) except -1:
 
 def load(txn, entity_type, instance):
     """Turn a reference into the live entity; see `Transaction.load`."""
-    plan = entity_type.plan
-    if type(plan) is not Plan or not _load(txn, <Plan>plan, instance):
+    plan = entity_type.row_plan
+    if type(plan) is not RowPlan or not _load(txn, <RowPlan>plan, instance):
         _python_load(txn, entity_type, instance)
 
 
 def refer_text(entity_type, text):
     """Return the reference with the text of a key; see `penstock.model.entity`."""
     cdef PyObject *active = NULL
-    plan = entity_type.plan
-    if type(plan) is Plan and type(text) is str and penstock_frames_left() >= FRAMES_SPARE:
+    plan = entity_type.row_plan
+    if type(plan) is RowPlan and type(text) is str and penstock_frames_left() >= FRAMES_SPARE:
         PyContextVar_Get(_active, NULL, &active)
         if active != NULL:
             txn = <object>active
             Py_DECREF(txn)
             instances = txn.instances
             if type(instances) is dict:
-                made = _refer((<Plan>plan).target, <str>text, <dict>instances)
+                made = _refer((<RowPlan>plan).target, <str>text, <dict>instances)
                 if made is not None:
                     return made
     return _python_refer(entity_type, text)
@@ -97,7 +97,7 @@ def load_to_get(instance, name):
     """Return an attribute of a reference that is not loaded; see `penstock.model.entity`."""
     cdef PyObject *active = NULL
     cdef PyObject *found
-    cdef Plan plan = _plan_of(instance)
+    cdef RowPlan plan = _plan_of(instance)
     cdef Target target
     if plan is None or type(name) is not str or penstock_frames_left() < FRAMES_SPARE:
         return _python_hook(instance, name)
@@ -146,7 +146,7 @@ cdef object _attribute(Target target, object instance, object name):
 def changes(txn):
     """Return the changed entities with their new rows; see `Transaction.changes`."""
     cdef PyObject *found
-    cdef Plan plan
+    cdef RowPlan plan
     cdef dict changed = {}
     instances, states, deleted = txn.instances, txn.before, txn.deleted
     if txn._doom is not None or type(instances) is not dict or type(states) is not dict:
@@ -176,7 +176,7 @@ def changes(txn):
     return changed
 
 
-cdef bint _has_key(Plan plan, dict values, object key) except -1:
+cdef bint _has_key(RowPlan plan, dict values, object key) except -1:
     """Say whether attributes have the key of an entity, which is a text."""
     cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
     if name == NULL or type(<object>name) is not str:

@@ -120,7 +120,7 @@ cdef class Target:
 
 
 @cython.final
-cdef class Plan:
+cdef class RowPlan:
     """The rows of a class: their first bytes, and the name and type of each attribute."""
 
     cdef Target target
