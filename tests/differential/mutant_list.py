@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "validation is skipped",
         "engine/step.py",
-        "        if self._ran_in_one_task():\n",
+        "        if self.tasks == 1 and not self._escaped.any():\n",
         "        if self.rounds:\n",
         TANGLE,
     ),
@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         "only the last round's touches count",
         "engine/step.py",
-        "self._accesses = self._accesses.union(",
-        "self._accesses = AccessSet.empty().union(",
+        "self.accesses = self.accesses.union(",
+        "self.accesses = AccessSet.empty().union(",
         TANGLE,
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "nothing is shipped",
         "engine/step.py",
-        "if self._hosts is None or self._accesses.position.size == 0:",
+        "if self._hosts is None or self.accesses.position.size == 0:",
         "if True:",
         HOSTS,
     ),
@@ -105,15 +105,15 @@ MUTANTS = (
     Mutant(
         "readers do not join writers",
         "engine/conflicts.py",
-        "joins = written[index]",
-        "joins = accesses.wrote",
+        "joins = np.repeat(written, np.diff(begins, append=entity.size))",
+        "joins = accesses.wrote[order]",
         TANGLE,
     ),
     Mutant(
         "an entity that nobody wrote joins its readers",
         "engine/conflicts.py",
-        "written[index[accesses.wrote]] = True",
-        "written[index] = True",
+        "written = np.logical_or.reduceat(accesses.wrote[order], begins)",
+        "written = np.ones(begins.size, np.bool_)",
         CONFLICTS,
     ),
     Mutant(

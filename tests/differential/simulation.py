@@ -26,7 +26,8 @@ from penstock.base.ids import (
 from penstock.engine.access import Positions
 from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Limits
-from penstock.engine.order import Hosts, spread
+from penstock.engine.first_round import FirstRounds
+from penstock.engine.order import Hosts
 from penstock.engine.step import EpochRun, Round
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.task import Task
@@ -65,8 +66,8 @@ class Layout:
     hosts: int = 1
     scatter: str | int = "touches"
 
-    def first(self, touches: Sequence[bytes]) -> list[Positions]:
-        together = spread(list(touches), self.tasks)
+    def first(self, touches: Sequence[bytes], rounds: FirstRounds) -> list[Positions]:
+        together = rounds.spread(list(touches), self.tasks)
         match self.scatter:
             case "touches":
                 return together
@@ -113,6 +114,7 @@ class Simulation:
         self._layout = layout
         self._hosts = layout.of_hosts()
         self._epoch = Epoch(-1)
+        self._first_rounds = FirstRounds()
         self.state = dict(state)
         self.rounds = 0
         self.streams: dict[str, list[Atom]] = {name: [] for name in app.topology.streams}
@@ -122,7 +124,7 @@ class Simulation:
     def epoch(self, records: Sequence[Record], touches: Sequence[bytes]) -> list[Answer]:
         """Process an epoch and commit it; return its replies in log order."""
         self._epoch = Epoch(self._epoch + 1)
-        run = EpochRun(len(records), self._layout.first(touches), self._hosts)
+        run = EpochRun(len(records), self._layout.first(touches, self._first_rounds), self._hosts)
         drafts: list[tuple[int, Path]] = []
         names: dict[Fingerprint, EntityKey] = {}
         with tempfile.TemporaryDirectory() as folder:
@@ -144,6 +146,8 @@ class Simulation:
         counted = sum(not is_continuation(record.body) for record in records)
         assert sum(roots.values()) == counted, "each record counts once, however often it ran"
         self.rounds = run.rounds
+        if run.tasks > 1:
+            self._first_rounds.learn(run)
         return self._commit(parts, records)
 
     def _rounds_most(self, count: int) -> int:

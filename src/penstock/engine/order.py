@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.base.ids import BUCKETS
 from penstock.engine.access import AccessSet, Fingerprints, Positions
-from penstock.engine.conflicts import Labels, components
+from penstock.engine.conflicts import Labels
 
 Tasks = npt.NDArray[np.int64]
 """Numbers of tasks, from 0."""
@@ -55,12 +55,6 @@ def hinted_access(hints: list[bytes]) -> AccessSet:
     counts = np.fromiter((len(hint) >> 3 for hint in hints), np.int64, len(hints))
     position = np.repeat(np.arange(len(hints), dtype=np.uint32), counts)
     return AccessSet(position, entity, np.ones(entity.size, np.bool_))
-
-
-def spread(hints: list[bytes], tasks: int) -> list[Positions]:
-    """Assign a whole epoch to tasks; requests with a common entity in their hints stay together."""
-    labels = components(len(hints), hinted_access(hints))
-    return balance(np.arange(len(hints), dtype=np.uint32), labels, tasks)
 
 
 def balance(positions: Positions, labels: Labels, tasks: int) -> list[Positions]:

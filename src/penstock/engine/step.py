@@ -53,6 +53,8 @@ class EpochRun:
         tasks: Number of tasks of each round.
         reran: How often transactions were executed again, so far.
         rounds: Rounds that were started, so far.
+        accesses: The accesses of all runs of its transactions, so far.
+        largest: The share of the largest component of its transactions.
     """
 
     def __init__(self, count: int, first: list[Positions], hosts: Hosts | None = None) -> None:
@@ -67,13 +69,14 @@ class EpochRun:
         self._count = count
         self.tasks = len(first)
         self._hosts = hosts
-        self._accesses = AccessSet.empty()
+        self.accesses = AccessSet.empty()
         self._run = np.full(count, -1, np.int64)  # of the latest run: round * tasks + task
         self._escaped = np.zeros(count, np.bool_)
         self._next: tuple[Positions, ...] | None = tuple(first)
         self._last: tuple[Positions, ...] = ()
         self.rounds = 0
         self.reran = 0
+        self.largest = 1.0
 
     @classmethod
     def single_task(cls, count: int) -> Self:
@@ -98,16 +101,17 @@ class EpochRun:
         assert len(results) == len(self._last), "every task reports"
         for result in results:
             self._escaped[result.escaped] = True
-        self._accesses = self._accesses.union([result.accesses for result in results])
-        if self._ran_in_one_task():
-            return
-        labels = components(self._count, self._accesses)
+        self.accesses = self.accesses.union([result.accesses for result in results])
+        if self.tasks == 1 and not self._escaped.any():
+            return  # no other task can be in conflict
+        labels = components(self._count, self.accesses)
+        self.largest = int(np.bincount(labels).max()) / self._count
         again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
         if again.size:
             self._next = tuple(
                 balance(again, labels, self.tasks)
                 if self._hosts is None
-                else place(again, labels, self._accesses, self._hosts, self.tasks)
+                else place(again, labels, self.accesses, self._hosts, self.tasks)
             )
 
     def superseded(self, number: int) -> Positions:
@@ -118,17 +122,14 @@ class EpochRun:
         return np.flatnonzero(self._run >= (number + 1) * self.tasks).astype(np.uint32)
 
     def _ships(self) -> tuple[Fingerprints, ...]:
-        if self._hosts is None or self._accesses.position.size == 0:
+        if self._hosts is None or self.accesses.position.size == 0:
             return (np.empty(0, np.uint64),) * self.tasks
         return tuple(
             self._hosts.foreign(
-                self._accesses.entity[np.isin(self._accesses.position, positions)], task
+                self.accesses.entity[np.isin(self.accesses.position, positions)], task
             )
             for task, positions in enumerate(self._last)
         )
-
-    def _ran_in_one_task(self) -> bool:
-        return bool((self._run == self._run[:1]).all()) and not self._escaped.any()
 
     def _unfinished(self, labels: Labels) -> Flags:
         """Flag the transactions whose component was not executed whole, without escape, by one run.

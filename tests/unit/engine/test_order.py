@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BUCKETS
 from penstock.engine.access import AccessSet, Positions
-from penstock.engine.order import Hosts, balance, hinted_access, place, spread
+from penstock.engine.order import Hosts, balance, hinted_access, place
 
 tasks_of = st.integers(1, 4)
 component_lists = st.lists(st.integers(0, 5), min_size=1, max_size=20)
@@ -88,27 +88,3 @@ def test_known_touches_are_read_back() -> None:
     assert touched.position.tolist() == [0, 0, 2]
     assert touched.entity.tolist() == [5, 2**64 - 1, 5]
     assert touched.wrote.all()
-
-
-def test_spread_keeps_related_requests_together() -> None:
-    """Requests that share a root or an argument run in one task, in log order."""
-    first, second = spread([blob(1), blob(2), blob(1, 3), blob(2), blob(3)], 2)
-    assert sorted([first.tolist(), second.tolist()]) == [[0, 2, 4], [1, 3]]
-
-
-@given(st.integers(1, 40), tasks_of)
-def test_spread_is_even_where_nothing_is_related(count: int, tasks: int) -> None:
-    """Unrelated requests are spread so that no task has two more than another."""
-    sizes = [task.size for task in spread([blob(one) for one in range(count)], tasks)]
-    assert sum(sizes) == count
-    assert max(sizes) - min(sizes) <= 1
-
-
-@given(st.integers(0, 20), st.integers(0, 40), st.integers(2, 4))
-def test_spread_evens_out_a_large_component(related: int, count: int, tasks: int) -> None:
-    """Beside a component that must stay whole, the rest fills the other tasks evenly."""
-    blobs = [blob(1)] * related + [blob(10 + one) for one in range(count)]
-    sizes = sorted(task.size for task in spread(blobs, tasks))
-    fair = -(-(related + count) // tasks)
-    assert sizes[-1] == max(related, fair)
-    assert sizes[-2] - sizes[0] <= 1

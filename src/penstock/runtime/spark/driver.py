@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.failure import internal
+from penstock.engine.first_round import FirstRounds
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.errors import Diverged, EpochFailed, Fenced, PenstockError, Truncated
 from penstock.journal.api import Commit, Journal, PartKind
@@ -92,6 +93,7 @@ class EpochDriver:
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
         self._parallelism = ParallelismPolicy(config.small_epoch, config.large_atom)
+        self._first_rounds = FirstRounds()
         self.late = LateSubscribers(config, log, journal)
         self._eraser = Eraser(config.data, journal.identity)
         executors = executors_of(config, jobs, self.late, lambda: self._atoms, self._eraser)
@@ -299,7 +301,7 @@ class EpochDriver:
         count = request_count(ranges)
         assert count > 0, "an epoch has requests"
         plan = self._parallelism.plan(count, 1 if failure else self._jobs.partitions)
-        run = planned(self._log, ranges, plan.tasks)
+        run = planned(self._log, ranges, plan.tasks, self._first_rounds)
         clock.lap("read")
         self._stores.wait()
         clock.lap("apply")
@@ -337,6 +339,8 @@ class EpochDriver:
                 incidents=1 if failure else 0,
             )
         )
+        if plan.tasks > 1:
+            self._first_rounds.learn(run)  # while the stores take the epoch
 
     def _conclude(self, epoch: Epoch, count: int) -> None:
         """Do the work after the commit of an epoch with `count` records."""

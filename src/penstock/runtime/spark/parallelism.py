@@ -7,7 +7,7 @@ no outcome, only time.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.engine.order import spread
+from penstock.engine.first_round import FirstRounds
 from penstock.engine.step import EpochRun
 from penstock.log.api import Log
 from penstock.runtime.spark.messages import LogRange, TaskResult, request_count
@@ -104,17 +104,24 @@ class ParallelismPolicy:
             self._requests_ms, self._steps_ms = (ran_ms - within_ms) / count, steps_ms / count
 
 
-def planned(log: Log, ranges: list[LogRange], tasks: int) -> EpochRun:
-    """Spread an epoch over tasks by the access hints of its requests."""
+def planned(log: Log, ranges: list[LogRange], tasks: int, first_rounds: FirstRounds) -> EpochRun:
+    """Spread an epoch over tasks by the accesses that are expected of its requests.
+
+    Args:
+        log: The log, which has the access hints of the requests.
+        ranges: The records of the epoch.
+        tasks: The number of tasks.
+        first_rounds: Spreads the epochs of this driver.
+    """
     count = request_count(ranges)
     if tasks == 1:
         return EpochRun.single_task(count)
     hints = [log.touches(part.start, part.end, part.partition) for part in ranges]
     if len(hints) == 1:
-        return EpochRun(count, spread(hints[0], tasks))
+        return EpochRun(count, first_rounds.spread(hints[0], tasks))
     order = sorted(
         (lsn, part.partition, hint)
         for part, of_part in zip(ranges, hints, strict=True)
         for lsn, hint in enumerate(of_part, part.start)
     )
-    return EpochRun(count, spread([hint for _, _, hint in order], tasks))
+    return EpochRun(count, first_rounds.spread([hint for _, _, hint in order], tasks))

@@ -1,0 +1,127 @@
+"""Access memory: the entities that the last transaction of a root accessed beyond its access hint.
+
+A checkout names its order; its user and its items are known when it has run. The next transaction of the same
+order probably accesses them again. Memory changes no outcome, only how many transactions run again.
+
+The table has a fixed size and one slot for each root, by its fingerprint, so a root may replace another one. It
+keeps 30 bits of an entity's fingerprint: two entities that look equal join transactions without need.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.engine.access import AccessSet, Fingerprints, Positions
+
+SLOTS: Final = 1 << 20
+"""Roots that have a slot: 33 MiB, of which the system gives only pages that were written."""
+
+_WIDTH: Final = 8  # 32 bits of the root's fingerprint, and seven accesses
+
+# An access has 32 bits: those of the entity's fingerprint, and how it is known.
+_SHORT: Final = np.uint64(34)
+_KINDS: Final = np.uint64(2)
+_WROTE: Final = 1
+_HINTED: Final = 2
+_HALF: Final = np.uint64(32)
+
+
+class AccessMemory:
+    """Remembers accesses from one epoch to the next."""
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        """Begin without knowledge; `slots` is a power of two."""
+        assert slots.bit_count() == 1, "a mask finds the slot"
+        self._mask = np.uint64(slots - 1)
+        self._table = np.zeros((slots, _WIDTH), np.uint32)
+        self._only_read = np.zeros(slots, np.bool_)  # an entity, in the last epoch that accessed it
+
+    def expected(self, hinted: AccessSet) -> AccessSet:
+        """Return the accesses that an epoch will probably have.
+
+        Args:
+            hinted: Its hinted accesses, ascending by position; those of a request begin with its root.
+
+        Returns:
+            The hinted and the remembered accesses, with shortened fingerprints. Entities that were only read in the
+            last epoch that accessed them are hinted as reads.
+        """
+        first = np.flatnonzero(np.diff(hinted.position, prepend=~hinted.position[:1]))
+        roots = hinted.entity[first]
+        rows = self._table[self._slots(roots)]
+        known = np.where((rows[:, 0] == _upper(roots))[:, None], rows[:, 1:], np.uint32(0))
+        place = np.flatnonzero(known)
+        accesses = known.ravel()[place]
+        remembered = AccessSet(
+            hinted.position[first[place // (_WIDTH - 1)]],
+            accesses.astype(np.uint64) >> _KINDS,
+            (accesses & _WROTE).astype(np.bool_),
+        )
+        wrote = ~self._only_read[self._slots(hinted.entity)]
+        return AccessSet(hinted.position, hinted.entity >> _SHORT, wrote).union([remembered])
+
+    def learn(self, hinted: AccessSet, accesses: AccessSet) -> None:
+        """Remember the accesses of an epoch beyond its hints; a root without such accesses keeps its former ones.
+
+        Args:
+            hinted: Its hinted accesses, as for `expected`.
+            accesses: The accesses of all runs of its transactions.
+        """
+        slots = self._slots(accesses.entity)
+        self._only_read[slots] = True
+        self._only_read[slots[accesses.wrote]] = False
+        position, access = _beyond_hints(hinted, accesses)
+        begins = np.flatnonzero(np.diff(position, prepend=~position[:1]))
+        row = np.repeat(np.arange(begins.size), np.diff(begins, append=position.size))
+        column = 1 + np.arange(position.size) - begins[row]
+        fits = column < _WIDTH
+        first = np.searchsorted(hinted.position, position[begins])  # every position has a hint
+        roots = hinted.entity[first]
+        learned = np.zeros((begins.size, _WIDTH), np.uint32)
+        learned[:, 0] = _upper(roots)
+        learned[row[fits], column[fits]] = access[fits]
+        self._table[self._slots(roots)] = learned
+
+    def _slots(self, entities: Fingerprints) -> npt.NDArray[np.int64]:
+        """Return the slot of each entity."""
+        return (entities & self._mask).astype(np.int64)
+
+
+def _upper(roots: Fingerprints) -> npt.NDArray[np.uint32]:
+    """Return the bits of fingerprints that distinguish roots in a slot."""
+    return (roots >> _HALF).astype(np.uint32)
+
+
+def _beyond_hints(
+    hinted: AccessSet, accesses: AccessSet
+) -> tuple[Positions, npt.NDArray[np.uint32]]:
+    """Return each access once that its transaction's hint did not announce, of transactions with a hint.
+
+    Args:
+        hinted: The hinted accesses of an epoch, ascending by position.
+        accesses: Its accesses.
+
+    Returns:
+        Positions, ascending, and the accesses; both of shape (n,).
+    """
+    count = 1 + max(int(some.position.max(initial=0)) for some in (hinted, accesses))
+    has_hint = np.zeros(count, np.bool_)
+    has_hint[hinted.position] = True
+    rows = np.concatenate(
+        [
+            _packed(accesses, accesses.wrote.astype(np.uint64))[has_hint[accesses.position]],
+            _packed(hinted, np.uint64(_HINTED)),
+        ]
+    )
+    rows.sort()  # of one entity, a read comes before a write, and this before a hint
+    entity = rows >> _KINDS
+    is_last = np.diff(entity, append=~entity[-1:]) != 0
+    rows = rows[is_last & (rows & np.uint64(_HINTED) == 0)]
+    return (rows >> _HALF).astype(np.uint32), rows.astype(np.uint32)
+
+
+def _packed(accesses: AccessSet, flags: npt.NDArray[np.uint64] | np.uint64) -> Fingerprints:
+    """Return each access as a number: its position, 30 bits of its entity, and its flags."""
+    position = accesses.position.astype(np.uint64) << _HALF
+    return position | (accesses.entity >> _SHORT << _KINDS) | flags
