@@ -44,11 +44,14 @@ def epoch_rows(
     return pa.concat_tables(tables) if tables else SCHEMAS[part_kind].empty_table().select(columns)
 
 
+def key_column(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the entity key of each row, from its columns `entity` and `key`; all are strings."""
+    return pc.binary_join_element_wise(rows["entity"], rows["key"], "/")
+
+
 def entity_keys(rows: pa.Table) -> list[EntityKey]:
-    """Return the entity key of each row, from its columns `entity` and `key` (both strings)."""
-    keys: list[EntityKey] = pc.binary_join_element_wise(
-        rows["entity"], rows["key"], "/"
-    ).to_pylist()
+    """Return the entity key of each row, as `key_column` does, as Python's strings."""
+    keys: list[EntityKey] = key_column(rows).to_pylist()
     return keys
 
 

@@ -4,7 +4,7 @@ It costs no Python code per row. An entity that was deleted has a null state; th
 result with an earlier state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from penstock.base.ids import BUCKETS, EntityKey, Epoch
+from penstock.base.ids import BUCKETS, Epoch
 from penstock.journal.api import Journal, PartKind
 
 COLUMNS: Final = ("entity", "key", "state")
@@ -76,11 +76,10 @@ def sorted_by_key(rows: pa.Table, key: str = "key") -> pa.Table:
     return rows.take(pc.sort_indices(rows[key]))
 
 
-def buckets_of(keys: Sequence[EntityKey]) -> npt.NDArray[np.int32]:
-    """Return the bucket of each entity: `bucket_of` for many keys at once, int32, shape (keys,)."""
-    fingerprints = np.fromiter(
-        map(xxhash.xxh3_64_intdigest, map(str.encode, keys)), dtype=np.uint64, count=len(keys)
-    )
+def buckets_of(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """Return the bucket of each entity, by its key as text: `bucket_of` for many keys at once; int32, shape (keys,)."""
+    texts = keys.cast(pa.binary()).to_pylist()
+    fingerprints = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
     return (fingerprints % np.uint64(BUCKETS)).astype(np.int32)
 
 

@@ -27,7 +27,7 @@ from penstock.files.checksum import checksum_of
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.journal.api import Journal, PartKind, StepObserver, ignore_step
-from penstock.journal.rows import entity_keys
+from penstock.journal.rows import key_column
 from penstock.model.application import App
 from penstock.snapshots import delta_table as lake
 from penstock.snapshots.column import TooNarrow
@@ -163,7 +163,7 @@ def write_slices(
     first_piece = slices[0]
     base = None if first_piece.base == BEFORE_FIRST else snapshots.open(first_piece.base)
     changes = all_states(journal, first_piece.base, first_piece.epoch)
-    buckets = pa.array(buckets_of(entity_keys(changes)))
+    buckets = pa.array(buckets_of(key_column(changes)))
     changes = changes.append_column("bucket", buckets)
     classes = columns_of(app, first_piece.wide, first_piece.epoch)
     known = pc.unique(changes["entity"]).to_pylist() + list(base.classes if base else ())

@@ -8,7 +8,6 @@ newest undamaged snapshot if it is empty, or if the journal has forgotten the ep
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from typing import Final
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal, PartKind
-from penstock.journal.rows import entity_keys
+from penstock.journal.rows import key_column
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state.api import Change, State
@@ -134,21 +133,29 @@ def _batches(
         count += rows.num_rows
         size += rows.nbytes
         if count >= limit or size >= BATCH_BYTES or epoch == upto:
-            yield epoch, dict(_owned_changes(pending, spec))
+            yield epoch, _owned_changes(pending, spec)
             pending, count, size = [], 0, 0
 
 
 def owned_mask(keys: Sequence[EntityKey], spec: PartitionSpec) -> npt.NDArray[np.bool_]:
     """Return whether a partition holds each key: bool, shape (keys,)."""
+    return _mask(pa.array(keys, pa.string()), spec)
+
+
+def _mask(keys: pa.Array | pa.ChunkedArray, spec: PartitionSpec) -> npt.NDArray[np.bool_]:
     owners = np.array(bucket_owners(spec.partitions), dtype=np.int32)
     mask: npt.NDArray[np.bool_] = owners[buckets_of(keys)] == spec.partition
     return mask
 
 
-def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> list[Change]:
+def _owned_changes(
+    tables: Sequence[pa.Table], spec: PartitionSpec
+) -> dict[EntityKey, bytes | None]:
+    """Return the changes of a partition; rows of other partitions are dropped before they become objects."""
     rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
-    keys = entity_keys(rows)
-    states: list[bytes | None] = rows["state"].to_pylist()
-    changes = zip(keys, states, strict=True)
-    return list(changes if spec.partitions == 1 else compress(changes, owned_mask(keys, spec)))
+    keys, states = key_column(rows), rows["state"]
+    if spec.partitions > 1:
+        mask = pa.array(_mask(keys, spec))
+        keys, states = keys.filter(mask), states.filter(mask)
+    return dict(zip(keys.to_pylist(), states.to_pylist(), strict=True))
