@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "validation is skipped",
         "engine/step.py",
-        "        if self.tasks == 1 and not self._escaped.any():\n",
+        "        if self._ran_in_one_task():\n",
         "        if self.rounds:\n",
         TANGLE,
     ),

@@ -37,15 +37,15 @@ class AccessMemory:
         self._table = np.zeros((slots, _WIDTH), np.uint32)
         self._only_read = np.zeros(slots, np.bool_)  # an entity, in the last epoch that accessed it
 
-    def expected(self, hinted: AccessSet) -> AccessSet:
+    def expected(self, hinted: AccessSet) -> tuple[AccessSet, AccessSet]:
         """Return the accesses that an epoch will probably have.
 
         Args:
             hinted: Its hinted accesses, ascending by position; those of a request begin with its root.
 
         Returns:
-            The hinted and the remembered accesses, with shortened fingerprints. Entities that were only read in the
-            last epoch that accessed them are hinted as reads.
+            The hinted accesses and the remembered ones, with shortened fingerprints. Entities that were only read in
+            the last epoch that accessed them are hinted as reads.
         """
         first = np.flatnonzero(np.diff(hinted.position, prepend=~hinted.position[:1]))
         roots = hinted.entity[first]
@@ -59,7 +59,7 @@ class AccessMemory:
             (accesses & _WROTE).astype(np.bool_),
         )
         wrote = ~self._only_read[self._slots(hinted.entity)]
-        return AccessSet(hinted.position, hinted.entity >> _SHORT, wrote).union([remembered])
+        return AccessSet(hinted.position, hinted.entity >> _SHORT, wrote), remembered
 
     def learn(self, hinted: AccessSet, accesses: AccessSet) -> None:
         """Remember the accesses of an epoch beyond its hints; a root without such accesses keeps its former ones.

@@ -54,7 +54,6 @@ class EpochRun:
         reran: How often transactions were executed again, so far.
         rounds: Rounds that were started, so far.
         accesses: The accesses of all runs of its transactions, so far.
-        largest: The share of the largest component of its transactions.
     """
 
     def __init__(self, count: int, first: list[Positions], hosts: Hosts | None = None) -> None:
@@ -76,7 +75,6 @@ class EpochRun:
         self._last: tuple[Positions, ...] = ()
         self.rounds = 0
         self.reran = 0
-        self.largest = 1.0
 
     @classmethod
     def single_task(cls, count: int) -> Self:
@@ -102,10 +100,9 @@ class EpochRun:
         for result in results:
             self._escaped[result.escaped] = True
         self.accesses = self.accesses.union([result.accesses for result in results])
-        if self.tasks == 1 and not self._escaped.any():
-            return  # no other task can be in conflict
+        if self._ran_in_one_task():
+            return
         labels = components(self._count, self.accesses)
-        self.largest = int(np.bincount(labels).max()) / self._count
         again = np.flatnonzero(self._unfinished(labels)).astype(np.uint32)
         if again.size:
             self._next = tuple(
@@ -130,6 +127,9 @@ class EpochRun:
             )
             for task, positions in enumerate(self._last)
         )
+
+    def _ran_in_one_task(self) -> bool:
+        return bool((self._run == self._run[:1]).all()) and not self._escaped.any()
 
     def _unfinished(self, labels: Labels) -> Flags:
         """Flag the transactions whose component was not executed whole, without escape, by one run.

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.access import AccessSet, Positions, TaskAccess
+from penstock.engine.access_memory import AccessMemory
 from penstock.engine.first_round import FirstRounds
+from penstock.engine.order import hinted_access
 from penstock.engine.step import EpochRun
 
 Accessed = list[tuple[int, int, bool]]
@@ -115,19 +117,36 @@ def test_an_entity_that_is_only_read_joins_nothing() -> None:
     assert [task.size for task in rounds.spread(hints, 2)] == [4, 4]
 
 
-def test_a_component_that_was_never_so_large_is_not_believed() -> None:
-    """Memory that is out of date does not leave all transactions to one task."""
+def test_memory_leaves_no_task_alone_with_the_work() -> None:
+    """If remembered accesses join most transactions, requests are spread by their hints."""
     rounds = FirstRounds()
-    hints = [blob(one) for one in range(8)]
-    learn(
-        rounds,
-        hints,
-        [(one, one, True) for one in range(8)] + [(one, 99, True) for one in range(8)],
+    roots = [9, 0, 1, 2, 3, 4, 5, 9]
+    hints = [blob(root) for root in roots]
+    accessed = [(place, root, True) for place, root in enumerate(roots)]
+    learn(rounds, hints, accessed + [(place, 99, True) for place in range(8)])
+    assert together(rounds.spread(hints, 2)) == [[0, 5, 6, 7], [1, 2, 3, 4]]
+    others = [blob(root) for root in (20, 0, 21, 1, 22, 2)]
+    assert together(rounds.spread(others, 2)) == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_a_slot_has_the_newest_root() -> None:
+    """Two roots with the same slot do not get each other's accesses."""
+    memory = AccessMemory(slots=1)
+    for root, entity in ((1, 50), (2, 60)):
+        memory.learn(hinted_access([blob(root)]), access([(0, entity, True)]).accesses)
+    _, known = memory.expected(hinted_access([blob(2), b"", blob(1), blob(2, 60)]))
+    assert known.position.tolist() == [0, 3]
+    assert len(set(known.entity.tolist())) == 1
+
+
+def test_a_root_has_a_bounded_number_of_entities() -> None:
+    """Of many accesses the table keeps the first seven."""
+    memory = AccessMemory(slots=1)
+    memory.learn(
+        hinted_access([blob(1)]), access([(0, 50 + one, True) for one in range(20)]).accesses
     )
-    assert [task.size for task in rounds.spread(hints, 2)] == [8, 0], "all of them were in conflict"
-    others = [blob(one) for one in range(20, 28)]
-    learn(rounds, others, [(one, 20 + one, True) for one in range(8)])
-    assert [task.size for task in rounds.spread(hints, 2)] == [4, 4]
+    _, known = memory.expected(hinted_access([blob(1)]))
+    assert known.position.tolist() == [0] * 7
 
 
 @given(
