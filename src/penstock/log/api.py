@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     is_control: bool = False
 
 
-class Record(msgspec.Struct, frozen=True, array_like=True):
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A durable entry with its position."""
 
     lsn: Lsn

@@ -34,7 +34,7 @@ _CONTROL: Final = 0x8000_0000
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-class Touched(msgspec.Struct, frozen=True, array_like=True):
+class Touched(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A stored record of which only `touches` is decoded; the other fields stay raw."""
 
     lsn: Lsn
