@@ -22,6 +22,7 @@ from penstock.engine.execute import Limits
 from penstock.gateway.assembly import Assembly, assemble
 from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.serving import free_port, server_of, url_of
+from penstock.gateway.version_switch import VersionSwitch
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.loading import load_app
 from penstock.process.serving import serving
@@ -77,6 +78,12 @@ class RunningGateway:
         """The part of the gateway that follows deployments."""
         assert self._assembly is not None, "the gateway has started"
         return self._assembly.deployments
+
+    @property
+    def versions(self) -> VersionSwitch:
+        """The part of the gateway that exchanges its version."""
+        assert self._assembly is not None, "the gateway has started"
+        return self._assembly.versions
 
     def refuse_waiting(self) -> None:
         """Begin to stop, as on SIGTERM, and go on serving."""

@@ -64,14 +64,15 @@ class Assembly:
         served: The ASGI application: the gateway inside its middleware.
         tail: The gateway's journal tail.
         deployments: Follows the deployments of the application.
+        versions: Exchanges the version of the gateway.
     """
 
     gateway: Gateway
     served: ASGIApp
     tail: AsyncJournalTail
     deployments: DeploymentFollower
+    versions: VersionSwitch
     _following: asyncio.Task[None]
-    _versions: VersionSwitch
     _load: LoadSampler
     _shared: SharedParts
     _tracing: RequestTracer | None
@@ -91,7 +92,7 @@ class Assembly:
         self._shared.metrics.flush()
         self._shared.history.close()
         self._shared.streams.close()
-        await self._versions.close()
+        await self.versions.close()
         await self._shared.sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
@@ -161,8 +162,8 @@ async def assemble(
         served,
         tail,
         deployments,
-        asyncio.create_task(deployments.run()),
         versions,
+        asyncio.create_task(deployments.run()),
         load,
         shared,
         tracing,

@@ -17,6 +17,7 @@ import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
+from starlette.types import ASGIApp
 
 from penstock.errors import TimedOut
 from penstock.gateway.assembly import assemble
@@ -25,6 +26,7 @@ from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
+from penstock.process.garbage import keep_present_objects
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
 
@@ -72,6 +74,8 @@ async def _serve(
                     deployments.on_served = partial(_announce, announcement)
                     if deployments.served is not None:
                         deployments.on_served(deployments.served)
+                    keep_present_objects()
+                    assembly.versions.on_retired = keep_present_objects
                     await until_stopped(stop, task)
                     assembly.refuse_waiting()
                     if not await assembly.gateway.drain(settings.drain_ms / 1_000):
@@ -104,11 +108,11 @@ def url_of(settings: GatewayConfig) -> str:
     return f"{scheme}://{host}:{settings.port}"
 
 
-def server_of(gateway: object, settings: GatewayConfig) -> Server:
+def server_of(gateway: ASGIApp, settings: GatewayConfig) -> Server:
     """Return the HTTP server of a gateway, an ASGI application; it does not run yet."""
     tls = settings.tls_certificate != UNSET
     return Server(
-        gateway,
+        gateway.__call__,  # of an object, the server copies the attributes, which would keep former versions
         address=settings.host,
         port=settings.port,
         interface=Interfaces.ASGINL,

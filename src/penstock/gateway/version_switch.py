@@ -6,7 +6,7 @@ under way end with the version that began them; connections stay open. For one e
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from starlette.routing import BaseRoute
@@ -24,7 +24,11 @@ READY_S: Final = 60.0
 
 
 class VersionSwitch:
-    """Exchanges the version of one gateway."""
+    """Exchanges the version of one gateway.
+
+    Attributes:
+        on_retired: Is called when the last request of a former version has its response.
+    """
 
     def __init__(
         self, gateway: Gateway, loader: VersionLoader, shared: SharedParts, more: MoreRoutes
@@ -37,11 +41,17 @@ class VersionSwitch:
             shared: The parts that its versions use.
             more: Returns further routes for a version.
         """
+        self.on_retired: Callable[[], None] = lambda: None
         self._gateway = gateway
         self._loader = loader
         self._shared = shared
         self._more = more
         self._retiring: dict[asyncio.Task[None], ServedVersion] = {}
+
+    @property
+    def present(self) -> ServedVersion:
+        """The version that gets new requests."""
+        return self._gateway.version
 
     async def take(self, deployment: Deployment) -> None:
         """Serve a deployment from now on.
@@ -49,7 +59,7 @@ class VersionSwitch:
         Raises:
             PenstockError: The deployment cannot be loaded, or its readers do not start; nothing has changed.
         """
-        former = self._gateway.version
+        former = self.present
         config = self._shared.config
         loaded = await asyncio.to_thread(self._loaded, deployment)
         if loaded is None:
@@ -71,7 +81,7 @@ class VersionSwitch:
         _log.info("a deployment is served", extra={"deployment": deployment.number})
         retiring = asyncio.create_task(former.retire())
         self._retiring[retiring] = former
-        retiring.add_done_callback(self._retiring.pop)
+        retiring.add_done_callback(self._retired)
 
     async def close(self) -> None:
         """End the readers of all versions; no request may be running."""
@@ -80,7 +90,12 @@ class VersionSwitch:
             task.cancel()
             await asyncio.wait({task})
             await version.close()
-        await self._gateway.version.close()
+        await self.present.close()
+
+    def _retired(self, retiring: asyncio.Task[None]) -> None:
+        del self._retiring[retiring]
+        if not retiring.cancelled():
+            self.on_retired()
 
     def _loaded(self, deployment: Deployment) -> tuple[LoadedVersion, Sequence[BaseRoute]] | None:
         """Return the version of a deployment and its further routes; None if the gateway serves it already."""

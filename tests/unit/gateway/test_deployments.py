@@ -1,8 +1,10 @@
 """A gateway serves a deployment while it runs: paths, readers and limits change, and connections stay open."""
 
+import gc
 import json
 import os
 import textwrap
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,6 +95,35 @@ def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> 
         gateway.refuse_waiting()
         lines = list(events.iter_lines())  # the stream ends in good order
         assert lines[0].startswith("retry")
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_former_version_can_be_freed_after_its_last_response(tmp_path: Path) -> None:
+    """The gateway says so when no request uses the former version, and holds it no longer."""
+    first = write_version(tmp_path / "1", "jars", FIRST)
+    second = write_version(tmp_path / "2", "jars", SECOND)
+    freed: list[bool] = []
+    with (
+        RunningGateway(first, tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        former = weakref.ref(gateway.versions.present)
+
+        def collect() -> None:
+            gc.collect()
+            freed.append(former() is None)
+
+        gateway.versions.on_retired = collect
+        waiting = threads.submit(client.get, "/streams/opened?wait=60")
+        followers = 'penstock_stream_followers{stream="opened"} 1.0'
+        wait_for(lambda: followers in httpx.get(f"{gateway.url}/metrics").text, "the follower")
+        deployment = record(gateway, second)
+        wait_for(lambda: gateway.deployments.served == deployment, "the switch")
+        assert not any(freed)
+        assert client.post("/streams/opened", json=[1]).status_code == 200
+        assert waiting.result().status_code == 200
+        wait_for(lambda: any(freed), "the end of the former version", 20)
 
 
 async def unreadable(*_: object) -> Response:
