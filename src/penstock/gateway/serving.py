@@ -112,7 +112,8 @@ def server_of(gateway: ASGIApp, settings: GatewayConfig) -> Server:
     """Return the HTTP server of a gateway, an ASGI application; it does not run yet."""
     tls = settings.tls_certificate != UNSET
     return Server(
-        gateway.__call__,  # of an object, the server copies the attributes, which would keep former versions
+        # The server copies the attributes of its application, and would keep a former version alive.
+        lambda scope, receive, send: gateway(scope, receive, send),
         address=settings.host,
         port=settings.port,
         interface=Interfaces.ASGINL,
