@@ -57,18 +57,18 @@ class AppendBatcher:
             LogUnavailable: The disk is full or fails; the request was not appended.
         """
         entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
-        (outcome,) = await self.append_all([entry])
+        (outcome,) = await self.append_all((entry,))
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
 
-    async def append_all(self, entries: Sequence[Entry]) -> list[Outcome]:
-        """Append several requests durably, and return the outcome of each; `append` names the errors."""
+    def append_all(self, entries: Sequence[Entry]) -> asyncio.Future[list[Outcome]]:
+        """Append several requests durably; the result is the outcome of each, and `append` names the errors."""
         future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self._waiting.append((entries, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
-        return await future
+        return future
 
     async def schedule(
         self, request_id: RequestId, body: bytes, touches: bytes, due_us: int

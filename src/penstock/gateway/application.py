@@ -91,7 +91,7 @@ class Gateway:
         route_kind, response = _OTHER, None
         try:
             version = self.version
-            with version.in_use():
+            with version:
                 route_kind, response = await self._answer(version, scope, receive, send)
             if response is not None:
                 await response(scope, receive, send)

@@ -24,6 +24,8 @@ _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.
 _JSON_TYPES: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
 """Content types of JSON bodies: `curl -d` sends a form's. `origin_policy` refuses foreign pages."""
 
+_CHOSEN: Final = IDEMPOTENCY_KEY.lower()
+_DRAWN: Final = REQUEST_ID.lower()
 _OPENING: Final = (b"[", b"{")
 _CLOSING: Final = (b"]", b"}")
 _QUERY_FIELDS_MAX: Final = 100
@@ -52,13 +54,15 @@ class HttpRequest:
         self._receive = receive
         self._config = config
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
-        if sum(len(name) + len(value) for name, value in pairs) > config.header_bytes_max:
+        self.headers: dict[str, str] = {}
+        size = 0
+        for name, value in pairs:
+            size += len(name) + len(value)
+            self.headers[name.decode("latin-1")] = value.decode("latin-1")
+        if size > config.header_bytes_max:
             raise HttpError(
                 431, "headers-too-large", f"headers take at most {config.header_bytes_max} bytes"
             )
-        self.headers: dict[str, str] = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in pairs
-        }
         self.path: dict[str, str] = {}
         self.principal: Principal
         self.request_id = ""
@@ -142,8 +146,10 @@ class HttpRequest:
             HttpError: `body` raised it, the content type is wrong, or the JSON is nested too deeply.
         """
         body = await self.body()
+        if not body:
+            return body
         media_type = self.media_type
-        if body and media_type not in _JSON_TYPES and not media_type.endswith("+json"):
+        if media_type not in _JSON_TYPES and not media_type.endswith("+json"):
             raise HttpError(
                 415, "unsupported-media-type", f"the body must be {JSON}, not {media_type}"
             )
@@ -195,7 +201,7 @@ class HttpRequest:
     @property
     def is_recorded(self) -> bool:
         """Whether the caller chose a request id, so that the request must be in the log."""
-        return IDEMPOTENCY_KEY.lower() in self.headers
+        return _CHOSEN in self.headers
 
     def chosen_id(self) -> str | None:
         """Return the request id in `Idempotency-Key` or `Penstock-Request-Id`; None without both.
@@ -206,7 +212,7 @@ class HttpRequest:
         Raises:
             RequestError: The id is too long or has a forbidden character.
         """
-        text = self.headers.get(IDEMPOTENCY_KEY.lower(), self.headers.get(REQUEST_ID.lower()))
+        text = self.headers.get(_CHOSEN, self.headers.get(_DRAWN))
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
 
     def named_id(self) -> RequestId:

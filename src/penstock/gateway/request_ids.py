@@ -23,7 +23,7 @@ from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.model.application import App
 
 _BYTES: Final = 16
-_AT_ONCE: Final = 512
+_AT_ONCE: Final = 4_096
 _CHOSEN: Final = re.compile(r"[!-}]+")  # printable ASCII without space and `~`
 _REST: Final = re.compile(r"[!-~]+")
 _STORED: Final = re.compile(r"(?:[!-}]*~)?[!-}]+")

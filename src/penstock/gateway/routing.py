@@ -81,7 +81,9 @@ class Router:
             )
         handler, names, route_kind = entry
         try:
-            texts = [unquote_to_bytes(value).decode() for value in values]
+            texts = [
+                (unquote_to_bytes(value) if b"%" in value else value).decode() for value in values
+            ]
         except UnicodeDecodeError:
             raise HttpError(400, "request", "the path is not valid UTF-8") from None
         return handler, dict(zip(names, texts, strict=True)), route_kind

@@ -5,8 +5,7 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
@@ -73,7 +72,7 @@ class SharedParts:
 
 
 class ServedVersion:
-    """One version of the application in a gateway.
+    """One version of the application in a gateway; a `with` block keeps it open.
 
     Attributes:
         app: The application.
@@ -113,17 +112,15 @@ class ServedVersion:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Keep the version open while the block runs."""
         self._running += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
 
     async def close(self) -> None:
         """End the readers at once; no request may use them."""

@@ -122,9 +122,10 @@ def replies_of(
     lsns = pa.array({lsn for _, lsn in wanted}, pa.int64())
     for part in commit.parts_of(PartKind.TRANSACTIONS):
         table = journal.read(part, _COLUMNS)
-        rows = table.filter(pc.is_in(table["lsn"], lsns))
+        if len(wanted) < part.rows:
+            table = table.filter(pc.is_in(table["lsn"], lsns))
         for partition, lsn, request_id, error, data in zip(
-            *(column.to_pylist() for column in rows.columns), strict=True
+            *(column.to_pylist() for column in table.columns), strict=True
         ):
             position = (LogPartition(partition), Lsn(lsn))
             if position in wanted:

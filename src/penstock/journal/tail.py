@@ -125,7 +125,10 @@ class JournalTail:
         Raises:
             PenstockError: `failure`.
         """
-        return not self._register_all([(position, waiter)])
+        with self._lock:
+            waits = self._waits(position, waiter)
+        self._on_waiting(len(self._waiting))
+        return waits
 
     def _register_all(
         self, pairs: Sequence[tuple[LogPosition, Waiter]]
@@ -138,14 +141,19 @@ class JournalTail:
         committed = []
         with self._lock:
             for position, waiter in pairs:
-                if self.is_committed(position):
+                if not self._waits(position, waiter):
                     committed.append((position, waiter))
-                elif self.failure is not None:
-                    raise self.failure
-                else:
-                    self._waiting.setdefault(position, []).append(waiter)
         self._on_waiting(len(self._waiting))
         return committed
+
+    def _waits(self, position: LogPosition, waiter: Waiter) -> bool:
+        """Let a waiter wait, unless its epoch is committed already; the lock is held. Raises as `_register`."""
+        if self.is_committed(position):
+            return False
+        if self.failure is not None:
+            raise self.failure
+        self._waiting.setdefault(position, []).append(waiter)
+        return True
 
     def _unregister(self, position: LogPosition, waiter: Waiter) -> None:
         self._unregister_all([(position, waiter)])
@@ -198,28 +206,26 @@ class JournalTail:
 
     def _advance(self, commit: Commit) -> None:
         """Read the replies of an epoch that are waited for, and wake their waiters."""
-        asked: set[LogPosition] = set()
         replies: dict[LogPosition, Reply] = {}
-        with self._lock:
-            missing = set(self._waiting)
+        asked: set[LogPosition] = set()
+        waiters: dict[LogPosition, list[Waiter]] = {}
+        reached: list[Waiter] = []
+        ends = commit.positions
         while True:
-            replies |= replies_of(self._journal, commit, missing)
-            asked |= missing
             with self._lock:
                 done = [
-                    position
-                    for position in self._waiting
-                    if position[1] < commit.positions.get(position[0], Lsn(0))
+                    position for position in self._waiting if position[1] < ends.get(position[0], 0)
                 ]
-                # These began to wait while the rows were read.
+                # At first all of them; then those that began to wait while the rows were read.
                 missing = set(done) - asked
-                if missing:
-                    continue
-                self.epoch, self.positions = commit.epoch, dict(commit.positions)
-                self.atoms = commit.atoms
-                waiters = {position: self._waiting.pop(position) for position in done}
-                reached = [waiter for waiter, holds in self._conditions.items() if holds()]
-            break
+                if not missing:
+                    self.epoch, self.positions = commit.epoch, dict(ends)
+                    self.atoms = commit.atoms
+                    waiters = {position: self._waiting.pop(position) for position in done}
+                    reached = [waiter for waiter, holds in self._conditions.items() if holds()]
+                    break
+            replies |= replies_of(self._journal, commit, missing)
+            asked |= missing
         outcomes: list[tuple[Waiter, Reply | Exception | None]] = [
             (waiter, replies.get(position) or forgotten(self._journal, position[1]))
             for position, several in waiters.items()
@@ -259,16 +265,15 @@ class AsyncJournalTail(JournalTail):
         future: asyncio.Future[Reply] = self._loop.create_future()
         if not self._register(position, future):
             self._look_up_soon([(position, future)])
+        # `asyncio.timeout` takes four times as long.
+        expiry = self._loop.call_later(timeout_s, _expire, future, timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except TimeoutError:
-            raise TimedOut(
-                f"no reply within {timeout_s:g} s; the request is durable and will be processed; "
-                "ask again with the same request id"
-            ) from None
-        finally:
+            return await future
+        except BaseException:
             self._unregister(position, future)
+            raise
+        finally:
+            expiry.cancel()
 
     async def sent_reply(self, position: LogPosition, request_id: str) -> Reply | None:
         """Return the reply to a request that the cascade of a record has sent; see `find_sent_reply`."""
@@ -363,6 +368,16 @@ class AsyncJournalTail(JournalTail):
     def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
         if outcomes and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(super()._settle, outcomes)
+
+
+def _expire(waiter: "asyncio.Future[Reply]", timeout_s: float) -> None:
+    if not waiter.done():
+        waiter.set_exception(
+            TimedOut(
+                f"no reply within {timeout_s:g} s; the request is durable and will be processed; "
+                "ask again with the same request id"
+            )
+        )
 
 
 def _penstock_error(error: Exception) -> PenstockError:

@@ -95,6 +95,8 @@ class Signature:
         Raises:
             RequestError: The arguments do not fit; the message names the parameter.
         """
+        if not positional and not named and not self._whole:
+            return _NONE_BY_POSITION, _NONE_BY_NAME
         try:
             if positional or named.keys() != self._whole:
                 self._shape.bind(*positional, **named)

@@ -17,6 +17,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.http import STATUS
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.errors import RequestError
 from penstock.gateway.openapi.document import openapi_document
@@ -24,6 +25,7 @@ from penstock.gateway.openapi.error_responses import REFUSED, meanings
 from penstock.gateway.openapi.json_schema import SchemaRegistry
 from penstock.gateway.openapi.media import media_of
 from penstock.gateway.responses import json_of, route_response
+from penstock.model.reply import Reply
 from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.unit.model.typed_values import Colour, Place, Typed, types
@@ -151,9 +153,10 @@ def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> 
 def test_media_of_an_own_path_are_all_that_it_answers(data: st.DataObject) -> None:
     """A value is answered as text, bytes or JSON as its annotation foretells."""
     typed = data.draw(types)
-    answer = route_response(told(data.draw(typed.values)), 200, "", {})
+    reply = Reply(RequestId("r1"), Lsn(0), Epoch(0), None, b"")
+    answer = route_response(reply, told(data.draw(typed.values)), "r1", 200, "")
     kinds = {"text/plain": "text", "application/octet-stream": "bytes", "application/json": "json"}
-    assert kinds[str(answer.media_type).partition(";")[0]] in media_of(typed.annotation)
+    assert kinds[answer.headers["content-type"].partition(";")[0]] in media_of(typed.annotation)
 
 
 def test_keys_that_are_no_texts_say_how_they_are_written() -> None:

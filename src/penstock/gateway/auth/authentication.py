@@ -126,10 +126,11 @@ class Authenticator:
 
     def _is_generator(self, headers: Headers) -> bool:
         """Say whether the headers have the key of the generators."""
-        return bool(self._generator) and any(
-            name == b"authorization" and secrets.compare_digest(value, self._generator)
-            for name, value in headers
-        )
+        if self._generator:
+            for name, value in headers:
+                if name == b"authorization" and secrets.compare_digest(value, self._generator):
+                    return True
+        return False
 
 
 def credential_of(headers: Headers) -> bytes:

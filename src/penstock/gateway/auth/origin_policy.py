@@ -12,6 +12,7 @@ needed, because a foreign page has no credential.
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, Self
 
 from penstock.errors import Forbidden
@@ -19,6 +20,9 @@ from penstock.gateway.auth.exposure import is_loopback
 from penstock.process.config import GatewayConfig
 
 _LOCALHOST: Final = "localhost"
+_HOSTS_MAX: Final = 64
+"""The host names whose check is remembered; most requests have the same one."""
+
 _OWN_SITE: Final = (b"same-origin", b"none")
 """`Sec-Fetch-Site` of the gateway's own pages, and of addresses that the user typed."""
 
@@ -86,6 +90,7 @@ def _is_link(verb: str, sent: Mapping[bytes, bytes]) -> bool:
     return verb == "GET" and shown == (b"navigate", b"document")
 
 
+@lru_cache(_HOSTS_MAX)
 def _is_local(host: bytes, names: frozenset[str]) -> bool:
     text = host.decode("latin-1").lower()
     name = text[1:].partition("]")[0] if text[:1] == "[" else text.partition(":")[0]

@@ -15,7 +15,7 @@ from penstock.gateway.errors import error_response
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.responses import failure_response, reply_headers, route_response, value_of
+from penstock.gateway.responses import failure_response, route_response, value_of
 from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
@@ -89,5 +89,4 @@ class _CallRoute:
         value = value_of(reply)
         if self._created:
             value = {self._created: value}
-        headers = reply_headers(reply.epoch, request.request_id)
-        return route_response(value, route.status, route.content_type, headers)
+        return route_response(reply, value, request.request_id, route.status, route.content_type)

@@ -6,6 +6,7 @@ and took effect exactly as the answer says; and that one request id never takes 
 
 import logging
 import time
+from collections.abc import Awaitable
 from typing import Final
 from urllib.parse import quote
 
@@ -201,13 +202,13 @@ class CallHandler:
         self._admission.appended(ticket, lsn)
         return lsn
 
-    async def _admit(
+    def _admit(
         self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
-    ) -> Ticket:
+    ) -> Awaitable[Ticket]:
         """Admit a request when its turn has come; raises as `Admission.admit`."""
         caller = flow_caller(request.principal, target, touches)
         timeout_s = self._config.gateway.reply_timeout_ms / 1_000
-        return await self._admission.admit(caller, len(body), timeout_s)
+        return self._admission.admit(caller, len(body), timeout_s)
 
     async def _reply_within(
         self, place: LogPosition, wait_s: float, limit_s: float

@@ -114,7 +114,7 @@ class Intake:
         check_free(version.app, principal, chosen)
         target, source = _call_in(version.app, request)
         require_right(principal, target)
-        with version.in_use():
+        with version:
             body, touches = await version.encoder.encoded(target, source)
         ticket = self._admission.begin(flow_caller(principal, target, touches))
         if self._admission.must_wait(ticket):

@@ -36,8 +36,8 @@ def at_once(_seconds: float, function: Callable[[], None]) -> None:
 class Metrics:
     """Counts the requests of one gateway.
 
-    Responses are counted in memory, and added to the files that all processes share four times a second,
-    because an addition there takes longer than all other counting of a request.
+    Responses and the requests that wait are counted in memory, and the files that all processes share get the counts four
+    times a second, because an addition there takes longer than all other counting of a request.
 
     Attributes:
         flow: The counts of the gateway's admission.
@@ -98,6 +98,7 @@ class Metrics:
             "penstock_reader_starts", "Reader processes that have started.", registry=registry
         )
         self._counts: dict[tuple[str, int], ResponseCount] = {}
+        self._awaited = 0
         self._flush_comes = False
 
     def observe(self, route_kind: str, status: int, seconds: float) -> None:
@@ -115,19 +116,24 @@ class Metrics:
                 self._seconds.labels(route_kind),
             )
         count.add(seconds)
+        self._flush_soon()
+
+    def waiting(self, count: int) -> None:
+        """Set the number of requests that wait here."""
+        self._awaited = count
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._flush_comes:
             self._flush_comes = True
             self._later(_FLUSH_S, self.flush)
 
     def flush(self) -> None:
-        """Add the counted responses to the files that all processes share."""
+        """Add the counts to the files that all processes share."""
         self._flush_comes = False
         for count in self._counts.values():
             count.flush()
-
-    def waiting(self, count: int) -> None:
-        """Set the number of requests that wait here."""
-        self._waiting.set(count)
+        self._waiting.set(self._awaited)
 
     def appended(self, seconds: float, records: int) -> None:
         """Count an append."""
