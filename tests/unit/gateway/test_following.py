@@ -285,7 +285,7 @@ def test_a_revoked_key_gets_no_further_atom(
     with counting(tmp_path) as (gateway, client, journal):
         store = KeyStore(gateway.config.data)
         _, key = store.add("web", granted(["follow"]), None, datetime.now(UTC))
-        _, operator = store.add("operator", granted(["metrics"]), None, datetime.now(UTC))
+        _, operator = store.add("operator", granted(["admin"]), None, datetime.now(UTC))
         client.headers["Authorization"] = f"Bearer {operator}"
         publish(journal, {"lines": [["first"]]})
         url = f"{gateway.url}/streams/lines"
