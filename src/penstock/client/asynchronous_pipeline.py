@@ -7,7 +7,7 @@ async with client.pipeline() as pipeline:
 ```
 """
 
-import uuid
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -129,7 +129,7 @@ class AsyncPipeline:
             TimedOut: Too many requests had no answer for the client's `timeout_s`; nothing was sent.
         """
         app, policy = self._protocol.app, self._protocol.policy
-        request_id = uuid.uuid4().hex if call.request_id is None else call.request_id
+        request_id = secrets.token_hex(16) if call.request_id is None else call.request_id
         body = body_of(app, call, request_id)
         pipelined: AsyncPipelined[T] = AsyncPipelined(request_id, returns_of(app, call))
         try:

@@ -361,6 +361,8 @@ class GatewayProtocol:
 
     def note(self, epoch: int) -> None:
         """Note an epoch that a response has named."""
+        if epoch <= self.epoch:  # most responses name a known one, and epochs only grow
+            return
         with self._lock:
             self.epoch = max(self.epoch, Epoch(epoch))
 
