@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -172,18 +172,25 @@ class AsyncSlot:
 
 
 class Slot:
-    """A place for one value, for which threads wait."""
+    """A place for one value, for which threads wait; each of them waits for a lock of its own."""
+
+    __slots__ = ("_is_full", "_value", "_waiters")
 
     def __init__(self) -> None:
-        self._future: Future[Any] = Future()
+        self._is_full = False
+        self._value: Any = None
+        self._waiters: list[threading.Lock] = []
 
     def put(self, value: Any) -> None:
         """Store the value."""
-        self._future.set_result(value)
+        self._value = value
+        self._is_full = True
+        for waiter in list(self._waiters):  # threads whose time is up leave the list meanwhile
+            waiter.release()
 
     def is_full(self) -> bool:
         """Say whether the value is there."""
-        return self._future.done()
+        return self._is_full
 
     def get(self, timeout_s: float | None) -> Any:
         """Wait for the value, and return it.
@@ -191,7 +198,16 @@ class Slot:
         Raises:
             TimeoutError: It is not there after `timeout_s` seconds.
         """
-        return self._future.result(timeout_s)
+        if not self._is_full:
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters.append(waiter)
+            limit_s = -1 if timeout_s is None else max(0.0, timeout_s)
+            # `put` may have passed over the list already; then the value is there.
+            if not (self.is_full() or waiter.acquire(timeout=limit_s) or self.is_full()):
+                self._waiters.remove(waiter)
+                raise TimeoutError
+        return self._value
 
 
 class AsyncBackground:

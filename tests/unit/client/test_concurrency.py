@@ -1,13 +1,15 @@
-"""The places and slots that tasks of an event loop share: none is lost when a task ends early."""
+"""The places and slots that tasks or threads share: none is lost when one of them ends early."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 
 import httpx
 import pytest
 
-from penstock.client.concurrency import AsyncPlaces, AsyncSlot
+from penstock.client.concurrency import AsyncPlaces, AsyncSlot, Slot
 
 LONG_S = 60.0
 
@@ -119,3 +121,35 @@ async def test_each_waiting_task_gets_the_value() -> None:
     assert slot.is_full()
     assert [await first, await second, await slot.get(0)] == [5, 5, 5]
     assert cancelled.cancelled()
+
+
+def test_each_waiting_thread_gets_the_value() -> None:
+    """Threads get the value while they wait or later; one whose time is up gets an error before."""
+    slot = Slot()
+    for timeout_s in (0, -1, 0.001):
+        with pytest.raises(TimeoutError):
+            slot.get(timeout_s)
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(slot.get, limit_s) for limit_s in (None, LONG_S, None)]
+        assert not slot.is_full()
+        slot.put(5)
+        assert [each.result(LONG_S) for each in waiting] == [5, 5, 5]
+    assert slot.is_full()
+    assert slot.get(0) == 5
+
+
+def test_a_value_that_comes_while_a_thread_begins_to_wait_is_not_missed() -> None:
+    """Whichever of both is first, the waiting thread gets the value."""
+    slots = [Slot() for _ in range(2_000)]
+    with ThreadPoolExecutor(1) as threads:
+        begun = threading.Barrier(2)
+
+        def take() -> list[int]:
+            begun.wait(LONG_S)
+            return [slot.get(LONG_S) for slot in slots]
+
+        taken = threads.submit(take)
+        begun.wait(LONG_S)
+        for number, slot in enumerate(slots):
+            slot.put(number)
+        assert taken.result(LONG_S) == list(range(2_000))
