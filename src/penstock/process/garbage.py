@@ -1,6 +1,6 @@
 """The garbage of a process that serves requests: collections do not visit the objects that stay.
 
-A process has hundreds of thousands of objects when it begins to serve: modules, classes, and the application. Requests that
+A process has tens of thousands of objects when it begins to serve: modules, classes, and the application. Requests that
 wait for their epoch look like objects that stay, too. So collections with Python's own settings visit all of these again and
 again: they took a third of a gateway's time.
 """
