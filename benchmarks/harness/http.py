@@ -38,6 +38,7 @@ from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
+from penstock.process.garbage import keep_present_objects
 from penstock.process.loading import load_app
 
 HOST: Final = "127.0.0.1"
@@ -128,6 +129,7 @@ def measure_http(
             with running(data, gateways) as port:
                 status.update("filling the shop …")
                 fill(port, orders)
+                keep_present_objects()  # the clients share the processor cores with the server
                 status.update("warming up …")
                 first, second, third, fourth = numbers_of(orders, seed)
                 warm = checkouts(port, connections, first, seconds=5.0)

@@ -53,7 +53,7 @@ def reply_headers(epoch: Epoch, request_id: str = "") -> dict[str, str]:
 
 
 class ReplyResponse(Response):
-    """The response to a request that took effect; its headers cost a third of those of Starlette's own class."""
+    """The response to a request that has a reply; its headers cost a third of those of Starlette's own class."""
 
     def __init__(
         self, reply: Reply, request_id: str, body: bytes, status: int, content_type: str
