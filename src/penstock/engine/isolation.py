@@ -36,6 +36,7 @@ _TRUSTED: Final = (
     "penstock.engine.streams.cascade",
     "penstock.engine.streams.cascade_runner",
     "penstock.engine.streams.derived_ids",
+    "penstock.engine.streams.direct_task",
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
     "penstock.engine.streams.handler_turns",

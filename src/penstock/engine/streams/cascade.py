@@ -49,7 +49,7 @@ Step: TypeAlias = Delivery | Inquiry | Delivered
 """A step of a workflow, a splitter, a sequencer or a request sink."""
 
 
-class PublishedAtom(msgspec.Struct, frozen=True):
+class PublishedAtom(msgspec.Struct, frozen=True, array_like=True):
     """An atom that a step has published: the stream, the number of the step, the encoded events."""
 
     stream: str

@@ -154,18 +154,20 @@ class CascadeRunner(CascadeSteps):
         self.step_runner.refusal = refusal
         self.step_runner.decided = self.decided
         self._begin(cascade, failure, reply, refusal)
+        queue = cascade.queue
         for _ in range(self._limits.cascade_steps):
-            if not cascade.queue:
+            if not queue:
                 break
             cascade.taken += 1
             self.step_runner.refusal = refusal or self.before_step(cascade.taken)
-            self._take(cascade, cascade.queue.popleft())
+            self._take(cascade, queue.popleft())
             if self._durable_waits:
                 self._store_waits(cascade)
-        self.before_step(0)
-        self._store_waits(cascade)
-        if cascade.queue:
-            self._cut(cascade, steps_key, encode_steps(cascade.queue))
+        if not self._waits.is_forgotten:
+            self.before_step(0)
+            self._store_waits(cascade)
+        if queue:
+            self._cut(cascade, steps_key, encode_steps(queue))
 
     def _begin(
         self, cascade: Cascade, failure: Failure | None, reply: bytes, refusal: Failure | None

@@ -25,6 +25,7 @@ from penstock.engine.streams.derived_ids import (
     part_id,
     step_id,
 )
+from penstock.engine.streams.direct_task import DirectTask, direct_task
 from penstock.engine.streams.key_shares import SharedTurns
 from penstock.engine.streams.late_flows import LateFlows
 from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
@@ -88,6 +89,7 @@ class CascadeSteps:
         """
         self._app = app
         self._topology = app.topology
+        self._direct: dict[str, DirectTask | None] = {}
         self._waits = Waits(read, app.topology.tasks)
         self.personal = PersonalWork(app, self._waits)
         services = StepServices(app, self._waits, keys, output_bytes, executor, self.personal)
@@ -111,7 +113,8 @@ class CascadeSteps:
                 self._take_answers(cascade, step)
 
     def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
-        step = self.personal.delivery(step)
+        if self._app.is_personal:
+            step = self.personal.delivery(step)
         match subscriber:
             case Workflow():
                 self._take_atom(cascade, step, self._topology.workflows[subscriber.flow_name])
@@ -170,13 +173,21 @@ class CascadeSteps:
             failure = self._run_step(cascade, plan, lambda run: run.take_shared(step.atom, shared))
             shared.is_void = shared.is_void or failure is not None
         else:
-            failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom))
+            direct = self._direct_of(plan)
+            failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom, direct))
         if failure is None:
             return
         if plan.workflow.pauses:
             self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
         else:
             self._set_aside(cascade, plan.workflow.failed, step.stream, failure, step.atom)
+
+    def _direct_of(self, plan: WorkflowPlan) -> DirectTask | None:
+        """Return the direct task of a workflow, if it has one."""
+        name = plan.workflow.flow_name
+        if name not in self._direct:
+            self._direct[name] = direct_task(plan)
+        return self._direct[name]
 
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
         plan, task = self._topology.responders[step.portal]

@@ -32,7 +32,8 @@ def sent_id(root: RequestId, number: int) -> RequestId:
 
 def step_id(root: RequestId, number: int) -> RequestId:
     """Return the id of a workflow step: `order-7~~s1`."""
-    return RequestId(f"{_shortened(root)}{_OF_STEP}{number}")
+    first = root if len(root) <= LENGTH_MAX else _shortened(root)
+    return RequestId(f"{first}{_OF_STEP}{number}")
 
 
 def part_id(step: RequestId, index: int) -> RequestId:

@@ -41,9 +41,9 @@ class FlowEvents:
         outputs: The keys and encoded events that each task has published, by the name of the task.
     """
 
-    def __init__(self, plan: WorkflowPlan) -> None:
+    def __init__(self, plan: WorkflowPlan, atom: Atom = ()) -> None:
         self._plan = plan
-        self.atom: Atom = ()
+        self.atom = atom
         self.outputs: dict[str, list[tuple[Any, bytes]]] = {}
 
     @property
@@ -90,8 +90,10 @@ class FlowEvents:
         """Yield the events of a node, in order."""
         operator = node.operator
         if operator is _SOURCE:
-            source = self._plan.workflow.source.events
-            return ((None, event, data) for event, data in _decoded(source, self.atom))
+            source, atom = self._plan.workflow.source.events, self.atom
+            if len(atom) == 1:  # most atoms of requests
+                return iter(((None, source.decode(atom[0]), atom[0]),))
+            return ((None, event, data) for event, data in _decoded(source, atom))
         if operator is _TASK:
             return self._task(node)
         if operator is _UNION:

@@ -54,8 +54,7 @@ class HandlerStarts:
         """
         task = self._task
         text = task.key_text(key)
-        instance = current().instances.get(EntityKey(task.rows.prefix + text))
-        known = (task.name, text), instance_of(task, text) if instance is None else instance
+        known = (task.name, text), task.rows.of_text(text)  # the one of the running transaction
         if type(key) in REMEMBERED:
             self.known[key] = known
         return known

@@ -10,7 +10,6 @@ from typing import Any
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.derived_ids import part_id, timeout_id
-from penstock.engine.streams.flow_events import FlowEvents
 from penstock.engine.streams.handler_start import (
     TaskOutput,
     instance_of,
@@ -77,7 +76,6 @@ class HandlerTurns:
         self._topology = services.app.topology
         self._waits = services.waits
         self._txn = txn
-        self._flow = FlowEvents(plan)
         self.output = StepOutput(txn, services.size_max)
         self._outputs: list[tuple[Any, bytes]] = []
         self.begun: list[Waiting] = []

@@ -150,12 +150,13 @@ class StepRunner:
         if not writes:
             return shared
         blank = self._blank
-        return {key: None if row in blank else row for key, row in writes.items()} | shared
+        stored = {key: None if row in blank else row for key, row in writes.items()}
+        return stored | shared if shared else stored
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
         """Run user code as a transaction, unless all steps are refused or its outcome is decided."""
         refusal = self.refusal
         if refusal is None:
-            decided = self.decided.get(txn.request_id)
+            decided = self.decided.get(txn.request_id) if self.decided else None
             return self._executor.perform(txn, work) if decided is None else decided
         return Outcome(refusal.code, encode_failure(refusal), (), {})

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CoroutineType
 from typing import Any
 
-from penstock.engine.streams.flow_events import UNDECODED, Keyed
+from penstock.engine.streams.direct_task import DirectTask
+from penstock.engine.streams.flow_events import UNDECODED, FlowEvents, Keyed
 from penstock.engine.streams.handler_start import (
     REMEMBERED,
     HandlerStarts,
@@ -40,10 +41,42 @@ from penstock.model.streams.task_type import ONLY_KEY, TaskType
 class WorkflowStep(HandlerTurns):
     """Runs one step of one workflow."""
 
-    def take_atom(self, atom: Atom) -> None:
-        """Run an atom of the source through all tasks."""
-        self._flow.atom = atom
+    _flow: FlowEvents  # of all ways to take something but `_take_only_event`, which needs none
+
+    def take_atom(self, atom: Atom, direct: DirectTask | None = None) -> None:
+        """Run an atom of the source through all tasks.
+
+        Args:
+            atom: The atom.
+            direct: The direct task of the workflow, if it has one.
+        """
+        if direct is not None and len(atom) == 1 and not direct.task.noted:
+            self._take_only_event(direct, atom[0])
+            return
+        self._flow = FlowEvents(self._plan, atom)
         self._run(self._plan.tasks, None)
+
+    def _take_only_event(self, direct: DirectTask, data: bytes) -> None:
+        """Give the only event of an atom to the only task, and publish its outputs: `_run` without loops."""
+        task, txn = direct.task, self._txn
+        value = direct.decode(data)
+        key = None if direct.key is None else direct.key(value)
+        text = task.key_text(key)
+        instance = task.rows.of_text(text)
+        self._place = (task.name, text)
+        self._turns = txn.turn = 1
+        self._task = task
+        self._key = key
+        self._item = data
+        self._has_missed = task.shared is not None or type(instance) is not task.rows.unloaded
+        result = direct.handler(instance, value, *direct.out)
+        if result is not None:
+            self._finish(task, data, result)
+        if self._handler is not None:
+            self._end()
+        self._task = None
+        txn.turn = 0
+        self.output.publish(self._outputs)
 
     def take_share(self, atom: Atom, share: KeyShare) -> None:
         """Run the handlers of an atom whose keys are in a share; publish nothing.
@@ -51,7 +84,7 @@ class WorkflowStep(HandlerTurns):
         Raises:
             UserError: A handler needs the other keys, or waits: a single task must run the step.
         """
-        self._flow.atom = atom
+        self._flow = FlowEvents(self._plan, atom)
         share.tasks = []  # of an attempt before this one
         for task in divided_tasks(self._plan):
             first, places = self._turns, array("I")
@@ -93,6 +126,7 @@ class WorkflowStep(HandlerTurns):
     def take_shared(self, atom: Atom, shared: SharedTurns) -> None:
         """Run an atom of the source through all tasks, with the turns of shares where these have run."""
         step = self._txn.request_id
+        self._flow = FlowEvents(self._plan, atom)
         done = 0
         for name, turns, outputs in shared.turns(step):
             done += 1
@@ -100,7 +134,6 @@ class WorkflowStep(HandlerTurns):
             self.output.use(outputs)
             self._flow.outputs[name] = [(None, data) for data in outputs]
         self.shared_writes = shared.writes(step)
-        self._flow.atom = atom
         self._run(self._plan.tasks[done:], None)
 
     def take_questions(self, task: TaskType, questions: Sequence[PortalQuestion]) -> None:
@@ -110,6 +143,7 @@ class WorkflowStep(HandlerTurns):
             for question in questions:
                 self._take(task, task.key_at(question.key), question.key, question)
 
+        self._flow = FlowEvents(self._plan)
         self._run((task, *self._plan.behind[task.name]), reply_all)
 
     def take_answers(self, task: TaskType, answers: Sequence[Answer]) -> None:
@@ -119,6 +153,7 @@ class WorkflowStep(HandlerTurns):
             for answer in answers:
                 self._resume(answer)
 
+        self._flow = FlowEvents(self._plan)
         self._run((task, *self._plan.behind[task.name]), resume_all)
 
     def _run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None) -> None:

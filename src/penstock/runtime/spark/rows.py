@@ -66,7 +66,8 @@ class RoundRows:
 
     def wrote(self, position: int, keys: Iterable[EntityKey]) -> None:
         """Note that a record has written some keys, later than all records before it."""
-        self._writers.update(dict.fromkeys(keys, position))
+        for key in keys:
+            self._writers[key] = position
 
     def tables(
         self, written: dict[EntityKey, bytes | None], atoms: Mapping[str, int] = NO_ATOMS

@@ -26,7 +26,6 @@ from penstock.engine.execute import Outcome
 from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
 from penstock.log.api import Record
 from penstock.model.request import Failure, decode_failure
-from penstock.model.streams.stream import Atom
 
 RECORDS: Final = 100
 """The most records in a frame."""
@@ -68,7 +67,7 @@ class _RelayedRecord(msgspec.Struct, frozen=True, array_like=True):
     record: Record
     is_failed: bool
     reply: bytes
-    atoms: list[tuple[str, int, Atom]]
+    atoms: list[PublishedAtom]
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -139,8 +138,7 @@ class RelayWriter:
             outcome: How its request ended.
             cascade: Its cascade, after its requests.
         """
-        atoms = [(atom.stream, atom.step, atom.events) for atom in cascade.published]
-        cascade.published = []
+        atoms, cascade.published = cascade.published, []
         is_failed = outcome.error is not None
         self._records.append(
             _RelayedRecord(position, partition, record, is_failed, outcome.reply, atoms)
@@ -227,7 +225,7 @@ class RelayReader:
 def _processed(relayed: _RelayedRecord) -> ProcessedRecord:
     record = relayed.record
     cascade = cascade_of(record.request_id, record.body, record.time_us)
-    cascade.published = [PublishedAtom(*atom) for atom in relayed.atoms]
+    cascade.published = relayed.atoms
     failure = decode_failure(relayed.reply) if relayed.is_failed else None
     return ProcessedRecord(
         relayed.position, relayed.partition, record, failure, relayed.reply, cascade

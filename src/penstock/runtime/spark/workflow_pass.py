@@ -22,7 +22,7 @@ from penstock.journal.api import PartKind
 from penstock.log.api import Record
 from penstock.model.request import decode_failure
 from penstock.runtime.spark.cascade_rows import atoms_of
-from penstock.runtime.spark.quarantine import Quarantine
+from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables
 from penstock.runtime.spark.step_relay import ProcessedRecord
 
@@ -96,8 +96,8 @@ def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: Process
     """
     assert task.cascades is not None, "the application has streams"
     began = time.perf_counter()
-    quarantine.now[0] = position = work.position
-    quarantine.refuses_step(0)
+    position = work.position
+    quarantine.now[0] = position + STEPS_OF
     task.run_steps(work.cascade, work.failure, work.reply)
     if quarantine.careful:
         quarantine.measure()
