@@ -116,8 +116,12 @@ class Cascade(msgspec.Struct):
 
     def send(self, outcome: Outcome) -> None:
         """Take over the events and requests of a request; its events on one stream are one atom."""
+        outbox = outcome.outbox
+        if len(outbox) == 1 and type(outbox[0]) is Emission:  # nearly always
+            self.published.append(PublishedAtom(outbox[0].stream, 0, outbox[0].events))
+            return
         atoms: dict[str, list[Atom]] = {}
-        for item in outcome.outbox:
+        for item in outbox:
             if isinstance(item, Emission):
                 atoms.setdefault(item.stream, []).append(item.events)
                 continue

@@ -114,7 +114,7 @@ class CascadeRunner(CascadeSteps):
         """
         cascade = cascade_of(root, body, time_us)
         continues = cascade.continues
-        if not (cascade.has_steps or outcome.outbox):
+        if not (outcome.outbox or cascade.has_steps):
             return None
         if continues and (row := self._read(requests_key(root))) is not None:
             cascade.requests.extend(decode_requests(row))

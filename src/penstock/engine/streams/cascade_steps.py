@@ -129,7 +129,8 @@ class CascadeSteps:
     def _publish(self, cascade: Cascade, stream: str, events: Atom) -> None:
         """Record an atom, and queue a step for each consumer."""
         cascade.published.append(PublishedAtom(stream, cascade.taken, events))
-        self._queue(cascade, stream, events)
+        if stream in self._topology.subscribers:
+            self._queue(cascade, stream, events)
 
     def _queue(self, cascade: Cascade, stream: str, events: Atom) -> None:
         for subscriber in self._topology.subscribers.get(stream, ()):

@@ -150,8 +150,7 @@ class StepRunner:
         if not writes:
             return shared
         blank = self._blank
-        stored = {key: None if row in blank else row for key, row in writes.items()}
-        return stored | shared if shared else stored
+        return {key: None if row in blank else row for key, row in writes.items()} | shared
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
         """Run user code as a transaction, unless all steps are refused or its outcome is decided."""

@@ -66,8 +66,9 @@ class RoundRows:
 
     def wrote(self, position: int, keys: Iterable[EntityKey]) -> None:
         """Note that a record has written some keys, later than all records before it."""
-        for key in keys:
-            self._writers[key] = position
+        writers = self._writers
+        for key in keys:  # most records write a few keys
+            writers[key] = position
 
     def tables(
         self, written: dict[EntityKey, bytes | None], atoms: Mapping[str, int] = NO_ATOMS

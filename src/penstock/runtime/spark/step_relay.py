@@ -12,6 +12,7 @@ Both tasks open the file again for each frame, because a handler may close the f
 """
 
 import itertools
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -204,13 +205,15 @@ class RelayReader:
         self.path = self.path or self._newest()
         if self.path is None:
             return None
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            head = file.read(_LENGTH.size)
+        file = os.open(self.path, os.O_RDONLY)  # a file object would cost as much as ten records
+        try:
+            head = os.pread(file, _LENGTH.size, self._offset)
             if len(head) < _LENGTH.size:
                 return None
             (length,) = _LENGTH.unpack(head)
-            frame = file.read(length)
+            frame = os.pread(file, length, self._offset + _LENGTH.size)
+        finally:
+            os.close(file)
         if len(frame) < length:
             return None
         self._offset += _LENGTH.size + length
