@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.derived_ids import is_question_id, sent_id
+from penstock.engine.streams.derived_ids import MARK, is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
 from penstock.model.request import is_continuation
@@ -144,6 +144,8 @@ def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:
         body: Its body.
         time_us: The time of the record.
     """
+    if MARK not in root:
+        return Cascade(root, time_us)
     catch_up = decode_catch_up(body) if is_catch_up(body) else None
     subject = subject_of_request(body) if is_question_id(root) else None
     return Cascade(root, time_us, is_continuation(body), catch_up, subject)

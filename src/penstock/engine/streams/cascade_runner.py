@@ -27,6 +27,7 @@ from penstock.engine.streams.cascade import (
 )
 from penstock.engine.streams.cascade_steps import CascadeSteps
 from penstock.engine.streams.derived_ids import (
+    MARK,
     continuation_id,
     is_question_id,
 )
@@ -153,7 +154,11 @@ class CascadeRunner(CascadeSteps):
         refusal = failure if is_set_aside else None
         self.step_runner.refusal = refusal
         self.step_runner.decided = self.decided
-        self._begin(cascade, failure, reply, refusal)
+        self._generators.note(cascade)
+        if MARK in cascade.root:
+            self._begin(cascade, failure, reply, refusal)
+        else:  # nothing of an earlier record depends on it
+            self._queue_published(cascade)
         queue = cascade.queue
         for _ in range(self._limits.cascade_steps):
             if not queue:
@@ -189,9 +194,7 @@ class CascadeRunner(CascadeSteps):
         if cascade.continues and (row := self._read(steps_key(root))) is not None:
             cascade.queue.extend(decode_steps(row, self._topology))
             self._apply({steps_key(root): None})
-        self._generators.note(cascade)
-        for atom in cascade.published:
-            self._queue(cascade, atom.stream, atom.events)
+        self._queue_published(cascade)
         if cascade.catch_up is not None:
             for late in self._late.take(cascade, cascade.catch_up):
                 cascade.taken += 1
@@ -200,6 +203,11 @@ class CascadeRunner(CascadeSteps):
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_aside(cascade, stream, step.stream, failed, step.atom)
+
+    def _queue_published(self, cascade: Cascade) -> None:
+        """Queue the steps of the atoms of requests."""
+        for atom in cascade.published:
+            self._queue(cascade, atom.stream, atom.events)
 
     def _cut(self, cascade: Cascade, key_of: Callable[[RequestId], EntityKey], rest: bytes) -> None:
         """Store the rest of a queue for a later record."""
