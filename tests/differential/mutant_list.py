@@ -305,6 +305,13 @@ MUTANTS = (
         f"{STREAMS}/test_cases.py::test_case",
     ),
     Mutant(
+        "a direct task takes an event whose handler waits after it has read rows",
+        "engine/streams/workflow_step.py",
+        " and not direct.task.noted",
+        "",
+        f"{STREAMS}/test_direct_tasks.py::test_direct_tasks",
+    ),
+    Mutant(
         "a savepoint keeps the events of its block",
         "model/savepoint.py",
         "        del txn.outbox[self.sent :]\n",
