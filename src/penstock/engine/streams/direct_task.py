@@ -21,14 +21,12 @@ class DirectTask(NamedTuple):
         task: The task.
         decode: Decodes an event for it.
         key: Returns the key of an event; None for a task without keys.
-        handler: Its `on_event`.
         out: The `out` of its handler, in a tuple; empty if the handler takes none.
     """
 
     task: TaskType
     decode: Callable[[bytes], Any]
     key: Callable[[Any], Any] | None
-    handler: Callable[..., Any]
     out: tuple[TaskOutput, ...]
 
 
@@ -44,13 +42,14 @@ def direct_task(plan: WorkflowPlan) -> DirectTask | None:
     key = taken.function if taken.operator is FlowOperator.KEY else None
     source = taken if key is None else taken.inputs[0]
     is_direct = source.operator is FlowOperator.SOURCE and (key is None) is not task.is_keyed
-    types = (workflow.source.events.annotation, task.event.annotation)
-    types_out = (task.output.annotation, workflow.events.annotation)
-    if not is_direct or types[0] != types[1] or types_out[0] != types_out[1]:
-        return None
+    has_types = (
+        task.event.annotation == workflow.source.events.annotation
+        and task.output.annotation == workflow.events.annotation
+    )
+    if not (is_direct and has_types):
+        return None  # functions or conversions are between
     if key is not None and not task.event.is_shared:
         return None  # the function and the handler get an object each
-    handler: Any = task.cls.on_event  # type: ignore[attr-defined]
     out = (TaskOutput(task),) if task.takes_out else ()
     decode = workflow.source.events.decode if task.event.is_shared else task.event.decode
-    return DirectTask(task, decode, key, handler, out)
+    return DirectTask(task, decode, key, out)

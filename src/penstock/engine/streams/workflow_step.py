@@ -69,7 +69,8 @@ class WorkflowStep(HandlerTurns):
         self._key = key
         self._item = data
         self._has_missed = task.shared is not None or type(instance) is not task.rows.unloaded
-        result = direct.handler(instance, value, *direct.out)
+        handler: Any = task.cls.on_event  # type: ignore[attr-defined]
+        result = handler(instance, value, *direct.out)
         if result is not None:
             self._finish(task, data, result)
         if self._handler is not None:
