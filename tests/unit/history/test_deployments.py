@@ -19,6 +19,7 @@ from penstock.journal.deployments import (
     needed_archives,
 )
 from penstock.model.control import DeployedCode
+from penstock.native.choice import implementation
 from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deploying import deploy, remove_surplus_archives
@@ -194,7 +195,7 @@ def test_apps_lists_deployments_and_writes_their_source(
     first, second = json.loads(capsys.readouterr().out)
     assert (first["number"], first["since"], first["app"]) == (1, 1, "shop:app")
     assert second["changed_classes"] == ["Item", "Order", "User"]
-    assert "penstock 0.1.0 → absent" in second["changed_versions"]
+    assert f"penstock 0.1.0, {implementation()} → absent" in second["changed_versions"]
     monkeypatch.setenv("COLUMNS", "300")
     assert execute(["apps", "--data", str(data)]) == 0
     assert "stored form of Item, Order, User" in capsys.readouterr().out
