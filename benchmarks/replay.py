@@ -22,6 +22,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.workload import Workload, workload_of
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId, split_entity_key
 from penstock.engine.execute import Executor, Limits
+from penstock.history.code_versions import CodeVersions
 from penstock.history.edits import ParsedEdits, drop_edits, resolve_edits
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
@@ -50,9 +51,12 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as directory:
         first = write_journal(Path(directory), work, records, loading, chosen.epoch)
-        with HistoryReader(Path(directory), work.app) as past:
+        with (
+            HistoryReader(Path(directory), work.app) as past,
+            CodeVersions(past, work.app, work.spec) as versions,
+        ):
             span = past.span(first, None)
-            found = replay(past, work.app, work.spec, Limits(), span, lambda *_: None)
+            found = replay(past, versions, Limits(), span, lambda *_: None)
             rates = what_if_rates(past, work.app, span, Path(directory) / "scratch")
             alone = LocalRuntime(work.app)
             alone.state.update(past.state_before(first))
