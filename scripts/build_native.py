@@ -34,7 +34,7 @@ class NativeHook(BuildHookInterface[Any]):
 
         Args:
             version: `standard` or `editable`.
-            build_data: What hatchling puts into the wheel.
+            build_data: The content of the wheel, for hatchling.
         """
         wish = os.environ.get("PENSTOCK_NATIVE", "")
         if self.target_name != "wheel" or wish == "disable":
