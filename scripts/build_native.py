@@ -28,6 +28,7 @@ class NativeHook(BuildHookInterface[Any]):
     """Builds the module before the files of a wheel are collected."""
 
     PLUGIN_NAME = "custom"
+    folder: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the module, if that is wanted and possible.
@@ -40,17 +41,18 @@ class NativeHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or wish == "disable":
             return
         root = Path(self.root)
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-native-"))
         try:
-            built = build(root)
+            built = build(root, self.folder)
         except BaseException as error:  # setuptools ends a failed compilation with SystemExit
+            shutil.rmtree(self.folder, ignore_errors=True)
             if wish == "require" or not isinstance(error, (Exception, SystemExit)):
                 raise
             sys.stderr.write(f"the compiled implementation is not built, Python is used: {error}\n")
             return
         if version == "editable":
-            place = (
-                root / FOLDER / f"{built.name}.new"
-            )  # of the same file system, so that the file is there at once
+            # Of the same file system, so that the file is there at once.
+            place = root / FOLDER / f"{built.name}.new"
             shutil.copyfile(built, place)
             place.replace(place.with_suffix(""))
         else:
@@ -58,12 +60,21 @@ class NativeHook(BuildHookInterface[Any]):
             build_data["infer_tag"] = True
             build_data["force_include"][str(built)] = f"penstock/native/{built.name}"
 
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the files of the build, when the wheel has been written; the parameters are hatchling's."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-def build(root: Path) -> Path:
+
+def build(root: Path, folder: Path) -> Path:
     """Compile the module, and return the file.
 
     Args:
         root: The directory of the project.
+        folder: An empty directory for the files of the build.
+
+    Returns:
+        The file of the module, in the folder.
 
     Raises:
         Exception: Cython or the compiler failed.
@@ -73,7 +84,6 @@ def build(root: Path) -> Path:
     from setuptools import Distribution, Extension  # noqa: PLC0415
 
     digest = runpy.run_path(str(root / FOLDER / "digest.py"))["source_digest"](root / FOLDER)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-native-"))
     flags = ["-O1", *SANITIZERS] if os.environ.get("PENSTOCK_SANITIZE") else ["-O3"]
     extension = Extension(
         "penstock.native._core",
