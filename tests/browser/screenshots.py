@@ -24,6 +24,7 @@ from tests.browser.page import Page, chromium
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
 from tests.history import journal_of
+from tests.modules import own_modules
 from tests.waiting import wait_for
 
 APP: Final = str(TOP / "examples" / "boxoffice")
@@ -94,7 +95,9 @@ def deploy_former(directory: Path) -> None:
     text = show.read_text(encoding="utf-8")
     begin, end = text.index("    def give_back"), text.index("    @readonly\n    def free")
     show.write_text(text[:begin] + text[end:], encoding="utf-8")
-    journal_of(str(folder), directory / "data", [[("Customer", "eve", "create", [])]], deploys=True)
+    with own_modules({folder.name}):
+        calls = [[("Customer", "eve", "create", [])]]
+        journal_of(str(folder), directory / "data", calls, deploys=True)
 
 
 def prepare(office: RunningConsole) -> None:

@@ -25,7 +25,8 @@ from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline
 from tests.differential.simulation import Answer
-from tests.market import MARKET, own_modules
+from tests.market import MARKET, PLACES
+from tests.modules import own_modules
 
 keys = st.sampled_from("ab")
 amounts = st.integers(0, 3)
@@ -63,7 +64,7 @@ def test_three_applications_equal_one(
     requests: list[tuple[str, str | None, str, tuple[object, ...]]], partitions: int, cut: int
 ) -> None:
     """Bodies, replies, rows and digests are the same bytes, also with conflicts between tasks."""
-    with own_modules(), tempfile.TemporaryDirectory() as folder:
+    with own_modules(PLACES), tempfile.TemporaryDirectory() as folder:
         market = load_app(str(MARKET))
         inline = Inline(Path(folder), partitions, str(MARKET), "market")
         serial = LocalRuntime(shop, secret=inline.journal.secret)
@@ -91,7 +92,7 @@ def test_three_applications_equal_one(
 def test_one_application_is_upgraded_while_the_others_run(tmp_path: Path) -> None:
     """Requests before the deployment run with the old stock, those behind it with the new one, through old orders."""
     data, market = tmp_path / "data", shutil.copytree(MARKET, tmp_path / "market")
-    with own_modules():
+    with own_modules(PLACES):
         code, archive = code_of(locate(str(market)))
         Archives(data).folder.parent.mkdir()
         Archives(data).put(archive)

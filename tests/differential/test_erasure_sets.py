@@ -22,7 +22,8 @@ from tests.differential.committed import state_of
 from tests.differential.persons import Persons
 from tests.differential.test_erasure_faults import files_with, seeds_of
 from tests.differential.test_erasure_twins import TOMORROW_US
-from tests.market import own_modules
+from tests.market import PLACES
+from tests.modules import own_modules
 from tests.readable_files import readable_in
 
 KEYS = ("ada", "bob")
@@ -118,7 +119,7 @@ def town(tmp_path: Path) -> Iterator[Path]:
         folder = tmp_path / "town" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text(source)
-    with own_modules():
+    with own_modules(PLACES):
         yield tmp_path / "town"
 
 

@@ -22,7 +22,8 @@ from penstock.process.archives import pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 from tests.history import journal_of
-from tests.market import MARKET, own_modules
+from tests.market import MARKET, PLACES
+from tests.modules import own_modules
 
 _numbers = itertools.count()
 APP = """
@@ -215,7 +216,7 @@ def test_an_application_of_a_set_is_removed_through_a_gateway(
     """One that another application uses is refused with its path; one that no other uses leaves the set."""
     data = tmp_path / "data"
     key = KeyStore(data).add("admin", granted(["admin"]), None, datetime.now(UTC))[1]
-    with own_modules():
+    with own_modules(PLACES):
         journal_of(str(MARKET), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
         with RunningGateway(str(MARKET), data, drives=False) as running:
             remote = ["--url", running.url, "--key", key]

@@ -26,14 +26,15 @@ from penstock.process.live_deployment import (
 )
 from penstock.process.loading import Location, load, load_app, locate
 from penstock.process.side_modules import load_beside
-from tests.market import MARKET, PLACES, own_modules
+from tests.market import MARKET, PLACES
+from tests.modules import own_modules
 from tests.unit.sql.gallery_app import Written
 
 
 @pytest.fixture
 def market(tmp_path: Path) -> Iterator[Path]:
     """Return a folder with the three applications, which this process can import."""
-    with own_modules():
+    with own_modules(PLACES):
         yield shutil.copytree(MARKET, tmp_path / "market")
 
 
@@ -142,7 +143,7 @@ def test_an_application_is_deployed_by_itself(market: Path, deployed: Path) -> N
     change(market, "stock", "stock: int = 0", "stock: int = 7")
     change(market, "payment", "credit: int = 0", "credit: int = 9")
     spec = with_applications(deployed, deployment_of(deployed), str(market / "stock"))
-    with own_modules():
+    with own_modules(PLACES):
         app = load_app(spec)
         assert app.name == "market"
         assert app.entities["Item"].defaults == {"stock": 7}
@@ -159,7 +160,7 @@ def deployment_of(data: Path) -> DeployedCode:
 def test_a_further_application_joins_the_set(market: Path, deployed: Path) -> None:
     """It is loaded with the deployed ones, and may use them."""
     (market / "gifts.py").write_text("from penstock import App\napp = App('gifts')\n")
-    with own_modules():
+    with own_modules(PLACES):
         app = load_app(
             with_applications(deployed, deployment_of(deployed), str(market / "gifts.py"))
         )
@@ -170,7 +171,7 @@ def test_a_version_that_others_cannot_use_is_refused(market: Path, deployed: Pat
     """The method that orders use has another parameter: both places are named, and nothing is deployed."""
     change(market, "stock", "def subtract(self, amount: int)", "def subtract(self, amount: str)")
     with (
-        own_modules(),
+        own_modules(PLACES),
         pytest.raises(DefinitionError, match=r"subtract\(amount: int\) -> str, and"),
     ):
         load_app(with_applications(deployed, deployment_of(deployed), str(market / "stock")))
@@ -179,9 +180,12 @@ def test_a_version_that_others_cannot_use_is_refused(market: Path, deployed: Pat
 
 def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> None:
     """The message names the application and the path that it uses; the last user can be removed."""
-    with own_modules(), pytest.raises(DefinitionError, match="application orders uses /stock/Item"):
+    with (
+        own_modules(PLACES),
+        pytest.raises(DefinitionError, match="application orders uses /stock/Item"),
+    ):
         load_app(without_application(deployed, deployment_of(deployed), "stock"))
-    with own_modules():
+    with own_modules(PLACES):
         app = load_app(without_application(deployed, deployment_of(deployed), "orders"))
         assert (app.name, [part.name for part in app.parts]) == ("market", ["payment", "stock"])
     with pytest.raises(ConfigError, match="no deployed application 'ordres'"):
