@@ -35,8 +35,9 @@ from penstock.model.request import (
     is_cancelled,
 )
 from penstock.model.running_step import Dispatch, Emission
-from penstock.model.signature import Signature
+from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
 from penstock.model.streams.stream import publish
+from penstock.native.choice import core
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
@@ -89,6 +90,27 @@ class Executor:
         delivers: Whether the caller delivers the events and requests that handlers send.
     """
 
+    __slots__ = (
+        "_app",
+        "_has_strict_references",
+        "_limits",
+        "_read",
+        "delivers",
+        "escaped",
+        "interrupted",
+        "isolation",
+        "keeps_raised",
+        "known",
+        "raised",
+        "root",
+        "running",
+        "runs",
+        "sampler",
+        "secret",
+        "stopped",
+        "touched",
+    )
+
     def __init__(self, app: App, read: Read, limits: Limits) -> None:
         self._app = app
         self._read = read
@@ -140,12 +162,34 @@ class Executor:
         """
         self._forget()
         self.runs += 1
-        reply, writes, failure = self.isolation.context().run(self._process, work, txn)
+        # A call with a star counts as many frames before CPython has specialized the code as after it.
+        call = (self._process, work, txn)
+        reply, writes, failure = self.isolation.context().run(*call)
         self.isolation.leave()
+        return self._outcome(txn, reply, writes, failure)
+
+    def _outcome(
+        self,
+        txn: Transaction,
+        reply: bytes,
+        writes: dict[EntityKey, bytes | None],
+        failure: Failure | None,
+    ) -> Outcome:
+        """Return how a transaction ended, or raise the exception that leaves it without outcome.
+
+        Args:
+            txn: The transaction, which has ended.
+            reply: The encoded result.
+            writes: The new states.
+            failure: Why the transaction is undone; None if it is not.
+        """
         if self.stopped:
             self.stopped = False
             raise KeyboardInterrupt
-        self._withhold(txn)
+        if txn.damage is not None:
+            raise txn.damage
+        if self.escaped is not None:  # even if the handler has caught it
+            raise Escape(self.escaped)
         if self.interrupted is not None:  # even if the handler swallowed it
             failure = exceeded(self.interrupted)
         if failure is not None:
@@ -201,13 +245,6 @@ class Executor:
         self.running = False
         return failure
 
-    def _withhold(self, txn: Transaction) -> None:
-        """Raise the exception that leaves a run without outcome, even if the handler has caught it."""
-        if txn.damage is not None:
-            raise txn.damage
-        if self.escaped is not None:
-            raise Escape(self.escaped)
-
     def _begin_look(self, request: Request, signature: Signature) -> None:
         """Let the sampler observe a handler; its own errors are never failures of the handler."""
         try:
@@ -242,13 +279,23 @@ class Executor:
         result = self._result(request, signature, arguments, named, txn)
         reply = self._encode(result)
         writes = txn.conclude()
+        self._check(signature, txn, len(reply), writes)
+        return reply, writes
+
+    def _check(
+        self,
+        signature: Signature,
+        txn: Transaction,
+        size: int,
+        writes: dict[EntityKey, bytes | None],
+    ) -> None:
+        """Check the writes of a call with a result of `size` bytes."""
         if writes and self._has_strict_references:
             require_references(txn, writes)
         if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
             changed = next(iter(writes))
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
-        self._check_sizes(txn, len(reply), writes)
-        return reply, writes
+        self._check_sizes(txn, size, writes)
 
     def _result(
         self,
@@ -356,3 +403,17 @@ def _check_states(writes: Mapping[EntityKey, bytes | None], state_bytes: int) ->
 
 def _size_of(sent: Emission | Dispatch) -> int:
     return sum(map(len, sent.events)) if isinstance(sent, Emission) else len(sent.body)
+
+
+if core is not None:  # the compiled methods do the same, and call these where they give up
+    core.replace_executor(
+        Executor,
+        Isolation,
+        Outcome,
+        Interrupted,
+        decode_request=decode_request,
+        encode=_ENCODER.encode,
+        without_method=["exists", *CREATIONS, *_WITHOUT_HANDLER],
+        sampled=(SAMPLED_EVERY, SAMPLED_RUN),
+        bare=(NONE_BY_POSITION, NONE_BY_NAME),
+    )

@@ -83,6 +83,20 @@ _MUTABLE: Final = 1 << 9
 class Isolation:
     """Keeps the transactions of one executor apart."""
 
+    __slots__ = (
+        "_base",
+        "_begun",
+        "_collects",
+        "_decimal",
+        "_depth",
+        "_filtered",
+        "_filters",
+        "_recursion",
+        "_settings",
+        "_watched",
+        "_watching",
+    )
+
     def __init__(self, context: Context, depth: int) -> None:
         """Begin.
 
@@ -93,6 +107,8 @@ class Isolation:
         self._depth = depth
         self._begun = False
         self._settings: tuple[Any, ...] = ()
+        self._filters: Any = None
+        self._filtered: list[Any] = []
         self._watched = _watched()
         self._base = Context()
         self._decimal: decimal.Context | None = None
@@ -117,7 +133,7 @@ class Isolation:
         """Remember the settings of the interpreter, and set those of transactions."""
         self._recursion = sys.getrecursionlimit()
         self._collects = gc.isenabled()
-        self._filters: Any = warnings.filters
+        self._filters = warnings.filters
         self._filtered = [*warnings.filters]
         for names in self._watched:
             names.learn()

@@ -25,8 +25,8 @@ _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _NAMED: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
-_NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
-_NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
+NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
+NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -96,7 +96,7 @@ class Signature:
             RequestError: The arguments do not fit; the message names the parameter.
         """
         if not positional and not named and not self._whole:
-            return _NONE_BY_POSITION, _NONE_BY_NAME
+            return NONE_BY_POSITION, NONE_BY_NAME
         try:
             if positional or named.keys() != self._whole:
                 self._shape.bind(*positional, **named)
@@ -117,14 +117,14 @@ class Signature:
         Raises:
             RequestError: The arguments do not fit the signature.
         """
-        if positional == _NONE_BY_POSITION and named == _NONE_BY_NAME and self._least == 0:
+        if positional == NONE_BY_POSITION and named == NONE_BY_NAME and self._least == 0:
             return (), {}
         try:
             if self._rest is None:
                 arguments = self._decoder_of(positional).decode(positional)
             else:
                 arguments = self._decode_open(positional)
-            if named == _NONE_BY_NAME:
+            if named == NONE_BY_NAME:
                 if not self._least <= len(arguments) <= len(self._positional):
                     self._shape.bind(*arguments)  # raises an error that names the parameter
                 return arguments, {}

@@ -15,13 +15,16 @@ The same outcome for every behaviour of a handler rests on three rules:
 `bind_entities` and `replace_methods` get the Python functions, when `penstock.model` is imported. `RowPlan` describes the rows of a class.
 """
 
+import sys
+import warnings
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -29,6 +32,7 @@ from libc.string cimport memcmp, memcpy
 cdef extern from *:
     """
     #include <stdint.h>
+    #include <structmember.h>
 
     #ifndef PENSTOCK_SOURCE
     #define PENSTOCK_SOURCE ""  /* the build defines it */
@@ -40,6 +44,30 @@ cdef extern from *:
     #else
         return PyThreadState_Get()->recursion_remaining;
     #endif
+    }
+
+    /* Take frames from those that code of the user has before the recursion limit. */
+    static inline void penstock_take_frames(int frames) {
+    #if PY_VERSION_HEX >= 0x030C0000
+        PyThreadState_Get()->py_recursion_remaining -= frames;
+    #else
+        PyThreadState_Get()->recursion_remaining -= frames;
+    #endif
+    }
+
+    /* The frames of `Executor.perform` and `Executor._process`; before 3.12 `Context.run` counts, too. */
+    #define PENSTOCK_PROCESS_FRAMES (PY_VERSION_HEX >= 0x030C0000 ? 2 : 3)
+
+    static inline PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset) {
+        return (PyObject **)((char *)instance + offset);
+    }
+
+    /* The place of a slot for an object that its descriptor describes; 0 if it is no such descriptor. */
+    static Py_ssize_t penstock_slot_offset(PyObject *descriptor) {
+        PyMemberDef *member;
+        if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return 0;
+        member = ((PyMemberDescrObject *)descriptor)->d_member;
+        return member->type == T_OBJECT_EX ? member->offset : 0;
     }
 
     /* Whether attributes of a type are read in the usual way, without a function of the user. */
@@ -66,7 +94,11 @@ cdef extern from *:
     }
     """
     const char *PENSTOCK_SOURCE
+    int PENSTOCK_PROCESS_FRAMES
     int penstock_frames_left()
+    void penstock_take_frames(int frames)
+    PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset)
+    Py_ssize_t penstock_slot_offset(object descriptor)
     int penstock_reads_plainly(PyTypeObject *type)
     void *penstock_comparison(PyTypeObject *type)
     object penstock_new_object(PyTypeObject *type, object no_arguments)
@@ -75,6 +107,15 @@ cdef extern from *:
     PyObject *_PyType_Lookup(PyTypeObject *type, object name)
     object PyObject_GenericGetDict(object instance, void *context)
     int PyObject_GenericSetAttr(object instance, object name, object value) except -1
+    object PyObject_CallNoArgs(object function)
+    object PyObject_CallOneArg(object function, object argument)
+    object PyObject_Call(object function, object arguments, object named)
+    object PyContext_Copy(object context)
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context) except -1
+    object PyContextVar_Set(object variable, object value)
+    int PyGC_IsEnabled()
+    int Py_GetRecursionLimit()
     int PyContextVar_Get(object variable, PyObject *default, PyObject **value) except -1
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
     PyObject *PyDict_SetDefault(object mapping, object key, object default) except NULL
@@ -123,15 +164,23 @@ def bind_entities(*, active, short_key, load_to_get, get_loaded, refer_text):
     _python_hook, _python_get, _python_refer = load_to_get, get_loaded, refer_text
 
 
-def replace_methods(cls):
-    """Replace methods of `Transaction`; the compiled ones leave all unusual cases to those that they replace."""
+def replace_methods(cls, blank):
+    """Replace methods of `Transaction`; the compiled ones leave all unusual cases to those that they replace.
+
+    Args:
+        cls: `Transaction`.
+        blank: A transaction that has not begun.
+    """
     global _python_load, _python_changes, _python_release
+    _find_transaction_slots(cls, blank)
     _python_load, _python_changes, _python_release = cls.load, cls.changes, cls.release
     cls.load, cls.changes, cls.release = load, changes, release
 
 
+include "slots.pxi"
 include "row_plan.pxi"
 include "row_reader.pxi"
 include "row_writer.pxi"
 include "transactions.pxi"
+include "executor.pxi"
 include "reads.pxi"

@@ -104,7 +104,7 @@ cdef class Target:
     """An entity class, as references to it need it."""
 
     cdef object entity_type, cls, unloaded, asleep
-    cdef str prefix, key_name
+    cdef str name, prefix, key_name
     cdef bint key_is_text
     cdef Py_ssize_t short_key
 
@@ -114,7 +114,7 @@ cdef class Target:
         for cls in (self.cls, self.unloaded, self.asleep):
             if not isinstance(cls, type):
                 raise TypeError(f"{cls!r} is no class")
-        self.prefix, self.key_name = entity_type.prefix, entity_type.key_name
+        self.name, self.prefix, self.key_name = entity_type.name, entity_type.prefix, entity_type.key_name
         self.key_is_text = entity_type.key_is_text
         self.short_key = _short_key
 

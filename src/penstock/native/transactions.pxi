@@ -31,9 +31,10 @@ cdef bint _load(object txn, RowPlan plan, object instance) except -1:
     cdef Target target = plan.target
     cdef PyObject *found
     cdef dict values
-    if penstock_frames_left() < FRAMES_SPARE or not target.key_is_text:
+    if penstock_frames_left() < FRAMES_SPARE or not target.key_is_text or type(txn) is not _Transaction:
         return False
-    attributes, instances, before = PyObject_GenericGetDict(instance, NULL), txn.instances, txn.before
+    attributes = PyObject_GenericGetDict(instance, NULL)
+    instances, before = _slot(txn, _of_txn.instances), _slot(txn, _of_txn.before)
     if type(attributes) is not dict or type(instances) is not dict or type(before) is not dict:
         return False
     found = PyDict_GetItemWithError(attributes, target.key_name)
@@ -45,17 +46,17 @@ cdef bint _load(object txn, RowPlan plan, object instance) except -1:
         return False
     found = PyDict_GetItemWithError(before, key)
     if found == NULL:
-        entity_types = txn._entity_types
+        entity_types = _slot(txn, _of_txn.entity_types)
         if type(entity_types) is not dict:
             return False
-        found = PyDict_GetItemWithError(entity_types, target.entity_type.name)
+        found = PyDict_GetItemWithError(entity_types, target.name)
         if found == NULL or <object>found is not target.entity_type:
             return False
-        data = txn._read(key)
+        data = _slot(txn, _of_txn.read)(key)
         PyDict_SetItem(before, key, data)
     else:
         data = <object>found
-        if key in txn.deleted:
+        if key in _slot(txn, _of_txn.deleted):
             return False
     if type(data) is not bytes:
         return False
@@ -64,7 +65,7 @@ cdef bint _load(object txn, RowPlan plan, object instance) except -1:
         return False
     PyObject_GenericSetAttr(instance, "__dict__", values)
     PyObject_GenericSetAttr(instance, "__class__", target.cls)
-    if txn._watched:
+    if _slot(txn, _of_txn.watched) is not False:
         txn._note(key)
     return True
 
@@ -85,7 +86,7 @@ def refer_text(entity_type, text):
         if active != NULL:
             txn = <object>active
             Py_DECREF(txn)
-            instances = txn.instances
+            instances = _slot(txn, _of_txn.instances) if type(txn) is _Transaction else None
             if type(instances) is dict:
                 made = _refer((<RowPlan>plan).target, <str>text, <dict>instances)
                 if made is not None:
@@ -148,8 +149,11 @@ def changes(txn):
     cdef PyObject *found
     cdef RowPlan plan
     cdef dict changed = {}
-    instances, states, deleted = txn.instances, txn.before, txn.deleted
-    if txn._doom is not None or type(instances) is not dict or type(states) is not dict:
+    if type(txn) is not _Transaction or _slot(txn, _of_txn.doom) is not None:
+        return _python_changes(txn)
+    instances, states = _slot(txn, _of_txn.instances), _slot(txn, _of_txn.before)
+    deleted = _slot(txn, _of_txn.deleted)
+    if type(instances) is not dict or type(states) is not dict or type(deleted) is not dict:
         return _python_changes(txn)
     for key, before in (<dict>states).items():
         found = PyDict_GetItemWithError(instances, key)
@@ -186,7 +190,7 @@ cdef bint _has_key(RowPlan plan, dict values, object key) except -1:
 
 def release(txn):
     """End the transaction; see `Transaction.release`."""
-    instances = txn.instances
+    instances = _slot(txn, _of_txn.instances) if type(txn) is _Transaction else None
     if type(instances) is not dict:
         return _python_release(txn)
     for key in tuple(<dict>instances):
@@ -195,5 +199,5 @@ def release(txn):
             entity_type = type(instance).__reference__
             if txn.is_live(entity_type, instance):
                 txn.unload(entity_type, key, instance)
-    if txn._aliases or txn.blocks:
+    if _slot(txn, _of_txn.aliases) or _slot(txn, _of_txn.blocks):
         _python_release(txn)

@@ -80,7 +80,7 @@ class Resumption:
             self._turn, self._asked = turn, 0
             if turn.step:
                 self._prepare()
-                self._context.run(self._play)
+                self._context.run(*(self._play,))  # a star, as in `Executor.perform`
                 if self._problem is None and self._asked != len(turn.asks):
                     self._problem = "sent fewer requests"
             elif turn.answer is not None:
