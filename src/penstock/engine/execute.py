@@ -163,7 +163,7 @@ class Executor:
         self._forget()
         self.runs += 1
         # A call with a star counts as many frames before CPython has specialized the code as after it.
-        call = (self._process, work, txn)
+        call: Any = (self._process, work, txn)
         reply, writes, failure = self.isolation.context().run(*call)
         self.isolation.leave()
         return self._outcome(txn, reply, writes, failure)
