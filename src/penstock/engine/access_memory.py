@@ -1,18 +1,20 @@
 """Access memory: the entities that the last transaction of a root accessed beyond its access hint.
 
 A checkout names its order; its user and its items are known when it has run. The next transaction of the same
-order probably accesses them again. Memory changes no outcome, only how many transactions run again.
+order probably accesses them again. Before the first one, the entities count that the row of the root mentions. Memory
+changes no outcome, only how many transactions run again.
 
 The table has a fixed size and one slot for each root, by its fingerprint, so a root may replace another one. It
 keeps 30 bits of an entity's fingerprint: two entities that look equal join transactions without need.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.access import AccessSet, Fingerprints, Positions
+from penstock.engine.mentions import Mentions
 
 SLOTS: Final = 1 << 20
 """Roots that have a slot: 33 MiB, of which the system gives only pages that were written."""
@@ -47,7 +49,7 @@ class AccessMemory:
             The hinted accesses and the remembered ones, with shortened fingerprints. Entities that were only read in
             the last epoch that accessed them are hinted as reads.
         """
-        first = np.flatnonzero(np.diff(hinted.position, prepend=~hinted.position[:1]))
+        first = _begins(hinted.position)
         roots = hinted.entity[first]
         rows = self._table[self._slots(roots)]
         known = np.where((rows[:, 0] == _upper(roots))[:, None], rows[:, 1:], np.uint32(0))
@@ -72,12 +74,33 @@ class AccessMemory:
         self._only_read[slots] = True
         self._only_read[slots[accesses.wrote]] = False
         position, access = _beyond_hints(hinted, accesses)
-        begins = np.flatnonzero(np.diff(position, prepend=~position[:1]))
-        row = np.repeat(np.arange(begins.size), np.diff(begins, append=position.size))
-        column = 1 + np.arange(position.size) - begins[row]
-        fits = column < _WIDTH
+        begins = _begins(position)
         first = np.searchsorted(hinted.position, position[begins])  # every position has a hint
-        roots = hinted.entity[first]
+        self._remember(hinted.entity[first], begins, access)
+
+    def learn_mentions(self, mentions: Mentions) -> None:
+        """Remember what new rows of roots mention; a mentioned entity that was only read lately will be read again."""
+        root, entity = mentions[:, 0], mentions[:, 1]
+        wrote = ~self._only_read[self._slots(entity)]
+        begins = _begins(root)
+        self._remember(root[begins], begins, _access(entity, wrote.astype(np.uint64)))
+
+    def _remember(
+        self,
+        roots: Fingerprints,
+        begins: npt.NDArray[np.int64],
+        access: npt.NDArray[np.uint32],
+    ) -> None:
+        """Replace the accesses of roots.
+
+        Args:
+            roots: The roots; shape (n,).
+            begins: For each root, the place of its first access; shape (n,).
+            access: The accesses of all roots, as the table has them; shape (m,).
+        """
+        row = np.repeat(np.arange(begins.size), np.diff(begins, append=access.size))
+        column = 1 + np.arange(access.size) - begins[row]
+        fits = column < _WIDTH
         learned = np.zeros((begins.size, _WIDTH), np.uint32)
         learned[:, 0] = _upper(roots)
         learned[row[fits], column[fits]] = access[fits]
@@ -86,6 +109,18 @@ class AccessMemory:
     def _slots(self, entities: Fingerprints) -> npt.NDArray[np.int64]:
         """Return the slot of each entity."""
         return (entities & self._mask).astype(np.int64)
+
+
+def _begins(groups: npt.NDArray[np.unsignedinteger[Any]]) -> npt.NDArray[np.int64]:
+    """Return where each run of equal numbers begins."""
+    return np.flatnonzero(np.diff(groups, prepend=~groups[:1]))
+
+
+def _access(
+    entity: Fingerprints, flags: npt.NDArray[np.uint64] | np.uint64
+) -> npt.NDArray[np.uint32]:
+    """Return 30 bits of each entity, and its flags."""
+    return (entity >> _SHORT << _KINDS | flags).astype(np.uint32)
 
 
 def _upper(roots: Fingerprints) -> npt.NDArray[np.uint32]:
@@ -124,4 +159,4 @@ def _beyond_hints(
 def _packed(accesses: AccessSet, flags: npt.NDArray[np.uint64] | np.uint64) -> Fingerprints:
     """Return each access as a number: its position, 30 bits of its entity, and its flags."""
     position = accesses.position.astype(np.uint64) << _HALF
-    return position | (accesses.entity >> _SHORT << _KINDS) | flags
+    return position | _access(accesses.entity, flags)

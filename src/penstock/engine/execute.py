@@ -5,7 +5,7 @@ handler. The executor changes no state: the caller applies the writes. The calle
 handler that runs too long, by raising `Interrupted` inside it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
+from penstock.engine.sizes import check_sizes
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.catch_up import CATCH_UP
@@ -295,7 +296,7 @@ class Executor:
         if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
             changed = next(iter(writes))
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
-        self._check_sizes(txn, size, writes)
+        check_sizes(self._limits, len(txn.before), size, writes, txn.outbox)
 
     def _result(
         self,
@@ -330,7 +331,7 @@ class Executor:
             stream.events.decode_all(readable)  # the type may have changed since the append
             publish(txn, stream, tuple(events))
         reply = _ENCODER.encode(len(events))
-        self._check_sizes(txn, len(reply), _NOTHING)
+        check_sizes(self._limits, len(txn.before), len(reply), _NOTHING, txn.outbox)
         return reply, _NOTHING
 
     @staticmethod
@@ -371,39 +372,6 @@ class Executor:
             )
         return data
 
-    def _check_sizes(
-        self, txn: Transaction, size: int, writes: dict[EntityKey, bytes | None]
-    ) -> None:
-        """Check a transaction with a result of `size` bytes against the limits of sizes."""
-        limits = self._limits
-        if len(txn.before) > limits.entities:
-            raise LimitExceeded(
-                f"touched {len(txn.before)} entities, more than entities = {limits.entities}"
-            )
-        total = size + sum(map(len, filter(None, writes.values())))
-        if txn.outbox:
-            total += sum(map(_size_of, txn.outbox))
-        if total > limits.state_bytes:
-            _check_states(writes, limits.state_bytes)
-        if total > limits.output_bytes:
-            raise LimitExceeded(
-                f"result, changes and events take {total} bytes, more than "
-                f"output_bytes = {limits.output_bytes}"
-            )
-
-
-def _check_states(writes: Mapping[EntityKey, bytes | None], state_bytes: int) -> None:
-    """Check that no single state is too large."""
-    for key, data in writes.items():
-        if data is not None and len(data) > state_bytes:
-            raise LimitExceeded(
-                f"{key} takes {len(data)} bytes, more than state_bytes = {state_bytes}"
-            )
-
-
-def _size_of(sent: Emission | Dispatch) -> int:
-    return sum(map(len, sent.events)) if isinstance(sent, Emission) else len(sent.body)
-
 
 if core is not None:  # the compiled methods do the same, and call these where they give up
     core.replace_executor(
@@ -413,7 +381,7 @@ if core is not None:  # the compiled methods do the same, and call these where t
         Interrupted,
         decode_request=decode_request,
         encode=_ENCODER.encode,
-        without_method=["exists", *CREATIONS, *_WITHOUT_HANDLER],
+        without_method={"exists", *CREATIONS} | _WITHOUT_HANDLER,
         sampled=(SAMPLED_EVERY, SAMPLED_RUN),
         bare=(NONE_BY_POSITION, NONE_BY_NAME),
     )

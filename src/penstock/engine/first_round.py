@@ -8,11 +8,14 @@ large in truth, some member is always unknown, and makes it run again. So if a c
 too large for an even spread, only the hints count.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from penstock.engine.access import AccessSet, Positions
 from penstock.engine.access_memory import AccessMemory
 from penstock.engine.conflicts import components
+from penstock.engine.mentions import Mentions
 from penstock.engine.order import balance, hinted_access
 from penstock.engine.step import EpochRun
 
@@ -43,6 +46,14 @@ class FirstRounds:
             labels = components(count, named)
         return balance(np.arange(count, dtype=np.uint32), labels, tasks)
 
-    def learn(self, run: EpochRun) -> None:
-        """Learn from an epoch: the last one that was spread, when its rounds have ended."""
-        self._memory.learn(self._hinted, run.accesses)
+    def learn(self, run: EpochRun, mentions: Iterable[Mentions] = ()) -> None:
+        """Learn from an epoch when its rounds have ended: the last one that was spread, or one of a single task.
+
+        Args:
+            run: The rounds.
+            mentions: What the rows mention that the epoch's tasks have written.
+        """
+        for each in mentions:
+            self._memory.learn_mentions(each)
+        if run.tasks > 1:  # what was accessed is known better than what is mentioned
+            self._memory.learn(self._hinted, run.accesses)

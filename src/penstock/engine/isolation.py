@@ -33,6 +33,7 @@ _TRUSTED: Final = (
     "penstock.engine.execute",
     "penstock.engine.failure",
     "penstock.engine.isolation",
+    "penstock.engine.sizes",
     "penstock.engine.streams.cascade",
     "penstock.engine.streams.cascade_runner",
     "penstock.engine.streams.derived_ids",

@@ -1,10 +1,31 @@
 """Values to rows: each value must be exactly of the type in the plan, so no code of a user runs."""
 
+cdef enum:
+    MENTIONS_MAX = 7  # so many accesses of a root are remembered
+
+
 cdef struct Writer:
     uint8_t *data
     Py_ssize_t size
     Py_ssize_t room
     uint8_t inside[INLINE_BYTES]
+    Py_ssize_t references  # as many are kept: the prefixes and the texts of their keys, borrowed
+    bint has_unloaded
+    PyObject *prefixes[MENTIONS_MAX]
+    PyObject *texts[MENTIONS_MAX]
+
+
+cdef list _mentions = None
+
+
+def watch_mentions(list mentions):
+    """Let each written row that is new, or has a reference that was not loaded, add its mentions to a list.
+
+    Args:
+        mentions: The list, which gets pairs of an entity's key and the keys of the references in its row; None to end it.
+    """
+    global _mentions
+    _mentions = mentions
 
 
 cdef int _reserve(Writer *writer, Py_ssize_t size) except -1:
@@ -134,7 +155,13 @@ cdef bint _write_reference(Writer *writer, Target target, object value) except -
     if type(attributes) is not dict:
         return False
     key = <object>_or_none(PyDict_GetItemWithError(attributes, target.key_name))
-    return type(key) is str and _write_text(writer, key)
+    if type(key) is not str:
+        return False
+    if writer.references < MENTIONS_MAX:
+        writer.prefixes[writer.references], writer.texts[writer.references] = <PyObject *>target.prefix, <PyObject *>key
+        writer.references += 1
+    writer.has_unloaded = writer.has_unloaded or cls is target.unloaded
+    return _write_text(writer, key)
 
 
 cdef inline PyObject *_or_none(PyObject *found):
@@ -270,6 +297,7 @@ cdef object _encode_change(RowPlan plan, dict values, object before):
     if len(values) != width + 1 or PyDict_GetItemWithError(values, plan.target.key_name) == NULL:
         return _FALLBACK
     writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
+    writer.references, writer.has_unloaded = 0, False
     try:
         _put_raw(&writer, PyBytes_AS_STRING(plan.head), PyBytes_GET_SIZE(plan.head))
         for index in range(width):
@@ -285,7 +313,23 @@ cdef object _encode_change(RowPlan plan, dict values, object before):
             and memcmp(PyBytes_AS_STRING(<bytes>before), writer.data, writer.size) == 0
         ):
             return None
+        if _mentions is not None and writer.references and (before is None or writer.has_unloaded):
+            _mention(&writer, plan, values)
         return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
     finally:
         if writer.data != writer.inside:
             PyMem_Free(writer.data)
+
+
+cdef int _mention(Writer *writer, RowPlan plan, dict values) except -1:
+    """Add the mentions of a row to the list; its attributes still hold the keys."""
+    cdef Py_ssize_t index
+    cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
+    if not plan.target.key_is_text or name == NULL or type(<object>name) is not str:
+        return 0
+    keys = [
+        PyUnicode_Concat(<object>writer.prefixes[index], <object>writer.texts[index])
+        for index in range(writer.references)
+    ]
+    _mentions.append((PyUnicode_Concat(plan.target.prefix, <object>name), keys))
+    return 0

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.access_memory import AccessMemory
 from penstock.engine.first_round import FirstRounds
+from penstock.engine.mentions import NONE, Mentions
 from penstock.engine.order import hinted_access
 from penstock.engine.step import EpochRun
 
@@ -170,3 +171,51 @@ def test_every_position_runs_once(
         assert sorted(np.concatenate(spread).tolist()) == list(range(len(hints)))
         assert all((np.diff(task.astype(np.int64)) > 0).all() for task in spread)
         learn(rounds, hints, [row for row in accessed if row[0] < len(hints)], tasks)
+
+
+def pairs(*mentioned: tuple[int, int]) -> Mentions:
+    return np.array([[number(one), number(other)] for one, other in mentioned], np.uint64)
+
+
+def learn_rows(rounds: FirstRounds, *mentioned: tuple[int, int]) -> None:
+    """Let an epoch of one task write rows with mentions."""
+    rounds.learn(EpochRun.single_task(1), [NONE, pairs(*mentioned)])
+
+
+def test_mentions_keep_the_first_requests_of_roots_together() -> None:
+    """Two orders that mention one user run in the same task, though they have never run."""
+    rounds = FirstRounds()
+    hints = [blob(1), blob(2), blob(3), blob(4)]
+    learn_rows(rounds, (1, 50), (1, 70), (2, 60), (3, 50), (4, 80), (4, 60))
+    assert together(rounds.spread(hints, 2)) == [[0, 2], [1, 3]]
+
+
+def test_accesses_are_known_better_than_mentions() -> None:
+    """When a root has run, what it accessed counts, and not what its row mentions."""
+    rounds = FirstRounds()
+    hints = [blob(1), blob(2), blob(3), blob(4)]
+    learn_rows(rounds, *((one, 50) for one in range(1, 5)))
+    accessed = [(0, 60, True), (2, 60, True), (1, 70, True), (3, 70, True)]
+    learn(rounds, hints, [*((one, one + 1, True) for one in range(4)), *accessed])
+    assert together(rounds.spread(hints, 2)) == [[0, 2], [1, 3]]
+
+
+def test_a_mentioned_entity_that_is_only_read_joins_nothing() -> None:
+    """Orders that mention one catalogue, which nobody changes, are spread."""
+    rounds = FirstRounds()
+    learn(rounds, [blob(1), blob(2)], [(0, 1, True), (1, 2, True), (0, 99, False), (1, 99, False)])
+    learn_rows(rounds, *((one, 99) for one in range(3, 11)))
+    hints = [blob(one) for one in range(3, 11)]
+    assert [task.size for task in rounds.spread(hints, 2)] == [4, 4]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), max_size=60), tasks_of)
+def test_any_mentions_leave_every_request_in_one_task(
+    mentioned: list[tuple[int, int]], tasks: int
+) -> None:
+    """Whatever rows mention, more than a root can remember too, each request runs once."""
+    rounds = FirstRounds()
+    if mentioned:
+        learn_rows(rounds, *sorted(mentioned))
+    parts = rounds.spread([blob(one) for one in range(10)], tasks)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(10))

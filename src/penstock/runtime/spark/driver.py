@@ -339,8 +339,8 @@ class EpochDriver:
                 incidents=1 if failure else 0,
             )
         )
-        if plan.tasks > 1:
-            self._first_rounds.learn(run)  # while the stores take the epoch
+        # While the stores take the epoch:
+        self._first_rounds.learn(run, [result.mentions() for result in every])
 
     def _conclude(self, epoch: Epoch, count: int) -> None:
         """Do the work after the commit of an epoch with `count` records."""

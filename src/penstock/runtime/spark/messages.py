@@ -16,6 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
+from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.model.control import Subscribe
 from penstock.model.schema_version import Versions
@@ -154,6 +155,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         position, entity, wrote: The columns of the access set: uint32, uint64, bool.
         escaped: Positions that escaped: uint32.
+        mentioned: The mentions in written rows: uint64, pairs.
         output: Path of the round output; empty without one.
         relay: Path of the file of the relay that was written, or read to its end; empty without one.
         parts: The part files that were written.
@@ -174,6 +176,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     entity: bytes = b""
     wrote: bytes = b""
     escaped: bytes = b""
+    mentioned: bytes = b""
     output: str = ""
     relay: str = ""
     parts: list[Part] = []
@@ -188,6 +191,10 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     maintenance: bytes = b""
     loaded: bytes = b""
     failure: tuple[str, str, str] | None = None
+
+    def mentions(self) -> Mentions:
+        """Return the mentions, for the memory of accesses."""
+        return np.frombuffer(self.mentioned, np.uint64).reshape(-1, 2)
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine."""

@@ -21,6 +21,7 @@ from penstock.base.ids import Epoch, LogPartition
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
+from penstock.engine.mentions import MentionCollector
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
@@ -159,12 +160,13 @@ class Worker:
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         relay = RelayWriter(command.relay) if command.relay else None
         rows = RoundRows(command.epoch, relay)
+        collector = MentionCollector()
         if positions:
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
                 clock.append(time.perf_counter())
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
-                with Quarantine(self._scratch / f"{name}.running") as quarantine:
+                with Quarantine(self._scratch / f"{name}.running") as quarantine, collector:
                     stopped_at = self._run(task, command, records, positions, quarantine, rows)
             own = rows.tables(task.written, command.atoms)
             access = task.access()
@@ -183,6 +185,7 @@ class Worker:
             entity=access.accesses.entity.tobytes(),
             wrote=access.accesses.wrote.tobytes(),
             escaped=access.escaped.tobytes(),
+            mentioned=collector.mentions().tobytes(),
             output=output,
             relay="" if relay is None else str(relay.path),
             stopped_at=stopped_at,
