@@ -46,7 +46,7 @@ _NIL: Final = _ENCODER.encode(None)
 _WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP})
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How a transaction ended.
 
     `error` is None if it took effect, else the code of the failure. `reply` is the encoded value or
@@ -195,7 +195,7 @@ class Executor:
             failure = exceeded(self.interrupted)
         if failure is not None:
             return Outcome(failure.code, encode_failure(failure), self.touched, _NOTHING)
-        return Outcome(None, reply, self.touched, writes, txn.outbox)
+        return Outcome(None, reply, self.touched, writes, txn.outbox or ())
 
     def _process(self, work: Callable[[], Effect], txn: Transaction) -> _Processed:
         """Run a transaction in a context of its own, and say how it ended."""

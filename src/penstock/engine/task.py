@@ -5,7 +5,7 @@ the access set that the task collects. On several hosts an entity is *local* or 
 transaction that touches it escapes. On one host every entity is local.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -251,8 +251,12 @@ class StoredKeys:
         return sorted([*stored, *(key for key in noted if written.get(key) is not None)])
 
 
-def _access_set(noted: Sequence[Noted]) -> AccessSet:
+def _access_set(noted: list[Noted]) -> AccessSet:
     """Return the accesses of transactions; their keys are hashed all at once."""
+    if core is not None:
+        columns = core.access_columns(noted, xxhash.xxh3_64_intdigest)
+        kinds = (np.uint32, np.uint64, np.bool_)
+        return AccessSet(*map(np.frombuffer, columns, kinds))
     sizes = [len(keys) for _, keys, _ in noted]
     count = sum(sizes)
     every_key = chain.from_iterable(keys for _, keys, _ in noted)

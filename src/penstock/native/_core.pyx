@@ -26,7 +26,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
@@ -122,6 +122,9 @@ cdef extern from *:
     object PyMethod_New(object function, object instance)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyUnicode_DecodeUTF8(const char *data, Py_ssize_t size, const char *errors)
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    int PyUnicode_IS_COMPACT_ASCII(object text)
+    void *PyUnicode_DATA(object text)
     object PyUnicode_Concat(object left, object right)
     object PyUnicode_AsUTF8String(object text)
     int64_t PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1

@@ -173,7 +173,7 @@ cdef object _perform(object executor, object txn, Call call, object work, int fr
         or _slot(txn, _of_txn.damage) is not None
     ):
         return executor._outcome(txn, reply, writes, failure)
-    return _Outcome(None, reply, _slot(executor, _of_executor.touched), writes, txn.outbox)
+    return _Outcome(None, reply, _slot(executor, _of_executor.touched), writes, _slot(txn, _of_txn.outbox) or ())
 
 
 cdef tuple _process(object executor, object isolation, object txn, Call call, object work, int *taken):
@@ -234,7 +234,7 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     _take_frames(taken, frames)
     reply = _reply(executor, result)
     blocks = _slot(txn, _of_txn.blocks)
-    writes = changes(txn) if type(blocks) is list and not blocks else txn.conclude()
+    writes = _changes(txn) if type(blocks) is list and not blocks else txn.conclude()
     if not _is_plain(executor, txn, signature, len(<bytes>reply), writes):
         executor._check(signature, txn, len(<bytes>reply), writes)
     return reply, writes
@@ -291,7 +291,7 @@ cdef object _end(object executor, object txn, object before):
     failure = None
     _set_slot(executor, _of_executor.touched, tuple(<dict>before))
     try:
-        release(txn)
+        _release(txn)
     except _Interrupted:
         raise
     except BaseException as raised:

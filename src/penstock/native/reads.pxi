@@ -1,4 +1,4 @@
-"""Reads of committed state: through the stores of all partitions, and through the writes of a task."""
+"""Reads of a task: through the stores of all partitions, through its writes, and the columns of its access set."""
 
 
 def stored_read(list fetches, fingerprint, checksum, Py_ssize_t skip, python_read):
@@ -62,3 +62,37 @@ def overlaid_read(dict written, here, python_read):
             return python_read(key)
 
     return read
+
+
+def access_columns(list noted, fingerprint):
+    """Return the columns of an access set, as bytes of uint32, uint64 and bool; see `penstock.engine.task`.
+
+    Args:
+        noted: For each transaction its position, the keys that it touched, and a container of the keys that it wrote.
+        fingerprint: Returns the hash of a key's bytes, as a number.
+    """
+    cdef Py_ssize_t count = 0, row = 0
+    cdef uint32_t *positions
+    cdef uint64_t *entities
+    cdef uint8_t *flags
+    cdef uint32_t place
+    for position, keys, writes in noted:
+        count += len(keys)
+    position_column = PyBytes_FromStringAndSize(NULL, count * sizeof(uint32_t))
+    entity_column = PyBytes_FromStringAndSize(NULL, count * sizeof(uint64_t))
+    wrote_column = PyBytes_FromStringAndSize(NULL, count)
+    positions = <uint32_t *>PyBytes_AS_STRING(position_column)
+    entities = <uint64_t *>PyBytes_AS_STRING(entity_column)
+    flags = <uint8_t *>PyBytes_AS_STRING(wrote_column)
+    for position, keys, writes in noted:
+        place = position
+        for key in keys:
+            if row == count:
+                raise ValueError("the keys have changed")
+            positions[row] = place
+            entities[row] = PyLong_AsUnsignedLongLong(fingerprint(PyUnicode_AsUTF8String(key)))
+            flags[row] = key in writes
+            row += 1
+    if row != count:
+        raise ValueError("the keys have changed")
+    return position_column, entity_column, wrote_column

@@ -146,6 +146,10 @@ cdef object _attribute(Target target, object instance, object name):
 
 def changes(txn):
     """Return the changed entities with their new rows; see `Transaction.changes`."""
+    return _changes(txn)
+
+
+cdef object _changes(object txn):
     cdef PyObject *found
     cdef RowPlan plan
     cdef dict changed = {}
@@ -185,14 +189,33 @@ cdef bint _has_key(RowPlan plan, dict values, object key) except -1:
     cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
     if name == NULL or type(<object>name) is not str:
         return False
-    return PyUnicode_Concat(plan.target.prefix, <object>name) == key
+    return _joins(plan.target.prefix, <str><object>name, key) or PyUnicode_Concat(plan.target.prefix, <object>name) == key
+
+
+cdef bint _joins(str prefix, str text, object key):
+    """Say whether a key is a prefix and a text, where all three are ASCII; False where they are not, too."""
+    cdef Py_ssize_t before = PyUnicode_GET_LENGTH(prefix), after = PyUnicode_GET_LENGTH(text)
+    if type(key) is not str or PyUnicode_GET_LENGTH(key) != before + after:
+        return False
+    if not (PyUnicode_IS_COMPACT_ASCII(prefix) and PyUnicode_IS_COMPACT_ASCII(text) and PyUnicode_IS_COMPACT_ASCII(key)):
+        return False
+    return (
+        memcmp(PyUnicode_DATA(key), PyUnicode_DATA(prefix), before) == 0
+        and memcmp(<char *>PyUnicode_DATA(key) + before, PyUnicode_DATA(text), after) == 0
+    )
 
 
 def release(txn):
     """End the transaction; see `Transaction.release`."""
+    _release(txn)
+
+
+cdef int _release(object txn) except -1:
+    cdef object instance
     instances = _slot(txn, _of_txn.instances) if type(txn) is _Transaction else None
     if type(instances) is not dict:
-        return _python_release(txn)
+        _python_release(txn)
+        return 0
     for key in tuple(<dict>instances):
         instance = (<dict>instances).pop(key)
         if Py_REFCNT(instance) > 1:  # not only this variable
@@ -201,3 +224,4 @@ def release(txn):
                 txn.unload(entity_type, key, instance)
     if _slot(txn, _of_txn.aliases) or _slot(txn, _of_txn.blocks):
         _python_release(txn)
+    return 0
