@@ -16,11 +16,12 @@ def stored_read(list fetches, fingerprint, checksum, Py_ssize_t skip, python_rea
         raise ValueError("a record begins with a checksum, and the number of buckets is a power of two")
 
     def get(key):
-        cdef uint64_t bucket
+        cdef uint64_t bucket = 0
         if type(key) is not str or penstock_frames_left() < FRAMES_SPARE:
             return python_read(key)
         raw = PyUnicode_AsUTF8String(key)
-        bucket = PyLong_AsUnsignedLongLong(fingerprint(raw)) & last
+        if last:
+            bucket = PyLong_AsUnsignedLongLong(fingerprint(raw)) & last
         try:
             stored = fetches[bucket](raw)
         except Exception:  # which Python raises again, or handles

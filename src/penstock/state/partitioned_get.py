@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import lmdb
 import xxhash
 
-from penstock.base.ids import BUCKETS, EntityKey
+from penstock.base.ids import EntityKey
 from penstock.native.choice import core
 from penstock.state import record
 from penstock.state.lmdb_reader import LmdbReader
@@ -18,12 +18,12 @@ from penstock.state.partition_spec import bucket_owners
 
 def partitioned_get(readers: Sequence[LmdbReader]) -> Callable[[EntityKey], bytes | None]:
     """Return a `get` over the readers of all partitions, in their order."""
-    route = bucket_owners(len(readers))
+    route = bucket_owners(len(readers)) if len(readers) > 1 else [0]
     fetches = [readers[partition].fetch for partition in route]
     fingerprint, checksum = xxhash.xxh3_64_intdigest, xxhash.xxh3_64_digest
     encode = str.encode
     skip = record.CHECKSUM_SIZE
-    last = BUCKETS - 1  # BUCKETS is a power of two, so this mask is the remainder
+    last = len(route) - 1  # the number of buckets is a power of two, so this mask is the remainder
 
     def get(key: EntityKey) -> bytes | None:
         raw = encode(key)
@@ -39,7 +39,7 @@ def partitioned_get(readers: Sequence[LmdbReader]) -> Callable[[EntityKey], byte
         return readers[route[bucket]].get(key)  # for missing keys, overlong keys and damage
 
     if core is None:
-        return get
+        return get if len(readers) > 1 else readers[0].get
     compiled: Callable[[EntityKey], bytes | None] = core.stored_read(
         fetches, fingerprint, checksum, skip, get
     )

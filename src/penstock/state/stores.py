@@ -49,9 +49,7 @@ class PartitionedReader:
 
     def __init__(self, epoch: Epoch, readers: list[LmdbReader]) -> None:
         self.epoch = epoch
-        self.get: Callable[[EntityKey], bytes | None] = (
-            readers[0].get if len(readers) == 1 else partitioned_get(readers)
-        )
+        self.get: Callable[[EntityKey], bytes | None] = partitioned_get(readers)
         self._readers = readers
 
     def items(self) -> Iterator[tuple[EntityKey, bytes]]:
