@@ -164,3 +164,6 @@ _EVENTS: Final[Mapping[str, Callable[[Arguments], str | None]]] = {
     "shutil.rmtree": _did("removed the directory"),
     "shutil.move": _did("moved the file"),
 }
+
+ANNOUNCING: Final = frozenset(_EVENTS)
+"""The events that may announce a call to the outside."""

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 from weakref import WeakSet
 
-from penstock.history.audit_events import describe_event
+from penstock.history.audit_events import ANNOUNCING, describe_event
 
 Refuse = Callable[[str], None]
 """Receives the text of a call before it happens."""
@@ -64,7 +64,8 @@ def _add_hook() -> None:
 
 
 def _look(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _entered and not _others:
+    # First, because each entity that a transaction loads is an event (`object.__setattr__`).
+    if event not in ANNOUNCING or not (_entered or _others):
         return
     what = describe_event(event, arguments)
     if what is None:
