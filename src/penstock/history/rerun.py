@@ -9,25 +9,48 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
-from penstock.engine.replay import RecordedEpoch, Replayer, RequestRow
+from penstock.engine.isolation import Isolation
+from penstock.engine.replay import (
+    RecordedEpoch,
+    ReplayDifference,
+    Replayer,
+    RequestRow,
+    first_difference,
+    first_differing_cascade,
+    first_differing_reply,
+)
 from penstock.engine.tracing import RequestTrace, trace
 from penstock.errors import Erased
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.control import is_control
 from penstock.model.request import Failure, encode_failure
-from penstock.process.guard import Guard
+from penstock.process.guard import Guard, TamperedWith
 
 REFUSED: Final = "outside-call"
 """The error code of a rerun request that called the outside; no journal has it."""
 
 SHOWN_MAX: Final = 100
 """How many refused calls are shown."""
+
+
+class ComparedEpoch(NamedTuple):
+    """An epoch that has run again and was compared with the recorded epoch.
+
+    Attributes:
+        outcomes: The outcomes of its requests; None means that the recorded outcome is used.
+        difference: The first difference; None if the epoch is as recorded.
+        is_exact: Whether it has no difference, and the state after it is byte for byte as recorded.
+    """
+
+    outcomes: list[Outcome | None]
+    difference: ReplayDifference | None
+    is_exact: bool
 
 
 class Rerun:
@@ -52,18 +75,33 @@ class Rerun:
             limits: The limits of one transaction.
             secret: The journal's secret, from which `random()` and `uuid()` are derived.
         """
-        self.replayer = Replayer(app, state, limits)
-        self.replayer.executor.secret = secret
         self._app = app
         self._limits = limits
+        self._secret = secret
+        self._isolation = _WatchfulIsolation(app.context, limits.depth)
+        self.replayer = self._replayer(state)
         self._sandbox = Sandbox(self.replayer.executor)
         self.refused: Mapping[RequestId, OutsideCall] = self._sandbox.refused
         self.requests = self.skipped = self.erased = 0
 
     def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
-        """Execute requests in order; the outcome of a skipped request is None."""
-        with Guard(self.replayer.executor, self._limits) as guard, self._sandbox as sandbox:
-            outcomes = self.replayer.run_all(sandbox.each(guard.each(rows)))
+        """Execute requests in order; the outcome of a skipped request is None.
+
+        If a handler replaces names of Python or Penstock, they run again with a new `replayer` that looks at the
+        names after each transaction, so that no other transaction meets the replaced names.
+        """
+        cascades = self.replayer.cascades
+        begun, met, known = dict(self.replayer.written), cascades.personal.met, set(self.refused)
+        try:
+            outcomes = self._run_all(rows, batched=True)
+        except TamperedWith:
+            self._sandbox.forget([name for name in self.refused if name not in known])
+            self.replayer = self._replayer(self.replayer.state)
+            self.replayer.written.update(begun)
+            self.replayer.cascades.decided = cascades.decided
+            self.replayer.cascades.personal.met = met
+            self._sandbox.executor = self.replayer.executor
+            outcomes = self._run_all(rows, batched=False)
         skipped = outcomes.count(None)
         self.requests += len(outcomes) - skipped
         self.skipped += skipped - sum(is_control(row.body) for row in rows)
@@ -73,6 +111,37 @@ class Rerun:
             None if outcome is None else self._checked(row, outcome)
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
+
+    def _run_all(self, rows: Sequence[RequestRow], *, batched: bool) -> list[Outcome | None]:
+        self._isolation.has_restored = False
+        with (
+            Guard(self.replayer.executor, self._limits, batched=batched) as guard,
+            self._sandbox as sandbox,
+        ):
+            outcomes = self.replayer.run_all(sandbox.each(guard.each(rows)))
+        if batched and self._isolation.has_restored:
+            raise TamperedWith("a handler has replaced a name of Python or of Penstock")
+        return outcomes
+
+    def _replayer(self, state: dict[EntityKey, bytes]) -> Replayer:
+        replayer = Replayer(self._app, state, self._limits)
+        replayer.executor.secret = self._secret
+        replayer.executor.isolation = self._isolation
+        return replayer
+
+    def compare(self, recorded: RecordedEpoch) -> ComparedEpoch:
+        """Execute an epoch, and compare it with the recorded epoch; `replayer.finish` must follow."""
+        self.begin(recorded)
+        outcomes = self.run_all(recorded.rows)
+        if self.follows(recorded, outcomes):
+            return ComparedEpoch(outcomes, None, is_exact=True)
+        is_exact = (
+            self.replayer.written == recorded.changes
+            and first_differing_reply(recorded, outcomes) is None
+            and first_differing_cascade(self.replayer, recorded) is None
+        )
+        difference = None if is_exact else first_difference(self.replayer, recorded, outcomes)
+        return ComparedEpoch(outcomes, difference, is_exact)
 
     def follows(self, recorded: RecordedEpoch, outcomes: Sequence[Outcome | None]) -> bool:
         """Take over an epoch that concerns an erased subject as it is recorded; return whether it does.
@@ -139,6 +208,22 @@ class Rerun:
             return outcome
         failure = Failure(REFUSED, "OutsideCall", f"{call.text}; a rerun refuses such calls")
         return Outcome(REFUSED, encode_failure(failure), outcome.reads, {})
+
+
+class _WatchfulIsolation(Isolation):
+    """Notes whether names were restored, also those that are restored when a transaction raises an exception.
+
+    Attributes:
+        has_restored: Whether names were restored since the caller has set it to False.
+    """
+
+    has_restored = False
+
+    def restore_names(self, *, everywhere: bool = True) -> bool:
+        """Restore names that a handler has replaced; see `Isolation`."""
+        changed = super().restore_names(everywhere=everywhere)
+        self.has_restored = self.has_restored or changed
+        return changed
 
 
 def _decided(recorded: RecordedEpoch) -> dict[RequestId, Outcome]:

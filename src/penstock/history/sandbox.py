@@ -50,12 +50,13 @@ class Sandbox:
 
     Attributes:
         refused: By request id, the first refused call.
+        executor: Runs the handlers.
     """
 
     def __init__(self, executor: Executor) -> None:
         """Create the sandbox of an executor's handlers."""
         self.refused: dict[RequestId, OutsideCall] = {}
-        self._executor = executor
+        self.executor = executor
         self._running = _NO_REQUEST
 
     def __enter__(self) -> Self:
@@ -75,10 +76,15 @@ class Sandbox:
             self._running = row.request_id
             yield row
 
+    def forget(self, request_ids: Iterable[RequestId]) -> None:
+        """Forget the refused calls of requests, which will run again."""
+        for request_id in request_ids:
+            del self.refused[request_id]
+
     def _refuse(self, what: str) -> None:
         call = OutsideCall(what, _own_line())
         self.refused.setdefault(self._running, call)
-        self._executor.interrupted = call.text
+        self.executor.interrupted = call.text
         if threading.current_thread() is self._thread:
             raise OutsideCallRefused(call.text)
 

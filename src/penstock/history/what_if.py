@@ -143,7 +143,7 @@ class _ScenarioRun:
 
     def epoch(self, recorded: RecordedEpoch) -> None:
         """Execute an epoch, compare it, and write it to the scratch journal."""
-        replayer, scenario = self._rerun.replayer, self._scenario
+        scenario = self._scenario
         wanted = scenario.changes.get(recorded.epoch, UNCHANGED)
         changes = RequestChanges({**self.cascades.calls, **wanted.calls}, wanted.inserted)
         plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
@@ -151,6 +151,7 @@ class _ScenarioRun:
             check_classes(scenario, self._schemas, recorded.changes, recorded.epoch)
         self._rerun.begin(recorded, other_code=scenario.other_code)
         outcomes = self._rerun.run_all(plan.rows)
+        replayer = self._rerun.replayer
         self.replies.compare(recorded.epoch, plan, outcomes)
         self._compare_cascades(recorded, plan)
         recorded_changes = dict(present_rows(scenario.app.readable, recorded.changes.items()))
