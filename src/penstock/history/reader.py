@@ -163,10 +163,39 @@ class HistoryReader:
         Raises:
             Corrupt: A part is damaged.
         """
-        for commit in self._journal.commits(Epoch(first - 1), last):
-            rows = list(map(RequestRow._make, zip(*self._requests(commit), strict=True)))
-            cascades = recorded_cascades(self._journal, commit)
-            yield RecordedEpoch(commit.epoch, commit.time_us, rows, self._changes(commit), cascades)
+        return map(self.recorded, self.commits(first, last))
+
+    def commits(self, first: Epoch, last: Epoch) -> Iterator[Commit]:
+        """Yield the commits of the epochs from `first` to `last`, both included.
+
+        Raises:
+            Corrupt: A commit is missing or damaged.
+        """
+        return self._journal.commits(Epoch(first - 1), last)
+
+    def recorded(self, commit: Commit) -> RecordedEpoch:
+        """Return the epoch of a commit.
+
+        Raises:
+            Corrupt: A part is damaged.
+        """
+        rows = list(map(RequestRow._make, zip(*self._requests(commit), strict=True)))
+        cascades = recorded_cascades(self._journal, commit)
+        return RecordedEpoch(commit.epoch, commit.time_us, rows, self.changes(commit), cascades)
+
+    def changes(self, commit: Commit) -> dict[EntityKey, bytes | None]:
+        """Return every entity that the epoch of a commit changed, with the state afterwards (None: deleted).
+
+        Raises:
+            Corrupt: A part is damaged.
+        """
+        parts = commit.parts_of(PartKind.CHANGES)
+        tables = [self._journal.read(part, _CHANGED) for part in parts]
+        rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
+        changes = dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True))
+        if len(changes) != rows.num_rows:
+            raise Diverged(f"epoch {commit.epoch} of the journal changes one entity twice")
+        return changes
 
     def epoch(self, epoch: Epoch) -> RecordedEpoch:
         """Return one epoch."""
@@ -315,15 +344,6 @@ class HistoryReader:
             return [[] for _ in RequestRow._fields]
         rows = pa.concat_tables(tables).sort_by(_ORDER)
         return [rows.column(name).to_pylist() for name in names[1:]]
-
-    def _changes(self, commit: Commit) -> dict[EntityKey, bytes | None]:
-        parts = commit.parts_of(PartKind.CHANGES)
-        tables = [self._journal.read(part, _CHANGED) for part in parts]
-        rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
-        changes = dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True))
-        if len(changes) != rows.num_rows:
-            raise Diverged(f"epoch {commit.epoch} of the journal changes one entity twice")
-        return changes
 
 
 def position_of(recorded: RecordedEpoch, request_id: str) -> int:

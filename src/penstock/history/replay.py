@@ -17,7 +17,6 @@ from penstock.engine.replay import (
     ReplayDifference,
     Replayer,
     ValueDifference,
-    first_difference,
     first_differing_reply,
     reply_difference,
 )
@@ -25,10 +24,13 @@ from penstock.engine.request_text import call_text, handler_line, rejection_of
 from penstock.engine.streams.recorded_cascade import cascade_differences
 from penstock.history.cascade_trace import described
 from penstock.history.code_versions import CodeVersion, CodeVersions
+from penstock.history.companion import companion
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun, frozen_heap
+from penstock.history.span_replay import SpanReplay, Tally
+from penstock.journal.api import Commit
 from penstock.model.application import App
 from penstock.process.loading import Location
 
@@ -113,38 +115,81 @@ def replay(
     """
     first, last = span
     state = history.state_before(first)
-    reached, divergence, spent_s = first, None, 0.0
-    requests = skipped = erased = 0
     used: list[int | None] = []
     with frozen_heap():
-        began = time.perf_counter()
+        run = _Run(history, limits, progress, first)
         for version, begin, end in versions.spans(first, last):
             used.append(version.deployment)
             with version.active():
-                rerun = Rerun(version.app, state, limits, history.secret)
-                for recorded in history.epochs(begin, end):
-                    rerun.begin(recorded)
-                    outcomes = rerun.run_all(recorded.rows)
-                    reached = recorded.epoch
-                    difference = (
-                        None
-                        if rerun.follows(recorded, outcomes)
-                        else first_difference(rerun.replayer, recorded, outcomes)
-                    )
-                    spent_s = time.perf_counter() - began
-                    if difference is not None:
-                        divergence = _divergence_of(
-                            version, rerun, limits, recorded, outcomes, difference
-                        )
-                        break
-                    rerun.replayer.finish()
-                    progress(reached, requests + rerun.requests)
-            requests, skipped = requests + rerun.requests, skipped + rerun.skipped
-            erased += rerun.erased
-            if divergence is not None:
+                run.replay(version, state, begin, end)
+            if run.divergence is not None:
                 break
-    counts = requests, skipped, erased, spent_s
-    return ReplayResult(first, reached, *counts, tuple(dict.fromkeys(used)), divergence)
+    deployments = tuple(dict.fromkeys(used))
+    return ReplayResult(first, run.reached, *run.tally, run.spent_s, deployments, run.divergence)
+
+
+class _Run:
+    """Replays the epochs of each version of the code.
+
+    Attributes:
+        reached: The last epoch that was replayed.
+        tally: The number of executed requests, of skipped requests, and of epochs that were not compared.
+        spent_s, divergence: As in `ReplayResult`.
+    """
+
+    def __init__(
+        self, history: HistoryReader, limits: Limits, progress: Progress, first: Epoch
+    ) -> None:
+        self._history = history
+        self._limits = limits
+        self._progress = progress
+        self._began = time.perf_counter()
+        self.reached = first
+        self.tally = Tally()
+        self.spent_s = 0.0
+        self.divergence: Divergence | None = None
+
+    def replay(
+        self, version: CodeVersion, state: dict[EntityKey, bytes], first: Epoch, last: Epoch
+    ) -> None:
+        """Replay the epochs of a version, up to the first difference; the state follows."""
+        span = SpanReplay(version.app, state, self._limits, self._history.secret)
+        with companion(self._history, span, first, last) as second:
+            for commit in self._history.commits(first, last):
+                proven = second.proof(commit)
+                if proven is None:
+                    is_exact = self._epoch(version, span, commit)
+                    if self.divergence is not None:
+                        return
+                    if not is_exact:  # the state is not that of the companion
+                        second.dismiss()
+                else:
+                    span.take(self._history.changes(commit))
+                    self._note(commit.epoch, proven)
+                self._progress(self.reached, self.tally.requests)
+
+    def _epoch(self, version: CodeVersion, span: SpanReplay, commit: Commit) -> bool:
+        """Replay an epoch in this process; return whether it is exactly as recorded."""
+        recorded = self._history.recorded(commit)
+        compared, tally = span.run(recorded)
+        self._note(commit.epoch, tally)
+        if compared.difference is None:
+            span.finish()
+        else:
+            self.divergence = _divergence_of(
+                version,
+                span.rerun,
+                self._limits,
+                recorded,
+                compared.outcomes,
+                compared.difference,
+            )
+        return compared.is_exact
+
+    def _note(self, epoch: Epoch, tally: Tally) -> None:
+        self.reached = epoch
+        self.tally = self.tally.plus(tally)
+        self.spent_s = time.perf_counter() - self._began
 
 
 def _divergence_of(
