@@ -82,7 +82,11 @@ _MUTABLE: Final = 1 << 9
 
 
 class Isolation:
-    """Keeps the transactions of one executor apart."""
+    """Keeps the transactions of one executor apart.
+
+    Attributes:
+        restored: Whether names were restored since the caller has set it to False.
+    """
 
     __slots__ = (
         "_base",
@@ -96,6 +100,7 @@ class Isolation:
         "_settings",
         "_watched",
         "_watching",
+        "restored",
     )
 
     def __init__(self, context: Context, depth: int) -> None:
@@ -107,6 +112,7 @@ class Isolation:
         """
         self._depth = depth
         self._begun = False
+        self.restored = False
         self._settings: tuple[Any, ...] = ()
         self._filters: Any = None
         self._filtered: list[Any] = []
@@ -141,16 +147,16 @@ class Isolation:
         self._settings = ()
         self._watching = (_trace(), _profile())
         self._begun = True
+        self.restored = False
         gc.disable()
 
-    def end(self) -> bool:
-        """Restore all settings as they were before `begin`; return whether names were replaced."""
-        changed = self.restore_names()
+    def end(self) -> None:
+        """Restore all settings and names as they were before `begin`."""
+        self.restore_names()
         self._begun = False
         sys.setrecursionlimit(self._recursion)
         if self._collects:
             gc.enable()
-        return changed
 
     def enter(self) -> None:
         """Prepare for a transaction; handlers have the same number of frames in every runtime."""
@@ -180,23 +186,18 @@ class Isolation:
         assert not collects, "garbage waits"
         gc.disable()
 
-    def restore_names(self, *, everywhere: bool = True) -> bool:
-        """Restore names that a handler has replaced.
+    def restore_names(self, *, everywhere: bool = True) -> None:
+        """Restore names that a handler has replaced; if there are any, set `restored`.
 
         Args:
             everywhere: Check Penstock's modules and classes, and not only Python's built-in names.
                 This costs half as much as a small transaction.
-
-        Returns:
-            Whether a name was replaced.
         """
         if not self._begun:
-            return False
-        watched = self._watched if everywhere else self._watched[:1]
-        changed = False
-        for names in watched:
-            changed = names.restore() or changed
-        return changed
+            return
+        for names in self._watched if everywhere else self._watched[:1]:
+            if names.restore():
+                self.restored = True
 
     def collect(self) -> None:
         """Let CPython collect garbage now, if there is enough."""

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.failure import DECIDED
-from penstock.engine.isolation import Isolation
 from penstock.engine.replay import (
     RecordedEpoch,
     ReplayDifference,
@@ -78,7 +77,6 @@ class Rerun:
         self._app = app
         self._limits = limits
         self._secret = secret
-        self._isolation = _WatchfulIsolation(app.context, limits.depth)
         self.replayer = self._replayer(state)
         self._sandbox = Sandbox(self.replayer.executor)
         self.refused: Mapping[RequestId, OutsideCall] = self._sandbox.refused
@@ -113,20 +111,15 @@ class Rerun:
         ]
 
     def _run_all(self, rows: Sequence[RequestRow], *, batched: bool) -> list[Outcome | None]:
-        self._isolation.has_restored = False
         with (
             Guard(self.replayer.executor, self._limits, batched=batched) as guard,
             self._sandbox as sandbox,
         ):
-            outcomes = self.replayer.run_all(sandbox.each(guard.each(rows)))
-        if batched and self._isolation.has_restored:
-            raise TamperedWith("a handler has replaced a name of Python or of Penstock")
-        return outcomes
+            return self.replayer.run_all(sandbox.each(guard.each(rows)))
 
     def _replayer(self, state: dict[EntityKey, bytes]) -> Replayer:
         replayer = Replayer(self._app, state, self._limits)
         replayer.executor.secret = self._secret
-        replayer.executor.isolation = self._isolation
         return replayer
 
     def compare(self, recorded: RecordedEpoch) -> ComparedEpoch:
@@ -208,22 +201,6 @@ class Rerun:
             return outcome
         failure = Failure(REFUSED, "OutsideCall", f"{call.text}; a rerun refuses such calls")
         return Outcome(REFUSED, encode_failure(failure), outcome.reads, {})
-
-
-class _WatchfulIsolation(Isolation):
-    """Notes whether names were restored, also those that are restored when a transaction raises an exception.
-
-    Attributes:
-        has_restored: Whether names were restored since the caller has set it to False.
-    """
-
-    has_restored = False
-
-    def restore_names(self, *, everywhere: bool = True) -> bool:
-        """Restore names that a handler has replaced; see `Isolation`."""
-        changed = super().restore_names(everywhere=everywhere)
-        self.has_restored = self.has_restored or changed
-        return changed
 
 
 def _decided(recorded: RecordedEpoch) -> dict[RequestId, Outcome]:

@@ -100,20 +100,20 @@ class Guard:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
             self._process.restore()
-        changed = self._executor.isolation.end()
+        self._executor.isolation.end()
         are_closed = self._files.were_closed()
         if error_type is None:
             if are_closed and self._batched:
                 raise TamperedWith("a handler has closed files of this process")
-            self._check(changed=changed)
+            self._check()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield items, and renew the limits, so that no transaction pays for the memory of others."""
         for index, item in enumerate(items):
             everywhere = index % CHECK_EVERY == 0
             if everywhere or not self._batched:
-                names = self._executor.isolation.restore_names(everywhere=everywhere)
-                self._check(changed=names)
+                self._executor.isolation.restore_names(everywhere=everywhere)
+                self._check()
             if index % RENEW_EVERY == 0:
                 self._executor.isolation.collect()
                 if self._timed:
@@ -121,9 +121,12 @@ class Guard:
             self._unchecked += 1
             yield item
 
-    def _check(self, *, changed: bool) -> None:
-        if changed and self._unchecked > 1:
+    def _check(self) -> None:
+        """Refuse the transactions since the last check if names were restored, also while one of them failed."""
+        isolation = self._executor.isolation
+        if isolation.restored and self._unchecked > 1:
             raise TamperedWith("a handler has replaced a name of Python or of Penstock")
+        isolation.restored = False
         self._unchecked = 0
 
     def _renew(self) -> None:

@@ -193,6 +193,26 @@ def test_a_replaced_name_reaches_no_other_transaction(batched: bool, replace: st
     assert answers[-1] == "0o0"
 
 
+def test_a_failure_does_not_hide_a_replaced_name() -> None:
+    """Names are restored when a transaction fails; those between it and the replacement ran with the wrong name."""
+    state: dict[EntityKey, bytes] = {}
+    executor = Executor(app, state.get, LIMITS)
+    body, _ = app.request("Greedy", "a", "create")
+    created = executor.run(RequestId("r"), body, 0)
+    state.update({key: data for key, data in created.writes.items() if data})
+
+    def run(*methods: str) -> None:
+        with Guard(executor, LIMITS, batched=True) as guard:
+            for method in guard.each(methods):
+                arguments = (Greedy("a"),) if method == "recurse" else ()
+                body, _ = app.request("Greedy", "a", method, arguments)
+                executor.run(RequestId("r"), body, 0)
+
+    with pytest.raises(TamperedWith):
+        run("replace", "length", "recurse", "length")
+    assert oct(0) == "0o0"
+
+
 @pytest.mark.parametrize("how", ["handler", "timer", "alarm", "descriptor"])
 def test_signals_cannot_be_changed(kit: Kit, how: str) -> None:
     """A signal that raises, or no longer comes, would concern the transactions that follow."""
