@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.history.nondeterminism import Cause
     from penstock.history.replay import Divergence, ReplayResult
 
-HELP: Final = """Run the journal's requests again in this process, and compare.
+HELP: Final = """Run the journal's requests again without Spark, and compare.
 
 Every reply and every entity that an epoch changed must be, byte for byte, as in the journal, and also
 every atom of a stream, every request that a handler sent, and every later record. For the first
