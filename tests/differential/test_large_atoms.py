@@ -2,22 +2,16 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock import LocalRuntime
-from penstock.base.ids import RequestId
-from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
 from penstock.runtime.spark import quarantine
 from penstock.runtime.spark.messages import RunTransactions
 from tests.differential import large_app
-from tests.differential.committed import answers_of, state_of, streams_of
-from tests.differential.inline import Inline
+from tests.differential.committed import answers_of, state_of
+from tests.differential.large_run import run
 from tests.differential.simulation import Answer
-
-SPEC = "tests.differential.large_app:app"
 
 
 def records(seed: int, count: int) -> list[bytes]:
@@ -36,20 +30,6 @@ def records(seed: int, count: int) -> list[bytes]:
             events[drawn.randrange(len(events))] = drawn.choice(large_app.BAD)
         bodies.append(large_app.app.append("numbers" if draw < 0.9 else "others", events))
     return bodies
-
-
-def run(data: Path, bodies: list[bytes], **settings: Any) -> tuple[Inline, dict[str, Any]]:
-    """Process records in epochs; return the runtime and its streams."""
-    data.mkdir()
-    log = SqliteLog(data / "log.sqlite")
-    log.append([Entry(RequestId(f"r{n}"), body, b"", n) for n, body in enumerate(bodies)])
-    log.close()
-    chosen = {"small_epoch": 100, "epoch_records_max": 7, **settings}
-    runtime = Inline(data, chosen.pop("partitions", 2), SPEC, "large", **chosen)
-    reached = None
-    while reached != (reached := int(runtime.log.end())):
-        runtime.advance(reached)
-    return runtime, streams_of(runtime.journal)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])

@@ -11,16 +11,17 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.base.msgpack_array import array_elements, array_head
 from penstock.errors import Corrupt, Diverged, Gone, RequestError
 from penstock.journal.api import EVENTS, Commit, Journal, PartKind
 from penstock.journal.rows import missing_epoch
 from penstock.model.sealed_value import FIRST_BYTES
 from penstock.model.streams.event_type import EventType
+from penstock.model.streams.packed_atom import PackedAtom
 
 _COLUMNS: Final = ("stream", "atom", "partition", "lsn", "time_us", "events")
 _CHUNK: Final = 256
@@ -31,12 +32,6 @@ _TABLE_BYTES: Final = 8 << 10
 """What a table takes in addition to its values: most epochs have only a few atoms of a stream."""
 
 _LOOK_MS: Final = 1_000
-
-_HEADS: Final = tuple(msgspec.msgpack.encode([None] * count)[:1] for count in range(16))
-"""The first bytes of short MessagePack arrays, by their length."""
-
-_SINGLE: Final = _HEADS[1]
-_decode: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...]).decode
 
 
 class StreamAtom(NamedTuple):
@@ -59,22 +54,16 @@ class StreamAtom(NamedTuple):
 
 def encode_atom(events: Sequence[bytes]) -> bytes:
     """Return encoded events as one MessagePack array, the column `events` of the journal."""
-    count = len(events)
-    return (_HEADS[count] if count < len(_HEADS) else _long_head(count)) + b"".join(events)
-
-
-def _long_head(count: int) -> bytes:
-    """Return the first bytes of a MessagePack array with 16 values or more."""
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2, "big")
-    return b"\xdd" + count.to_bytes(4, "big")
+    return (
+        events.data
+        if isinstance(events, PackedAtom)
+        else b"".join((array_head(len(events)), *events))
+    )
 
 
 def decode_atom(data: bytes) -> tuple[bytes, ...]:
     """Return the encoded events of an atom."""
-    if data.startswith(_SINGLE):
-        return (data[1:],)
-    return tuple(map(bytes, _decode(data)))
+    return array_elements(data)
 
 
 def opened_atom(events: EventType[Any], data: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """The surroundings of a transaction, as its handlers see them: the running step, and the outlets."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, Protocol
@@ -13,7 +14,19 @@ DELAY_MAX: Final = timedelta(days=365_000)
 
 
 class RunningStep(Protocol):
-    """The services of the engine for a handler of a task."""
+    """The services of the engine for a handler of a task.
+
+    Attributes:
+        running: The task whose handler runs; None between two handlers.
+        pending: Takes the events of the running task until `pack` encodes them; None if `publish` takes each of them. It
+            is a deque, because CPython sometimes calls `list.append` without a look at the limit of recursion.
+    """
+
+    running: Any
+    pending: deque[Any] | None
+
+    def pack(self) -> None:
+        """Encode the pending events."""
 
     def ask(self, portal: Any, request: Any) -> Any:
         """Send a request to a portal, and return an awaitable."""

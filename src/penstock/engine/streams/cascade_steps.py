@@ -51,6 +51,7 @@ from penstock.model.request import (
 )
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.topology import Subscriber
@@ -130,7 +131,7 @@ class CascadeSteps:
         """Record an atom, and queue a step for each consumer."""
         cascade.published.append(PublishedAtom(stream, cascade.taken, events))
         if stream in self._topology.subscribers:
-            self._queue(cascade, stream, events)
+            self._queue(cascade, stream, plain_atom(events))
 
     def _queue(self, cascade: Cascade, stream: str, events: Atom) -> None:
         for subscriber in self._topology.subscribers.get(stream, ()):
@@ -143,7 +144,9 @@ class CascadeSteps:
         output, outcome = self.step_runner.run(cascade, plan, take)
         if outcome.error is not None:
             return self._failed(cascade, outcome, lambda: takes_persons(self._topology, plan))
-        self._publish(cascade, plan.workflow.name, tuple(output.events))
+        events = output.events
+        atom = tuple(events) if isinstance(events, list) else events
+        self._publish(cascade, plan.workflow.name, atom)
         cascade.later += output.requests
         if output.questions:
             for portal in self._topology.portals:
@@ -171,7 +174,13 @@ class CascadeSteps:
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
         shared = self.shared
         if shared is not None and shared.holds(step_id(cascade.root, cascade.taken)):
-            failure = self._run_step(cascade, plan, lambda run: run.take_shared(step.atom, shared))
+            failure = self._run_step(
+                cascade,
+                plan,
+                lambda run: (
+                    run.take_atom(step.atom) if run.is_eager else run.take_shared(step.atom, shared)
+                ),
+            )
             shared.is_void = shared.is_void or failure is not None
         else:
             direct = self._direct_of(plan)

@@ -5,8 +5,8 @@ change. An event that no function has made or replaced keeps its bytes: it is no
 same type.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
 from penstock.model.streams.event_type import EventType
@@ -17,8 +17,12 @@ from penstock.model.streams.workflow_plan import WorkflowPlan
 Keyed: TypeAlias = tuple[Any, Any, bytes]
 """A key, None without keys; an event; and its bytes, as the source or a task has published them."""
 
+Piece: TypeAlias = tuple[Sequence[Any], Sequence[Any] | None, Sequence[bytes]]
+"""Several events for a task: their keys, the events, and their bytes. There are no events if the handler must decode them,
+because no other function may have the same object."""
+
 UNDECODED: Final[Any] = object()
-"""In the place of an event that its handler decodes, because no other function may have the same object."""
+"""In the place of an event that its handler decodes."""
 
 _SOURCE: Final = (
     FlowOperator.SOURCE
@@ -29,7 +33,7 @@ _KEY: Final = FlowOperator.KEY
 _MAP: Final = FlowOperator.MAP
 _FILTER: Final = FlowOperator.FILTER
 _NO_BYTES: Final = b""
-_PIECE: Final = 1_000
+PIECE: Final = 1_000
 """The events that are decoded together."""
 
 
@@ -43,6 +47,7 @@ class FlowEvents:
 
     def __init__(self, plan: WorkflowPlan, atom: Atom = ()) -> None:
         self._plan = plan
+        self._source = plan.workflow.source.events
         self.atom = atom
         self.outputs: dict[str, list[tuple[Any, bytes]]] = {}
 
@@ -51,8 +56,8 @@ class FlowEvents:
         """Whether the source or a task has published an event."""
         return bool(self.atom) or any(self.outputs.values())
 
-    def taken(self, node: FlowNode, target: EventType[Any]) -> Iterator[Keyed]:
-        """Yield the events of a node for a task, in order; the functions before it run now.
+    def taken(self, node: FlowNode, target: EventType[Any]) -> Iterator[Piece]:
+        """Yield the events of a node for a task in pieces, in order; the functions before it run for a whole piece.
 
         Args:
             node: The node.
@@ -61,9 +66,33 @@ class FlowEvents:
         Raises:
             Unencodable: An event does not fit the type.
         """
-        if target.is_shared and self._plan.published_as(node) == target.annotation:
-            return self._events(node)
-        return ((key, UNDECODED, data) for key, data in self.encoded(node, target))
+        if not target.is_shared or self._plan.published_as(node) != target.annotation:
+            encoded = iter(self.encoded(node, target))
+            while piece := [*islice(encoded, PIECE)]:
+                keys, data = zip(*piece, strict=True)
+                yield keys, None, data
+        elif node.operator is _SOURCE:
+            yield from self._source_pieces(None)
+        elif node.operator is _KEY and node.inputs[0].operator is _SOURCE:
+            yield from self._source_pieces(node.function)
+        else:
+            events = self._events(node)
+            while several := [*islice(events, PIECE)]:
+                keys, values, data = zip(*several, strict=True)
+                yield keys, values, data
+
+    def _source_pieces(self, function: Callable[[Any], Any] | None) -> Iterator[Piece]:
+        """Yield the events of the source with their keys; no frame of Python takes part for each event."""
+        for first in range(0, len(self.atom), PIECE):
+            data = self.atom[first : first + PIECE]
+            events = self._source.decode_all(data)
+            if function is None:
+                yield (None,) * len(data), events, data
+                continue
+            keys = [*map(function, events)]
+            if len(keys) < len(data):  # `map` takes the exception for its own end
+                raise RuntimeError("a function has raised StopIteration")
+            yield keys, events, data
 
     def encoded(self, node: FlowNode, target: EventType[Any]) -> Iterable[tuple[Any, bytes]]:
         """Return the keys and the encoded events of a node, in order; the functions before it run in the iteration.
@@ -90,7 +119,7 @@ class FlowEvents:
         """Yield the events of a node, in order."""
         operator = node.operator
         if operator is _SOURCE:
-            source, atom = self._plan.workflow.source.events, self.atom
+            source, atom = self._source, self.atom
             if len(atom) == 1:  # most atoms of requests
                 return iter(((None, source.decode(atom[0]), atom[0]),))
             return ((None, event, data) for event, data in _decoded(source, atom))
@@ -131,7 +160,7 @@ def _decoded(events: EventType[Any], encoded: Sequence[bytes]) -> Iterator[tuple
     decode = events.decode
     if not events.is_shared or len(encoded) == 1:
         return ((decode(data), data) for data in encoded)
-    pieces = (encoded[first : first + _PIECE] for first in range(0, len(encoded), _PIECE))
+    pieces = (encoded[first : first + PIECE] for first in range(0, len(encoded), PIECE))
     return chain.from_iterable(
         zip(events.decode_all(piece), piece, strict=True) for piece in pieces
     )

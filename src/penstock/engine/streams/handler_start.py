@@ -1,19 +1,35 @@
 """The start of a handler: its instance, its event or its question, and its `out`."""
 
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.flow_events import UNDECODED
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion
 from penstock.errors import UserError
-from penstock.model.context import current
+from penstock.model.context import ACTIVE, current
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import ONLY_KEY, TaskType
 from penstock.model.streams.topology import Topology
 
+_map, _set, _type = map, set, type  # which a handler can have replaced
+
 REMEMBERED: Final = frozenset({str, int, NoneType})
 """The types of the keys that `HandlerStarts` remembers."""
+
+
+PENDING_MAX: Final = 10_000
+"""The events that a handler may publish before they are encoded."""
+
+Start: TypeAlias = tuple[Place, Any, int]
+"""The place of a key, its `self`, and the first turn that uses it; 0 if an earlier part of the step may have."""
+
+
+def are_remembered(keys: Sequence[Any]) -> bool:
+    """Say whether keys can be remembered: those of other types can lie about their equality."""
+    return _set(_map(_type, keys)) <= REMEMBERED
 
 
 class TaskOutput:
@@ -26,38 +42,56 @@ class TaskOutput:
 
     def __call__(self, event: Any, /) -> None:
         """Publish an event in the running step, also if an earlier step handed out this object."""
-        step = current().step
+        try:
+            step = ACTIVE.get().step
+        except LookupError:
+            step = current().step  # its error
+        task = self._task
         if step is None:
-            raise UserError(f"the output of {self._task.name} is used outside of its handlers")
-        step.publish(self._task, event)
+            raise UserError(f"the output of {task.name} is used outside of its handlers")
+        pending = step.pending
+        if pending is None or step.running is not task:
+            step.publish(task, event)
+            return
+        pending.append(event)
+        if len(pending) >= PENDING_MAX:
+            try:  # noqa: SIM105 -- `suppress` takes frames
+                step.pack()
+            except RecursionError:  # they stay pending
+                pass
 
 
 class HandlerStarts:
     """The places of one task's keys, each with its `self`; a key that comes again in a step costs one look-up.
 
     Attributes:
-        known: The places so far. Keys of other types than those in `REMEMBERED` are never here, because they can lie
-            about their equality.
+        task: The task.
     """
 
-    __slots__ = ("_task", "known")
+    __slots__ = ("_known", "task")
 
     def __init__(self, task: TaskType) -> None:
-        self._task = task
-        self.known: dict[Any, tuple[Place, Any]] = {}
+        self.task = task
+        self._known: dict[Any, Start] = {}
 
-    def of(self, key: Any) -> tuple[Place, Any]:
-        """Return the place of a key, and its `self`.
+    def known(self, keys: Sequence[Any]) -> Iterator[Start | None]:
+        """Return the starts that are known when each of some keys begins a turn."""
+        return map(self._known.get, keys) if are_remembered(keys) else repeat(None, len(keys))
+
+    def of(self, key: Any, turn: int) -> Start:
+        """Return the start of a key that is not among the known ones, for a turn.
 
         Raises:
             UserError: The value cannot be a key of the task.
         """
-        task = self._task
+        task = self.task
         text = task.key_text(key)
-        known = (task.name, text), task.rows.of_text(text)  # the one of the running transaction
+        instance = task.rows.of_text(text)  # that of the running transaction
+        is_fresh = type(instance) is task.rows.unloaded and task.shared is None
+        start = (task.name, text), instance, turn if is_fresh else 0
         if type(key) in REMEMBERED:
-            self.known[key] = known
-        return known
+            self._known[key] = start
+        return start
 
 
 def instance_of(task: TaskType, key_text: str) -> Any:

@@ -4,6 +4,7 @@ A handler runs in turns: from its start, or from a reply, until it ends or waits
 module gives each of them its surroundings.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,18 +12,26 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.derived_ids import part_id, timeout_id
 from penstock.engine.streams.handler_start import (
+    Start,
     TaskOutput,
     instance_of,
     question_of,
     state_keys,
 )
+from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.personal_work import (
     readable_body,
     readable_question,
     reply_decoder,
 )
 from penstock.engine.streams.step_output import StepOutput
-from penstock.engine.streams.step_services import StepServices, Unrecorded, kind_of, listing_error
+from penstock.engine.streams.step_services import (
+    StepServices,
+    Unfit,
+    Unrecorded,
+    kind_of,
+    listing_error,
+)
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
 from penstock.engine.streams.waits import Asker
 from penstock.errors import LimitExceeded, UserError
@@ -31,6 +40,7 @@ from penstock.model.context import Transaction
 from penstock.model.entity_type import EntityType
 from penstock.model.request import encode_continuation
 from penstock.model.streams.ask import Ask
+from penstock.model.streams.event_type import EventType
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.workflow_plan import WorkflowPlan
@@ -40,6 +50,10 @@ class HandlerTurns:
     """The turns of one step of one workflow, one after the other.
 
     Attributes:
+        running: The task whose handler runs; None between two handlers.
+        pending: The events that `pack` has not encoded; None if each event is encoded when it is published.
+        is_unfit: Whether a pending event cannot be encoded, or is beyond the limit of bytes. The caller takes the step
+            again, without pending events, so that the handler which has published the event gets the error.
         output: What the step publishes and sends.
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
         is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
@@ -50,17 +64,21 @@ class HandlerTurns:
 
     # Defaults of the class cost no step anything.
     _out: TaskOutput | None = None  # of the running task
-    _task: TaskType | None = None  # of the running handler, as the next attributes
-    _key: Any = None
-    _place = ("", "")
+    _packer: EventType[Any] | None = None  # of the pending events
+    running: TaskType | None = None
+    _key: Any = None  # of the running handler, as the next attributes
     _item: Held | None = None
     _handler: Waiting | None = None
     _turn: Turn | None = None
-    _has_missed = False
-    _has_listed = False
+    _start: Start = (("", ""), None, 0)  # of the running handler
+    _missed = -1  # the last turn that has read a row unnoted
+    _listed = -1  # the last turn that has asked for all keys of its task
+    _share: KeyShare | None = None
     _turns = 0
     _asked = 0
+    pending: deque[Any] | None = None
     is_unrecorded = False
+    is_unfit = False
     has_listed_keys = False
 
     def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
@@ -91,17 +109,17 @@ class HandlerTurns:
         if task.noted and kind_of(item) in task.noted:
             self._waiting()
             self._note_live(state_keys(task, place[1]))
-        else:
-            self._has_missed = type(instance) is not task.rows.unloaded or task.shared is not None
+        elif type(instance) is not task.rows.unloaded or task.shared is not None:
+            self._missed = self._turns
         return instance
 
     def _enter(self, task: TaskType, key: Any, place: Place, item: Held | None) -> None:
         """Let a handler run."""
         self._turns += 1
         self._txn.turn = self._turns
-        self._task, self._key, self._place, self._item = task, key, place, item
+        self._start = (place, None, self._turns)
+        self.running, self._key, self._item = task, key, item
         self._handler = self._turn = None
-        self._has_missed = self._has_listed = False
 
     def _end(self) -> None:
         """End the turn of the running handler, which may wait now."""
@@ -113,15 +131,15 @@ class HandlerTurns:
                     f"output_bytes = {self._services.size_max} bytes"
                 )
             self._waits.keep(handler)
-        self._task = self._handler = self._turn = None
+        self.running = self._handler = self._turn = None
         self._txn.turn = 0
 
     def _waiting(self) -> Waiting:
         """Return the running handler as a handler that may wait."""
         if self._handler is None:
-            assert self._task is not None, "the caller has looked"
+            assert self.running is not None, "the caller has looked"
             handler_id = f"{self._txn.request_id}!{self._turns}"
-            handler = Waiting(handler_id, self._task, self._key, self._place, self._item)
+            handler = Waiting(handler_id, self.running, self._key, self._start[0], self._item)
             handler.coroutines.append(None)
             self._handler = handler
             self.begun.append(handler)
@@ -132,11 +150,12 @@ class HandlerTurns:
     def _require_record(self, handler: Waiting) -> None:
         """Refuse that the running handler waits if one of its reads has not been noted."""
         task = handler.task
-        if self._has_missed and task.has_state:
+        has_missed = self._turns == self._missed or self._turns != self._start[2]
+        if has_missed and task.has_state:
             self.is_unrecorded = True
             task.noted.add(kind_of(handler.item))
             raise Unrecorded
-        if self._has_listed:
+        if self._turns == self._listed:
             raise listing_error(handler.task)
 
     def _note_live(self, keys: Iterable[EntityKey]) -> None:
@@ -151,15 +170,15 @@ class HandlerTurns:
 
     def ask(self, portal: Portal[Any, Any], request: Any) -> Ask[Any]:
         """Send a request to a portal on behalf of the running handler; see `Portal.ask`."""
-        if self._task is None:
+        if self.running is None:
             raise UserError(f"portal {portal.name}: only the handler of a task can ask")
-        key, data = question_of(self._topology, self._task, self._key, portal, request)
+        key, data = question_of(self._topology, self.running, self._key, portal, request)
         self.output.count(data)
         assert portal.reply_type is not None, "an application was built with the portal"
         readable = readable_question(portal, data)
         ask = self._new_ask(f"portal {portal.name}", readable, portal.reply_type.decode)
         assert self._handler is not None, "it has sent a request"
-        workflow, task = self._plan.workflow.flow_name, self._task.name
+        workflow, task = self._plan.workflow.flow_name, self.running.name
         question = PortalQuestion(ask.id, self._handler.id, workflow, task, portal.name, key, data)
         self.output.questions.setdefault(portal.name, []).append(question)
         return ask
@@ -172,7 +191,7 @@ class HandlerTurns:
 
     def call(self, call: Call[Any]) -> Ask[Any]:
         """Send a request to an entity on behalf of the running handler; see `model.entity_ask.ask`."""
-        if self._task is None:
+        if self.running is None:
             raise UserError(f"{call.method}: only the handler of a task can ask")
         app = self._services.app
         body, _ = encoded(app, call)
@@ -185,7 +204,7 @@ class HandlerTurns:
 
     def limit(self, ask: Ask[Any], time_us: int) -> None:
         """Let a request of the running handler fail after a time; see `Ask.within`."""
-        if self._task is None or ask.id not in self._waiting().asks:
+        if self.running is None or ask.id not in self._waiting().asks:
             raise UserError(f"{ask.target}: only the handler that has asked can limit the time")
         self._append(timeout_id(ask.id), encode_continuation(), time_us)
 
@@ -198,7 +217,7 @@ class HandlerTurns:
 
     def publish(self, task: TaskType, event: Any) -> None:
         """Add an event to the output of the running task."""
-        if self._task is not task:
+        if self.running is not task:
             raise UserError(f"the output of {task.name} is used outside of its handlers")
         assert task.output is not None, "its `out` has a declared type"
         data = task.output.encode(event)
@@ -207,6 +226,34 @@ class HandlerTurns:
         if output.size_left < 0:
             output.refuse()
         self._outputs.append((self._key, data))
+
+    def pack(self) -> None:
+        """Encode the pending events, if there are any; after a `RecursionError` they are still pending.
+
+        Raises:
+            Unfit: One of them cannot be encoded, or the step has reached its limit of bytes.
+        """
+        if self.pending:
+            values, emptied = [*self.pending], deque[Any]()
+            is_fit = self._take_values(values)
+            self.pending = emptied  # without a call since the values were taken, because it can raise `RecursionError`
+            if not is_fit:
+                self.is_unfit = True
+                raise Unfit
+
+    def _take_values(self, values: list[Any]) -> bool:
+        """Encode values and take all of them; return False, and take none, if one is unfit."""
+        assert self._packer is not None, "a task has published them"
+        if self._share is None:
+            packed = self._packer.packed(values)
+            return packed is not None and self.output.pack(packed, len(values))
+        encoded = self._packer.encoded(values)
+        if encoded is None:
+            return False
+        outputs = [(None, data) for data in encoded]
+        self.output.use(encoded)
+        self._outputs += outputs
+        return True
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order.
@@ -217,13 +264,13 @@ class HandlerTurns:
         handler = self._handler
         if handler is not None and handler.coroutines != [None]:
             raise listing_error(handler.task)
-        self._has_listed = self.has_listed_keys = True
+        self._listed, self.has_listed_keys = self._turns, True
         return self._services.keys(prefix)
 
     def note_row(self, key: EntityKey, row: bytes | None) -> None:
         """Note that the running handler is the first handler of the step that reads a row."""
         if self._turn is None:
-            self._has_missed = True
+            self._missed = self._turns
         else:
             self._turn.rows[key] = row
 
@@ -232,7 +279,7 @@ class HandlerTurns:
     ) -> None:
         """Note that the running handler begins to use an instance that another handler of the step has used."""
         if self._turn is None:
-            self._has_missed = True
+            self._missed = self._turns
         elif key not in self._turn.rows:
             self._turn.rows[key] = entity_type.encode(values)
 

@@ -11,17 +11,24 @@ record.
 
 import inspect
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, takewhile
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.flow_events import Piece
+from penstock.engine.streams.handler_start import REMEMBERED, are_remembered
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
+
+Sizes: TypeAlias = npt.NDArray[np.int64]
 
 
 class TaskTurns(msgspec.Struct, array_like=True):
@@ -31,13 +38,35 @@ class TaskTurns(msgspec.Struct, array_like=True):
         task: The name of the task.
         turns: The number of the turns of all shares.
         places: The turn of each output: uint32.
-        outputs: The encoded events.
+        sizes: The bytes of each output: uint32.
+        outputs: The encoded events, without anything between them.
     """
 
     task: str
     turns: int
     places: bytes
-    outputs: list[bytes]
+    sizes: bytes
+    outputs: bytes
+
+
+class MergedTurns(NamedTuple):
+    """The turns of one task in one step, of all shares.
+
+    Attributes:
+        turns: The number of turns.
+        sizes: The bytes of each output.
+        outputs: The encoded events in order, without anything between them.
+    """
+
+    turns: int
+    sizes: Sizes
+    outputs: bytes
+
+    def events(self) -> list[bytes]:
+        """Return the single outputs."""
+        ends = np.cumsum(self.sizes).tolist()
+        outputs = self.outputs
+        return [outputs[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 class StepTurns(msgspec.Struct, array_like=True):
@@ -66,12 +95,33 @@ class KeyShare:
         """Take the share `number` of `count` shares."""
         self._number = number
         self._count = count
+        self._owned: dict[str, _OwnedKeys] = {}
         self.tasks: list[TaskTurns] = []
         self.steps: list[StepTurns] = []
 
     def owns(self, key_text: str) -> bool:
         """Say whether the handlers of a key run in this share."""
         return xxh3_64_intdigest(key_text.encode()) % self._count == self._number
+
+    def own(
+        self, task: TaskType, piece: Piece, turns: Iterable[int]
+    ) -> tuple[Piece, Iterable[int]]:
+        """Return the events of a share, and their turns.
+
+        Args:
+            task: The task that takes the events.
+            piece: The events of all shares.
+            turns: Their turns.
+        """
+        keys, events, encoded = piece
+        owned = self._owned.setdefault(task.name, _OwnedKeys(self, task))
+        look = owned.__getitem__ if are_remembered(keys) else owned.__missing__
+        flags = [*map(look, keys)]
+        own = None if events is None else [*compress(events, flags)]
+        return (
+            ([*compress(keys, flags)], own, [*compress(encoded, flags)]),
+            compress(turns, flags),
+        )
 
     def note(self, task: TaskType, turns: int, places: "array[int]", outputs: list[bytes]) -> None:
         """Note what a task has done.
@@ -82,12 +132,14 @@ class KeyShare:
             places: The turn of each output.
             outputs: The encoded events.
         """
-        self.tasks.append(TaskTurns(task.name, turns, places.tobytes(), outputs))
+        sizes = array("I", map(len, outputs)).tobytes()
+        noted = TaskTurns(task.name, turns, places.tobytes(), sizes, b"".join(outputs))
+        self.tasks.append(noted)
 
     def end_step(self, step: RequestId, writes: dict[EntityKey, bytes | None]) -> int:
         """Note the writes of a step that has taken effect; return the bytes of the step."""
         self.steps.append(StepTurns(step, self.tasks, writes))
-        size = sum(len(data) for task in self.tasks for data in task.outputs)
+        size = sum(len(task.outputs) for task in self.tasks)
         self.tasks = []
         return size + sum(len(data) for data in writes.values() if data is not None)
 
@@ -108,18 +160,11 @@ class SharedTurns:
         """Say whether the shares have run a step."""
         return step in self._steps
 
-    def turns(self, step: RequestId) -> Iterator[tuple[str, int, list[bytes]]]:
-        """Yield each divided task of a step: its name, the number of its turns, its outputs in order."""
+    def turns(self, step: RequestId) -> Iterator[MergedTurns]:
+        """Yield the turns of each divided task of a step, in order."""
         shares = self._steps.get(step, ())
         for tasks in zip(*(share.tasks for share in shares), strict=True):
-            places = array("I")
-            for task in tasks:
-                places.frombytes(task.places)
-            outputs = [data for task in tasks for data in task.outputs]
-            order = sorted(
-                range(len(places)), key=places.__getitem__
-            )  # it merges the shares, which are in order
-            yield tasks[0].task, tasks[0].turns, [outputs[place] for place in order]
+            yield _merged(tasks)
 
     def writes(self, step: RequestId) -> dict[EntityKey, bytes | None]:
         """Return the rows that the divided tasks of a step have changed."""
@@ -127,6 +172,36 @@ class SharedTurns:
         for share in self._steps.get(step, ()):
             merged |= share.writes
         return merged
+
+
+class _OwnedKeys(dict[Any, bool]):
+    """Whether the keys of one task are in a share; the keys that have come so far."""
+
+    def __init__(self, share: KeyShare, task: TaskType) -> None:
+        super().__init__()
+        self._share = share
+        self._task = task
+
+    def __missing__(self, key: Any) -> bool:
+        is_own = self._share.owns(self._task.key_text(key))
+        if type(key) in REMEMBERED:
+            self[key] = is_own
+        return is_own
+
+
+def _merged(tasks: Sequence[TaskTurns]) -> MergedTurns:
+    """Return the outputs of all shares in the order of their turns; no output becomes an object."""
+    order = np.argsort(_joined(task.places for task in tasks), kind="stable")
+    sizes = _joined(task.sizes for task in tasks).astype(np.int64)
+    begins = (np.cumsum(sizes) - sizes)[order]
+    sizes = sizes[order]
+    moved = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+    outputs = np.frombuffer(b"".join(task.outputs for task in tasks), np.uint8)
+    return MergedTurns(tasks[0].turns, sizes, outputs[moved + np.arange(len(moved))].tobytes())
+
+
+def _joined(parts: Iterable[bytes]) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(b"".join(parts), np.uint32)
 
 
 def divided_tasks(plan: WorkflowPlan) -> list[TaskType]:

@@ -6,6 +6,7 @@ dropped, and its requests have the ids of the first run. A handler that does som
 not deterministic, and fails the step.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from types import CoroutineType
@@ -41,6 +42,9 @@ class Resumption:
 
     It is the running step of the handler, so it answers each use of the engine as in the first run.
     """
+
+    running: TaskType | None = None
+    pending: deque[Any] | None = None
 
     def __init__(
         self,
@@ -237,6 +241,9 @@ class Resumption:
         """Run a coroutine of the handler; see `Ask.then`."""
         self._handler.coroutines.append(coroutine)
         self._advance(len(self._handler.coroutines) - 1)
+
+    def pack(self) -> None:
+        """Do nothing: no event is pending."""
 
     def publish(self, task: TaskType, event: Any) -> None:
         """Check an event; the first run has published it."""

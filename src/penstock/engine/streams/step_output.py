@@ -7,6 +7,8 @@ from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.errors import LimitExceeded
 from penstock.model.context import Transaction
+from penstock.model.streams.packed_atom import packed_atom
+from penstock.model.streams.stream import Atom
 
 
 class StepOutput:
@@ -20,7 +22,17 @@ class StepOutput:
         size_left: The bytes that it may still use; below zero the step fails.
     """
 
-    __slots__ = ("_size_max", "_txn", "answers", "events", "questions", "requests", "size_left")
+    __slots__ = (
+        "_packed",
+        "_pieces",
+        "_size_max",
+        "_txn",
+        "answers",
+        "events",
+        "questions",
+        "requests",
+        "size_left",
+    )
 
     def __init__(self, txn: Transaction, size_max: int) -> None:
         """Begin empty.
@@ -32,7 +44,9 @@ class StepOutput:
         self._txn = txn
         self._size_max = size_max
         self.size_left = size_max
-        self.events: list[bytes] = []
+        self.events: list[bytes] | Atom = []
+        self._pieces: list[bytes] = []
+        self._packed = 0
         self.requests: list[LaterRecord] = []
         self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
@@ -43,9 +57,32 @@ class StepOutput:
             self.events = [data for _, data in events]
             self.use(self.events)
             return
+        self.events = published = []
         for _, data in events:  # functions of the user compute them now, perhaps without end
             self.count(data)
-            self.events.append(data)
+            published.append(data)
+
+    def pack(self, events: bytes, count: int) -> bool:
+        """Take several encoded events of the atom; return whether they are in the limit of bytes.
+
+        Args:
+            events: The events, without anything between them.
+            count: Their number.
+        """
+        size_left = self.size_left - len(events) - count
+        if size_left < 0:
+            return False
+        self._pieces.append(events)
+        self.size_left = size_left
+        self._packed += count
+        return True
+
+    def publish_packed(self) -> None:
+        """Publish the packed events as the atom of the step; raises as `count`."""
+        self.size_left -= sum(map(len, self._pieces)) + self._packed
+        if self.size_left < 0:
+            self.refuse()
+        self.events = packed_atom(self._pieces, self._packed)
 
     def use(self, events: Sequence[bytes]) -> None:
         """Count the bytes of several events; raises as `count`."""

@@ -1,7 +1,6 @@
 """Runs the workflow steps of cascades as transactions: a step takes effect whole, or it leaves nothing."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from penstock.base.ids import EntityKey, RequestId
@@ -16,6 +15,7 @@ from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, encode_failure
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.stream import Atom
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
 _NO_RESULT: Final = b""
@@ -53,7 +53,12 @@ class StepRunner:
         self.decided: Mapping[RequestId, Outcome] = {}
 
     def run(
-        self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
+        self,
+        cascade: Cascade,
+        plan: WorkflowPlan,
+        take: Callable[[WorkflowStep], None],
+        *,
+        is_eager: bool = False,
     ) -> tuple[StepOutput, Outcome]:
         """Run the step of a workflow, and keep or undo its changes of the state and of the waiting handlers.
 
@@ -61,12 +66,14 @@ class StepRunner:
             cascade: The cascade of the step.
             plan: The workflow.
             take: Lets the step take an atom, questions or answers.
+            is_eager: Whether each event is encoded when it is published.
 
         Returns:
             What the step publishes and sends if it has taken effect, and how it ended.
         """
         txn = self._transaction(cascade)
         self._step = txn.step = step = WorkflowStep(plan, self._services, txn)
+        step.is_eager = is_eager
 
         def work() -> Effect:
             try:
@@ -76,15 +83,17 @@ class StepRunner:
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
+                step.pack()  # an event of a handler that did not fail may be unfit
                 raise
 
         outcome = self._perform(txn, work)
         self._step = txn.step = None  # no cycle: garbage waits until the end of a batch
-        if step.is_unrecorded:
+        is_unfit = step.is_unfit and self._executor.interrupted is None
+        if step.is_unrecorded or is_unfit:
             for handler in step.begun:
                 self._waits.abandoned += handler.forget()
             self._waits.undo()
-            return self.run(cascade, plan, take)
+            return self.run(cascade, plan, take, is_eager=is_eager or is_unfit)
         if outcome.error is None:
             self._waits.commit()
             self._apply(outcome.writes)
@@ -105,8 +114,7 @@ class StepRunner:
                 if not isinstance(taker, Workflow):
                     continue
                 plan = topology.workflows[taker.flow_name]
-                take = partial(WorkflowStep.take_share, atom=atom.events, share=share)
-                _, outcome = self.run(cascade, plan, take)
+                _, outcome = self.run(cascade, plan, _taking(atom.events, share))
                 if outcome.error is not None:
                     return None
                 size += share.end_step(step_id(cascade.root, cascade.taken), outcome.writes)
@@ -159,3 +167,8 @@ class StepRunner:
             decided = self.decided.get(txn.request_id) if self.decided else None
             return self._executor.perform(txn, work) if decided is None else decided
         return Outcome(refusal.code, encode_failure(refusal), (), {})
+
+
+def _taking(atom: Atom, share: KeyShare) -> Callable[[WorkflowStep], None]:
+    """Return a function that takes a share of an atom, with as many frames as for a whole atom."""
+    return lambda step: step.take_share(atom, share)

@@ -37,6 +37,10 @@ class Unrecorded(Exception):
     """A handler waits, and has read rows before the step began to note its reads."""
 
 
+class Unfit(Exception):
+    """A pending event cannot be encoded, so the step runs again without pending events."""
+
+
 def kind_of(item: Held | None) -> str:
     """Return the kind of the handler that takes an item; None is the end of an atom."""
     if type(item) is PortalQuestion:

@@ -6,14 +6,15 @@ task asks for its events. The caller undoes a step that fails.
 """
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from types import CoroutineType
-from typing import Any
+from typing import Any, Final
 
 from penstock.engine.streams.direct_task import DirectTask
-from penstock.engine.streams.flow_events import UNDECODED, FlowEvents, Keyed
+from penstock.engine.streams.flow_events import UNDECODED, FlowEvents, Piece
 from penstock.engine.streams.handler_start import (
-    REMEMBERED,
     HandlerStarts,
     TaskOutput,
     refuse_generator,
@@ -24,6 +25,7 @@ from penstock.engine.streams.handler_turns import HandlerTurns
 from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
 from penstock.engine.streams.personal_work import ERASED
 from penstock.engine.streams.resumption import Resumption
+from penstock.engine.streams.step_services import Unfit
 from penstock.engine.streams.waiting import (
     Answer,
     HandlerCoroutine,
@@ -37,11 +39,20 @@ from penstock.errors import UserError
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.task_type import ONLY_KEY, TaskType
 
+PACKED_MIN: Final = 64
+"""The least events of an atom whose published events are encoded together: below, it costs more than it saves."""
+
 
 class WorkflowStep(HandlerTurns):
-    """Runs one step of one workflow."""
+    """Runs one step of one workflow.
+
+    Attributes:
+        is_eager: Whether each event is encoded when it is published, so that no event is ever pending.
+    """
 
     _flow: FlowEvents  # of all ways to take something but `_take_only_event`, which needs none
+    _packs = False
+    is_eager = False
 
     def take_atom(self, atom: Atom, direct: DirectTask | None = None) -> None:
         """Run an atom of the source through all tasks.
@@ -54,6 +65,7 @@ class WorkflowStep(HandlerTurns):
             self._take_only_event(direct, atom[0])
             return
         self._flow = FlowEvents(self._plan, atom)
+        self._packs = len(atom) >= PACKED_MIN
         self._run(self._plan.tasks, None)
 
     def _take_only_event(self, direct: DirectTask, data: bytes) -> None:
@@ -63,19 +75,19 @@ class WorkflowStep(HandlerTurns):
         key = None if direct.key is None else direct.key(value)
         text = task.key_text(key)
         instance = task.rows.of_text(text)
-        self._place = (task.name, text)
         self._turns = txn.turn = 1
-        self._task = task
+        self.running = task
         self._key = key
         self._item = data
-        self._has_missed = task.shared is not None or type(instance) is not task.rows.unloaded
+        is_fresh = type(instance) is task.rows.unloaded and task.shared is None
+        self._start = (task.name, text), instance, 1 if is_fresh else 0
         handler: Any = task.cls.on_event  # type: ignore[attr-defined]
         result = handler(instance, value, *direct.out)
         if result is not None:
             self._finish(task, data, result)
         if self._handler is not None:
             self._end()
-        self._task = None
+        self.running = None
         txn.turn = 0
         self.output.publish(self._outputs)
 
@@ -86,56 +98,37 @@ class WorkflowStep(HandlerTurns):
             UserError: A handler needs the other keys, or waits: a single task must run the step.
         """
         self._flow = FlowEvents(self._plan, atom)
+        self._packs = len(atom) >= PACKED_MIN
         share.tasks = []  # of an attempt before this one
-        for task in divided_tasks(self._plan):
-            first, places = self._turns, array("I")
-            self._begin_task(task)
-            self._take_events(task, self._own(task, share, self._taken(task), places))
-            share.note(task, self._turns - first, places, [data for _, data in self._outputs])
+        self._share = share
+        self._run(divided_tasks(self._plan), None)
         if self.begun or self.has_listed_keys:
             raise UserError("the atom cannot be divided")
-
-    def _own(
-        self, task: TaskType, share: KeyShare, taken: Iterable[Keyed], places: "array[int]"
-    ) -> Iterator[Keyed]:
-        """Yield the events of a share, and note the turn of each output."""
-        owned: dict[Any, bool] = {}
-        outputs = self._outputs
-        for keyed in taken:
-            key = keyed[0]
-            is_own = owned.get(key) if type(key) in REMEMBERED else None
-            if is_own is None:
-                is_own = share.owns(task.key_text(key))
-                if type(key) in REMEMBERED:
-                    owned[key] = is_own
-            if is_own:
-                yield keyed
-                places.extend([self._turns] * (len(outputs) - len(places)))
-            else:
-                self._turns += 1
 
     def _begin_task(self, task: TaskType) -> None:
         """Let a task run."""
         self._outputs = self._flow.outputs[task.name] = []
         self._out = TaskOutput(task)
-
-    def _taken(self, task: TaskType) -> Iterator[Keyed]:
-        """Return the events of a task."""
-        assert task.event is not None, "an application was built with the task"
-        return self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event)
+        if self._packs and task is self._plan.sink_task and not self.is_eager:
+            self.pending, self._packer = deque(), task.output
 
     def take_shared(self, atom: Atom, shared: SharedTurns) -> None:
         """Run an atom of the source through all tasks, with the turns of shares where these have run."""
-        step = self._txn.request_id
+        step, tasks = self._txn.request_id, self._plan.tasks
         self._flow = FlowEvents(self._plan, atom)
+        self._packs = len(atom) >= PACKED_MIN
         done = 0
-        for name, turns, outputs in shared.turns(step):
+        for turns in shared.turns(step):
+            self._begin_task(tasks[done])
             done += 1
-            self._turns += turns
-            self.output.use(outputs)
-            self._flow.outputs[name] = [(None, data) for data in outputs]
+            self._turns += turns.turns
+            if not self.output.pack(turns.outputs, len(turns.sizes)):
+                self.is_unfit = True  # the handler that has exceeded the limit gets the error
+                raise Unfit
+            if self.pending is None:
+                self._outputs += [(None, data) for data in turns.events()]
         self.shared_writes = shared.writes(step)
-        self._run(self._plan.tasks[done:], None)
+        self._run(tasks[done:], None)
 
     def take_questions(self, task: TaskType, questions: Sequence[PortalQuestion]) -> None:
         """Let a task reply to questions."""
@@ -165,10 +158,15 @@ class WorkflowStep(HandlerTurns):
                 first()
                 first = None
             else:
-                self._take_events(task, self._taken(task))
+                self._take_events(task)
             if task.completion is not None:
                 self._complete(task)
-        if self._flow.has_events:
+        if self._share is not None:
+            return
+        if self.pending is not None:
+            self.pack()
+            self.output.publish_packed()
+        elif self._flow.has_events:
             workflow = self._plan.workflow
             self.output.publish(self._flow.encoded(workflow.last, workflow.events))
 
@@ -178,37 +176,66 @@ class WorkflowStep(HandlerTurns):
         refuse_generator(task, start_handler(task, None, instance, self._out))
         self._end()
 
-    def _take_events(self, task: TaskType, taken: Iterable[Keyed]) -> None:
-        """Give a task its events, in order.
+    def _take_events(self, task: TaskType) -> None:
+        """Give a task its events, in order."""
+        assert task.event is not None, "an application was built with the task"
+        share, first, places = self._share, self._turns, array("I")
+        if share is not None and task.noted:
+            raise UserError("a handler waits")
+        starts = HandlerStarts(task)
+        for piece in self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event):
+            if task.exclusive or task.noted:
+                self._take_each(task, piece)
+                continue
+            last = self._turns + len(piece[0])
+            turns: Iterable[int] = range(self._turns + 1, last + 1)
+            if share is not None:
+                piece, turns = share.own(task, piece, turns)
+                turns = self._placed(turns, places)
+            self._take_piece(starts, piece, turns)
+            self._turns = last
+            self.pack()
+        if share is not None:
+            share.note(task, self._turns - first, places, [data for _, data in self._outputs])
+
+    def _placed(self, turns: Iterable[int], places: "array[int]") -> Iterator[int]:
+        """Yield turns, and note after each of them the place of its outputs."""
+        for turn in turns:
+            yield turn
+            published = len(self._outputs) + len(self.pending or ())
+            places.extend([turn] * (published - len(places)))
+
+    def _take_each(self, task: TaskType, piece: Piece) -> None:
+        """Give a task events, some of which may wait."""
+        keys, events, encoded = piece
+        decoded = repeat(UNDECODED) if events is None else events
+        for key, event, data in zip(keys, decoded, encoded, strict=False):
+            self._take(task, key, task.key_text(key), data, event)
+
+    def _take_piece(self, starts: HandlerStarts, piece: Piece, turns: Iterable[int]) -> None:
+        """Give a task events, in order.
 
         This is `_take` for each of them. Tasks take most events without a wait, and then the calls between the parts
         of a turn would cost as much as the turn, so this loop has them in one place.
         """
-        if task.exclusive or task.noted:
-            for key, event, data in taken:
-                self._take(task, key, task.key_text(key), data, event)
-            return
-        assert task.event is not None, "an application was built with the task"
+        task, txn, out = starts.task, self._txn, self._out
         handler: Any = task.cls.on_event  # type: ignore[attr-defined]
-        decode, takes_out, out = task.event.decode, task.takes_out, self._out
-        txn, starts = self._txn, HandlerStarts(task)
-        unloaded, is_shared = task.rows.unloaded, task.shared is not None
-        for key, event, data in taken:
-            known = starts.known.get(key) if type(key) in REMEMBERED else None
-            self._place, instance = starts.of(key) if known is None else known
-            self._turns = txn.turn = self._turns + 1
-            self._task = task
+        takes_out = task.takes_out
+        keys, decoded, encoded = piece
+        events = map(task.event.decode, encoded) if decoded is None else decoded  # type: ignore[union-attr]
+        columns = zip(keys, events, encoded, starts.known(keys), turns, strict=True)
+        for key, event, data, known, turn in columns:
+            self._start = start = known or starts.of(key, turn)
+            self._turns = txn.turn = turn
+            self.running = task
             self._key = key
             self._item = data
-            self._has_listed = False
-            self._has_missed = is_shared or type(instance) is not unloaded
-            value = decode(data) if event is UNDECODED else event
-            result = handler(instance, value, out) if takes_out else handler(instance, value)
+            result = handler(start[1], event, out) if takes_out else handler(start[1], event)
             if result is not None:
                 self._finish(task, data, result)
             if self._handler is not None:
                 self._end()
-            self._task = None
+            self.running = None
             txn.turn = 0
 
     def _take(
@@ -316,9 +343,9 @@ class WorkflowStep(HandlerTurns):
 
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
-        if self._task is None or (self._item is None and self._task.is_keyed):
+        if self.running is None or (self._item is None and self.running.is_keyed):
             coroutine.close()
-            what = "" if self._task is None else ", and on_atom_complete has no current key"
+            what = "" if self.running is None else ", and on_atom_complete has no current key"
             raise UserError(f"only the handler of a task can name a method for a reply{what}")
         handler = self._waiting()
         handler.coroutines.append(coroutine)

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from penstock.base.lowering import alike, lower_of
+from penstock.base.msgpack_array import array_head
 from penstock.base.schema import (
     ENCODER,
     PLAIN,
@@ -41,6 +42,9 @@ from penstock.model.sealed_value import (
 )
 
 T = TypeVar("T")
+
+_all, _len, _map, _set, _type, _zip = all, len, map, set, type, zip
+"""Built-in functions, which a handler can have replaced."""
 
 _ARRAY: Final = b"\xdd"
 """The first byte of a MessagePack array with a length of 32 bits."""
@@ -153,6 +157,53 @@ class EventType(Generic[T]):
                 f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
             )
         return data
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values are of built-in types that cannot change, and fit if they have the type itself."""
+        return self._plain is not None or self._parts is not None
+
+    def packed(self, values: Sequence[T]) -> bytes | None:
+        """Return the bytes of several values of a plain type, without anything between them.
+
+        Returns:
+            What `encode` returns for each of them; None if it would raise for one of them, and for values that do not
+            have the type itself.
+
+        Raises:
+            RecursionError: Too few frames are left.
+        """
+        if not self._have_type(values):
+            return None
+        try:
+            data = ENCODER.encode(values)
+        except RecursionError:  # of a handler that has called deeply, and not of the values
+            raise
+        except UNENCODABLE:
+            return None
+        return data[len(array_head(len(values))) :]
+
+    def encoded(self, values: Sequence[T]) -> list[bytes] | None:
+        """Return the bytes of each of several values of a plain type; as `packed`."""
+        if not self._have_type(values):
+            return None
+        try:
+            return [*_map(ENCODER.encode, values)]
+        except RecursionError:
+            raise
+        except UNENCODABLE:
+            return None
+
+    def _have_type(self, values: Sequence[Any]) -> bool:
+        """Say whether all values have the plain type itself; so none of them can change, or has ever changed."""
+        if self._parts is None:
+            return _set(_map(_type, values)) <= {self._plain}
+        if not _set(_map(_type, values)) <= {tuple}:
+            return False
+        parts = self._parts
+        return _set(_map(_len, values)) <= {_len(parts)} and _all(
+            _set(_map(_type, column)) == {part} for column, part in _zip(_zip(*values), parts)
+        )
 
     def opened(self, data: bytes) -> bytes:
         """Return the readable bytes of a value.

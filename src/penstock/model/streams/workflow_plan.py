@@ -28,6 +28,8 @@ class WorkflowPlan:
         nodes: The node of each task, by the name of the task.
         behind: The tasks that take events of a task, directly or through others, by the name of the task; in the
             order of `tasks`.
+        sink_task: The task whose events are the atom of the sink, without a function or another task behind it, if the
+            events are of a plain type; else None.
     """
 
     workflow: Workflow[Any]
@@ -35,6 +37,7 @@ class WorkflowPlan:
     nodes: dict[str, FlowNode] = field(default_factory=dict)
     task_of: dict[FlowNode, TaskType] = field(default_factory=dict)
     behind: dict[str, tuple[TaskType, ...]] = field(default_factory=dict)
+    sink_task: TaskType | None = None
     _published: dict[FlowNode, Any] = field(default_factory=dict)
 
     def published_as(self, node: FlowNode) -> Any:
@@ -98,7 +101,16 @@ def plan_of(workflow: Workflow[Any], resolver: Resolver) -> WorkflowPlan:
             for task in plan.tasks
             if task.name != name and _takes_from(plan.nodes[task.name], node)
         )
+    plan.sink_task = _sink_task(plan)
     return plan
+
+
+def _sink_task(plan: WorkflowPlan) -> TaskType | None:
+    """Return the task of the last node, if its events are published as they are."""
+    task = plan.task_of.get(plan.workflow.last)
+    if task is None or task.output is None or not task.output.is_plain or plan.behind[task.name]:
+        return None
+    return task if task.output.annotation == plan.workflow.annotation else None
 
 
 def _takes_from(node: FlowNode, source: FlowNode) -> bool:

@@ -51,6 +51,7 @@ from penstock.model.request import (
 )
 from penstock.model.schema_change import compare_classes, with_first_versions
 from penstock.model.schema_version import Versions
+from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.stream import Atom, Stream
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
@@ -351,7 +352,7 @@ class LocalRuntime:
     def _take_over(self, cascade: Cascade) -> None:
         """Keep the atoms and replies of a cascade, and the records that it appends to the log."""
         for atom in cascade.published:
-            self.streams[atom.stream].append(atom.events)
+            self.streams[atom.stream].append(plain_atom(atom.events))
         for request_id, body, outcome in cascade.completed:
             self._answer(self._record(request_id, body, cascade.time_us), outcome)
         for request_id, body, delay_us in cascade.later:
