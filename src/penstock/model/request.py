@@ -113,7 +113,7 @@ def append_events(request: Request) -> list[bytes]:
         RequestError: The body is not an append.
     """
     try:
-        return [bytes(raw) for raw in _EVENTS.decode(request.positional)]
+        return [*map(bytes, _EVENTS.decode(request.positional))]
     except msgspec.MsgspecError as error:
         raise RequestError(f"the body is not an append: {error}") from error
 

@@ -8,7 +8,7 @@ same.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.engine.streams.handler_start import TaskOutput
+from penstock.engine.streams.handler_start import TaskOutput, task_output
 from penstock.model.streams.flow import FlowOperator
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.workflow_plan import WorkflowPlan
@@ -50,6 +50,6 @@ def direct_task(plan: WorkflowPlan) -> DirectTask | None:
         return None  # functions or conversions are between
     if key is not None and not task.event.is_shared:
         return None  # the function and the handler get an object each
-    out = (TaskOutput(task),) if task.takes_out else ()
+    out = (task_output(task),) if task.takes_out else ()
     decode = workflow.source.events.decode if task.event.is_shared else task.event.decode
     return DirectTask(task, decode, key, out)

@@ -1,6 +1,6 @@
 """The start of a handler: its instance, its event or its question, and its `out`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, NoneType
 from typing import Any, Final, TypeAlias
@@ -23,6 +23,9 @@ REMEMBERED: Final = frozenset({str, int, NoneType})
 PENDING_MAX: Final = 10_000
 """The events that a handler may publish before they are encoded."""
 
+TaskOutput: TypeAlias = Callable[[Any], None]
+"""The `out` of a task's handlers."""
+
 Start: TypeAlias = tuple[Place, Any, int]
 """The place of a key, its `self`, and the first turn that uses it; 0 if an earlier part of the step may have."""
 
@@ -32,21 +35,17 @@ def are_remembered(keys: Sequence[Any]) -> bool:
     return _set(_map(_type, keys)) <= REMEMBERED
 
 
-class TaskOutput:
-    """The `out` of a task's handlers."""
+def task_output(task: TaskType) -> TaskOutput:
+    """Return the `out` of a task's handlers: a function, because CPython calls an object with more work.
 
-    __slots__ = ("_task",)
+    It publishes an event in the running step, also if an earlier step handed it out.
+    """
 
-    def __init__(self, task: TaskType) -> None:
-        self._task = task
-
-    def __call__(self, event: Any, /) -> None:
-        """Publish an event in the running step, also if an earlier step handed out this object."""
+    def out(event: Any, /) -> None:
         try:
             step = ACTIVE.get().step
         except LookupError:
             step = current().step  # its error
-        task = self._task
         if step is None:
             raise UserError(f"the output of {task.name} is used outside of its handlers")
         pending = step.pending
@@ -59,6 +58,8 @@ class TaskOutput:
                 step.pack()
             except RecursionError:  # they stay pending
                 pass
+
+    return out
 
 
 class HandlerStarts:

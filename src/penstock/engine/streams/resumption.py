@@ -16,10 +16,10 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Escape
 from penstock.engine.streams.handler_start import (
-    TaskOutput,
     instance_of,
     question_of,
     start_handler,
+    task_output,
 )
 from penstock.engine.streams.personal_work import (
     readable_body,
@@ -162,7 +162,7 @@ class Resumption:
         handler = self._handler
         handler.coroutines.append(None)
         instance = instance_of(handler.task, handler.place[1])
-        out = TaskOutput(handler.task)
+        out = task_output(handler.task)
         result = start_handler(handler.task, handler.item, instance, out)
         if type(result) is CoroutineType:
             handler.coroutines[0] = result

@@ -16,10 +16,10 @@ from penstock.engine.streams.direct_task import DirectTask
 from penstock.engine.streams.flow_events import UNDECODED, FlowEvents, Piece
 from penstock.engine.streams.handler_start import (
     HandlerStarts,
-    TaskOutput,
     refuse_generator,
     start_handler,
     state_keys,
+    task_output,
 )
 from penstock.engine.streams.handler_turns import HandlerTurns
 from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
@@ -108,7 +108,7 @@ class WorkflowStep(HandlerTurns):
     def _begin_task(self, task: TaskType) -> None:
         """Let a task run."""
         self._outputs = self._flow.outputs[task.name] = []
-        self._out = TaskOutput(task)
+        self._out = task_output(task)
         if self._packs and task is self._plan.sink_task and not self.is_eager:
             self.pending, self._packer = deque(), task.output
 

@@ -43,7 +43,7 @@ from penstock.model.sealed_value import (
 
 T = TypeVar("T")
 
-_all, _len, _map, _set, _type, _zip = all, len, map, set, type, zip
+_map, _set, _type, _zip = map, set, type, zip
 """Built-in functions, which a handler can have replaced."""
 
 _ARRAY: Final = b"\xdd"
@@ -200,10 +200,11 @@ class EventType(Generic[T]):
             return _set(_map(_type, values)) <= {self._plain}
         if not _set(_map(_type, values)) <= {tuple}:
             return False
-        parts = self._parts
-        return _set(_map(_len, values)) <= {_len(parts)} and _all(
-            _set(_map(_type, column)) == {part} for column, part in _zip(_zip(*values), parts)
-        )
+        try:
+            columns = [*_zip(*values, strict=True)]
+        except ValueError:  # they have not the same length
+            return False
+        return [_set(_map(_type, column)) for column in columns] == [{part} for part in self._parts]
 
     def opened(self, data: bytes) -> bytes:
         """Return the readable bytes of a value.
