@@ -10,9 +10,10 @@ from penstock import LocalRuntime
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.limits import Limits
 from penstock.engine.streams import workflow_step
+from penstock.engine.streams.cascade import PublishedAtom
 from penstock.journal.atoms import decode_atom, encode_atom
 from penstock.log.api import Record
-from penstock.model.streams.packed_atom import PackedAtom
+from penstock.model.streams.packed_atom import PackedAtom, packed_atom
 from penstock.runtime.spark.messages import RunTransactions
 from tests.differential import packed_app
 from tests.differential.committed import state_of
@@ -108,3 +109,6 @@ def test_a_packed_atom_is_a_tuple_of_events() -> None:
         assert events == packed
         assert packed == PackedAtom(pieces, count)
         assert packed != (*events, b"\x01")
+        atoms = PublishedAtom("s", 1, events), PublishedAtom("s", 1, packed_atom(pieces, count))
+        assert atoms[0] == atoms[1], "a replay compares them"
+        assert atoms[1] == atoms[0]
