@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import httpx
 
@@ -96,7 +96,7 @@ def deploy_former(directory: Path) -> None:
     begin, end = text.index("    def give_back"), text.index("    @readonly\n    def free")
     show.write_text(text[:begin] + text[end:], encoding="utf-8")
     with own_modules({folder.name}):
-        calls = [[("Customer", "eve", "create", [])]]
+        calls: list[Any] = [[("Customer", "eve", "create", [])]]
         journal_of(str(folder), directory / "data", calls, deploys=True)
 
 
