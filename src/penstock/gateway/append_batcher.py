@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
@@ -20,13 +21,16 @@ from penstock.process.cancellation import cancel, complete
 
 _log = logging.getLogger(__name__)
 
-_WOKEN_AT_ONCE: Final = 32
+_TOLD_AT_ONCE: Final = 32
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Outcome = Lsn | PenstockError
 """The position of an appended request, or the reason why it was not appended."""
+
+Taker = Callable[[Sequence[Outcome]], None]
+"""Takes the outcomes of the requests that were appended together, in their order."""
 
 
 class AppendBatcher:
@@ -37,37 +41,29 @@ class AppendBatcher:
         self._log = log
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "penstock-append")
-        self._waiting: list[tuple[Sequence[Entry], asyncio.Future[list[Outcome]]]] = []
+        self._waiting: list[tuple[Sequence[Entry], Taker]] = []
         self._writer: asyncio.Task[None] | None = None
         self._failed_at: Lsn | None = (
             None  # the end of the log when it could not be written; None while it can
         )
 
-    async def append(self, request_id: RequestId, body: bytes, touches: bytes) -> Lsn:
-        """Append a request durably, and return its position.
+    def append(self, entries: Sequence[Entry], take: Taker) -> None:
+        """Append requests durably, and call a function with the outcome of each. No task wakes for it.
 
         Args:
-            request_id: The stored request id.
-            body: The encoded request.
-            touches: The access hint.
-
-        Raises:
-            RequestConflict: The id belongs to a request with another body.
-            RecordTooLarge: The body exceeds the log's limit.
-            LogUnavailable: The disk is full or fails; the request was not appended.
+            entries: The requests.
+            take: Gets these errors, among others: `RequestConflict` if the id belongs to a request with
+                another body, `RecordTooLarge` if the body exceeds the log's limit, and `LogUnavailable` if the
+                disk is full or fails. A request with an error was not appended.
         """
-        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
-        (outcome,) = await self.append_all((entry,))
-        if isinstance(outcome, PenstockError):
-            raise outcome
-        return outcome
-
-    def append_all(self, entries: Sequence[Entry]) -> asyncio.Future[list[Outcome]]:
-        """Append several requests durably; the result is the outcome of each, and `append` names the errors."""
-        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((entries, future))
+        self._waiting.append((entries, take))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
+
+    def append_all(self, entries: Sequence[Entry]) -> asyncio.Future[Sequence[Outcome]]:
+        """Append requests durably; the result is the outcome of each, and `append` names the errors."""
+        future: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        self.append(entries, partial(_give, future))
         return future
 
     async def schedule(
@@ -119,11 +115,13 @@ class AppendBatcher:
             self._metrics.appended(time.perf_counter() - began, len(entries))
             await self._report(outcomes)
             at = 0
-            for number, (group, future) in enumerate(batch, 1):
-                if number % _WOKEN_AT_ONCE == 0:
+            for number, (group, take) in enumerate(batch, 1):
+                if number % _TOLD_AT_ONCE == 0:
                     await asyncio.sleep(0)  # others of the event loop must not wait for all of them
-                if not future.done():  # otherwise the client has disconnected
-                    future.set_result(outcomes[at : at + len(group)])
+                try:
+                    take(outcomes[at : at + len(group)])
+                except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
+                    _log.exception("the outcome of an append was not taken")
                 at += len(group)
         self._writer = None
 
@@ -169,3 +167,8 @@ class AppendBatcher:
             return [*self._append(entries[:half]), *self._append(entries[half:])]
         except PenstockError as error:
             return [error] * len(entries)
+
+
+def _give(future: asyncio.Future[Sequence[Outcome]], outcomes: Sequence[Outcome]) -> None:
+    if not future.done():  # otherwise its task was cancelled
+        future.set_result(outcomes)

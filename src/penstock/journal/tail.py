@@ -260,21 +260,6 @@ class AsyncJournalTail(JournalTail):
         self._looks_up = False
         super().__init__(journal, on_waiting)
 
-    async def reply(self, position: LogPosition, timeout_s: float) -> Reply:
-        """Return the reply to the request at a log position; raises as `JournalTail.wait`."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        if not self._register(position, future):
-            self._look_up_soon([(position, future)])
-        # `asyncio.timeout` takes four times as long.
-        expiry = self._loop.call_later(timeout_s, _expire, future, timeout_s)
-        try:
-            return await future
-        except BaseException:
-            self._unregister(position, future)
-            raise
-        finally:
-            expiry.cancel()
-
     async def sent_reply(self, position: LogPosition, request_id: str) -> Reply | None:
         """Return the reply to a request that the cascade of a record has sent; see `find_sent_reply`."""
         return await self._loop.run_in_executor(
@@ -368,16 +353,6 @@ class AsyncJournalTail(JournalTail):
     def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
         if outcomes and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(super()._settle, outcomes)
-
-
-def _expire(waiter: "asyncio.Future[Reply]", timeout_s: float) -> None:
-    if not waiter.done():
-        waiter.set_exception(
-            TimedOut(
-                f"no reply within {timeout_s:g} s; the request is durable and will be processed; "
-                "ask again with the same request id"
-            )
-        )
 
 
 def _penstock_error(error: Exception) -> PenstockError:

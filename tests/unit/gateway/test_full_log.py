@@ -35,15 +35,21 @@ def test_a_full_log_is_one_line_and_its_end_another(
 
     async def appends() -> None:
         batcher = AppendBatcher(log, Metrics(tmp_path))
-        await batcher.append(RequestId("before"), b"", b"")
+
+        async def append(name: str) -> None:
+            (outcome,) = await batcher.append_all((Entry(RequestId(name), b"", b"", 0),))
+            if isinstance(outcome, LogUnavailable):
+                raise outcome
+
+        await append("before")
         log.is_full = True
         for number in range(3):
             with pytest.raises(LogUnavailable):
-                await batcher.append(RequestId(f"full{number}"), b"", b"")
-            await batcher.append(RequestId("before"), b"", b"")  # a repetition writes nothing
+                await append(f"full{number}")
+            await append("before")  # a repetition writes nothing
         log.is_full = False
         for number in range(2):
-            await batcher.append(RequestId(f"free{number}"), b"", b"")
+            await append(f"free{number}")
         batcher.close()
 
     asyncio.run(appends())

@@ -4,21 +4,23 @@ Promises that a request which is answered with 2xx, or with an error of the appl
 and took effect exactly as the answer says; and that one request id never takes effect twice.
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
-from penstock.errors import Gone, TimedOut, TooLate
-from penstock.gateway.append_batcher import AppendBatcher
+from penstock.errors import Gone, PenstockError, TimedOut, TooLate
+from penstock.gateway.append_batcher import AppendBatcher, Outcome
 from penstock.gateway.call_target import flow_caller, require_right, target_in, target_of
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
@@ -28,8 +30,10 @@ from penstock.gateway.request_ids import RequestIds, check_free, stored_id
 from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
+from penstock.journal.awaited_reply import AwaitedReply, reply_at
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
+from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import Failure, decode_failure, decode_request, is_cancelled
@@ -100,7 +104,9 @@ class CallHandler:
             finally:
                 self._admission.abandon(ticket)
         else:
-            await self._append(request, target, body, touches)
+            appended: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
+            await self._append(request, target, body, touches, appended)
+            await appended
         headers = reply_headers(self._tail.epoch, request.request_id)
         headers |= _location(request.request_id)
         return Response(json_of(Sent(request.request_id)), 202, headers, JSON)
@@ -176,31 +182,53 @@ class CallHandler:
         if target.stream is None and self._reads.serves(request, target):
             return await self._reads.read(request, target, source, timeout_s)
         body, touches = await self._prepared(request, target, source)
-        lsn = await self._append(request, target, body, touches)
-        reply = await self._tail.reply((ONLY_PARTITION, lsn), timeout_s)
+        awaited = AwaitedReply(self._tail, timeout_s)
+        await self._append(request, target, body, touches, awaited)
+        reply = await awaited.reply()
         timings: RequestTimings | None = request.scope.get(TIMINGS)
         if timings is not None:
             timings.answered(reply)
         return reply
 
     async def _append(
-        self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
-    ) -> Lsn:
-        """Admit a request, and append it under its id; record the time if requests are traced."""
+        self,
+        request: HttpRequest,
+        target: CallTarget,
+        body: bytes,
+        touches: bytes,
+        waiter: "asyncio.Future[Lsn] | AwaitedReply",
+    ) -> None:
+        """Admit a request, and begin to append it under its id; the waiter gets its position, or an error.
+
+        The append goes on if the client disconnects.
+        """
         request_id = stored_id(request.principal, request.request_id)
         ticket = await self._admit(request, target, body, touches)
-        try:
-            append = self._batcher.append(request_id, body, touches)
-            timings: RequestTimings | None = request.scope.get(TIMINGS)
-            if timings is None:
-                lsn = await append
-            else:
-                lsn = await timings.append(append, target.owner, target.method, request_id)
-        except BaseException:
+        timings: RequestTimings | None = request.scope.get(TIMINGS)
+        if timings is not None:
+            timings.append_begins(target.owner, target.method, request_id)
+        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
+        self._batcher.append((entry,), partial(self._appended, ticket, waiter, timings))
+
+    def _appended(
+        self,
+        ticket: Ticket,
+        waiter: "asyncio.Future[Lsn] | AwaitedReply",
+        timings: RequestTimings | None,
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        """Hand the outcome of an append to admission, timings and the waiter."""
+        (outcome,) = outcomes
+        if isinstance(outcome, PenstockError):
             self._admission.abandon(ticket)
-            raise
-        self._admission.appended(ticket, lsn)
-        return lsn
+            if not waiter.done():  # otherwise the client has disconnected
+                waiter.set_exception(outcome)
+            return
+        self._admission.appended(ticket, outcome)
+        if timings is not None:
+            timings.appended(outcome)
+        if not waiter.done():
+            waiter.set_result(outcome)
 
     def _admit(
         self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
@@ -221,7 +249,7 @@ class CallHandler:
         if is_open and (wait_s == 0 or await self._is_cancelled(place)):
             return None
         try:
-            return await self._tail.reply(place, wait_s or limit_s)
+            return await reply_at(self._tail, place, wait_s or limit_s)
         except TimedOut:
             return None
 

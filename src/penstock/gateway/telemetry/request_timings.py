@@ -88,30 +88,29 @@ Traced = TracedRequest | TracedRead
 class RequestTimings:
     """Collects the timings of one HTTP request while it is served."""
 
-    __slots__ = ("_appended", "_began_ns", "_read", "_reply")
+    __slots__ = ("_append", "_began_ns", "_durable", "_read", "_reply")
 
     def __init__(self) -> None:
         """Begin now."""
         self._began_ns = time.time_ns()
-        self._appended: tuple[str, str, RequestId, Lsn, int, int] | None = None
+        self._append: tuple[str, str, RequestId, int] | None = None
+        self._durable: tuple[Lsn, int] | None = None
         self._read: tuple[str, str, int, int, int, Epoch | None] | None = None
         self._reply: Reply | None = None
 
-    async def append(
-        self, append: Awaitable[Lsn], entity: str, method: str, request_id: RequestId
-    ) -> Lsn:
-        """Await the append of a request, and record its times.
+    def append_begins(self, entity: str, method: str, request_id: RequestId) -> None:
+        """Record when the append of a request begins.
 
         Args:
-            append: The append.
             entity: The name of the class; empty for a function.
             method: The name of the method or function.
             request_id: The stored request id.
         """
-        append_began_ns = time.time_ns()
-        lsn = await append
-        self._appended = (entity, method, request_id, lsn, append_began_ns, time.time_ns())
-        return lsn
+        self._append = (entity, method, request_id, time.time_ns())
+
+    def appended(self, lsn: Lsn) -> None:
+        """Record that the request is durable, at a position in the log."""
+        self._durable = (lsn, time.time_ns())
 
     async def read(
         self, answers: Awaitable[tuple[Epoch, T]], named: Sequence[tuple[str, str]]
@@ -153,9 +152,10 @@ class RequestTimings:
                 epoch=epoch,
                 headers=scope["headers"],
             )
-        if self._appended is None:
+        if self._append is None or self._durable is None:
             return None
-        entity, method, request_id, lsn, append_began_ns, appended_ns = self._appended
+        entity, method, request_id, append_began_ns = self._append
+        lsn, appended_ns = self._durable
         reply = self._reply
         return TracedRequest(
             verb=scope["method"],
