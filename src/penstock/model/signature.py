@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import Fingerprint, fingerprint_of
-from penstock.base.json_floats import decode_json
+from penstock.base.json_floats import JsonDecoder, decode_json
 from penstock.base.lowering import lower_of, place_in
 from penstock.base.misfit import misfit_of, place_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
@@ -23,15 +23,11 @@ _UNREADABLE: Final = (*UNREADABLE, IndexError)
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _NAMED: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-_ARGUMENTS: Final = list[msgspec.Raw] | dict[str, msgspec.Raw]
+_ARGUMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.Raw])
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _decode_msgpack(data: msgspec.Raw, annotation: Any) -> Any:
-    return msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
 
 
 class Signature:
@@ -80,6 +76,7 @@ class Signature:
         self._lowers = {parameter.name: lower_of(parameter.annotation) for parameter in parameters}
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
+        self._from_json: dict[str, JsonDecoder] = {}
         self._shape = inspect.Signature(list(parameters))
         # If a call names all arguments, `bind` has nothing to check.
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -129,7 +126,8 @@ class Signature:
                     self._shape.bind(*arguments)  # raises an error that names the parameter
                 return arguments, {}
             more = {name: self._of_name(name, raw) for name, raw in _NAMED.decode(named).items()}
-            self._shape.bind(*arguments, **more)
+            if arguments or more.keys() != self._whole:
+                self._shape.bind(*arguments, **more)
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
         except _UNREADABLE as error:
@@ -187,14 +185,14 @@ class Signature:
         if not text.strip():
             return [], {}
         try:
-            decoded = msgspec.json.decode(text, type=_ARGUMENTS)
+            decoded = _ARGUMENTS.decode(text)
         except _UNREADABLE as error:
             raise RequestError(
                 f"{self.name}: the body is neither a JSON array nor an object: {error}"
             ) from error
         if isinstance(decoded, list):
-            return [self._of_raw(self._at(index), raw) for index, raw in enumerate(decoded)], {}
-        return [], {name: self._of_raw(self._named(name), raw) for name, raw in decoded.items()}
+            return [self._of_json(self._at(index), raw) for index, raw in enumerate(decoded)], {}
+        return [], {name: self._of_json(self._named(name), raw) for name, raw in decoded.items()}
 
     def of_msgpack(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
         """Read arguments from MessagePack: a pair of an array by position and a map by name.
@@ -208,16 +206,21 @@ class Signature:
             raise RequestError(f"{self.name}: the body does not hold arguments: {error}") from error
         return self.decode(positional, named)
 
-    def _of_raw(
-        self,
-        parameter: inspect.Parameter,
-        raw: msgspec.Raw,
-        decode: Callable[[msgspec.Raw, Any], Any] = decode_json,
-    ) -> Any:
+    def _of_json(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
         try:
-            return decode(raw, parameter.annotation)
+            decoder = self._from_json.get(parameter.name)
+            if decoder is None:
+                decoder = self._from_json[parameter.name] = JsonDecoder(parameter.annotation)
+            return decoder.decode(raw)
         except _UNREADABLE as error:
             raise self._misfit(parameter.name, parameter.annotation, error) from error
+
+    def _of_msgpack(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
+        annotation = parameter.annotation
+        try:
+            return msgspec.msgpack.decode(raw, type=annotation, dec_hook=decode_reference)
+        except _UNREADABLE as error:
+            raise self._misfit(parameter.name, annotation, error) from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
         try:
@@ -269,7 +272,7 @@ class Signature:
         Callers from outside could let a cache of a decoder for each number grow without limit.
         """
         return [
-            self._of_raw(self._at(index), raw, _decode_msgpack)
+            self._of_msgpack(self._at(index), raw)
             for index, raw in enumerate(_ROW.decode(positional))
         ]
 

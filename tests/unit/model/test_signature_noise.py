@@ -74,3 +74,60 @@ def test_wrong_argument_among_many_is_named() -> None:
         signature.of_msgpack(packed(1, 2, "three"))
     with pytest.raises(RequestError, match="first"):
         signature.of_msgpack(packed())
+
+
+@transactional
+def order(item: str, amount: int = 1, *, note: str) -> str:
+    return f"{amount} {item} {note}"
+
+
+ORDER = App("ordering", order).signature("", "order")
+
+
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ([], {"item": "a", "amount": 2, "note": "n"}),
+        (["a"], {"amount": 2, "note": "n"}),
+        (["a", 2], {"note": "n"}),
+    ],
+)
+def test_arguments_by_name_are_accepted_in_each_form(
+    positional: list[Any], named: dict[str, Any]
+) -> None:
+    """All arguments by name, and some of them by position, arrive as they were given."""
+    given_ = (positional, named)
+    decoded, more = ORDER.of_msgpack(msgspec.msgpack.encode(given_))
+    assert (list(decoded), more) == given_
+    decoded, more = ORDER.decode(*ORDER.encode(positional, named))
+    assert (list(decoded), more) == given_
+    assert ORDER.of_json(msgspec.json.encode(named)) == ([], named)
+
+
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ([], {"item": "a", "amount": 2}),
+        ([], {"amount": 2, "note": "n"}),
+        (["a"], {"item": "a", "amount": 2, "note": "n"}),
+        (["a", 2], {}),
+        ([], {"item": "a", "amount": 2, "note": "n", "more": 1}),
+    ],
+    ids=["no note", "no item", "item twice", "nothing by name", "unknown"],
+)
+def test_missing_and_double_arguments_are_refused_in_each_form(
+    positional: list[Any], named: dict[str, Any]
+) -> None:
+    """A call that does not fit is refused when it is encoded and when it is decoded."""
+    with pytest.raises(RequestError, match="order"):
+        ORDER.encode(positional, named)
+    with pytest.raises(RequestError, match="order"):
+        ORDER.of_msgpack(msgspec.msgpack.encode((positional, named)))
+
+
+def test_the_types_of_arguments_in_json_are_checked() -> None:
+    """A value that does not fit is refused, also after others of its parameter have been read."""
+    for _ in range(2):
+        assert ORDER.of_json(b'["a", 2]') == (["a", 2], {})
+        with pytest.raises(RequestError, match="amount"):
+            ORDER.of_json(b'["a", "two"]')
