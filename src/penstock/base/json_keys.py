@@ -13,7 +13,8 @@ import msgspec
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _ROWS: Final = (list, tuple)
 _SCALARS: Final = frozenset({str, int, bool, bytes, type(None)})
-_SUSPECT: Final = (b"null", b'inf"')
+_NULL: Final = b"null"
+_INFINITE_KEY: Final = b'inf"'
 """Parts of JSON in which an encoder may have lost a float: it writes `null`, and `"inf"` or `"-inf"` for a key."""
 
 
@@ -39,7 +40,7 @@ def json_bytes(encode: Callable[[Any], bytes], value: Any) -> bytes:
         encoded = encode(value)
     except TypeError:  # a key is a tuple, a boolean or null
         return encode(with_texts(value))
-    if any(mark in encoded for mark in _SUSPECT) and _has_strange_floats(value):
+    if (_NULL in encoded or _INFINITE_KEY in encoded) and _has_strange_floats(value):
         return encode(with_texts(value))
     return encoded
 

@@ -81,27 +81,33 @@ class Router:
             )
         handler, names, route_kind = entry
         try:
-            texts = [
-                (unquote_to_bytes(value) if b"%" in value else value).decode() for value in values
-            ]
+            named = {
+                name: (unquote_to_bytes(value) if b"%" in value else value).decode()
+                for name, value in zip(names, values, strict=True)
+            }
         except UnicodeDecodeError:
             raise HttpError(400, "request", "the path is not valid UTF-8") from None
-        return handler, dict(zip(names, texts, strict=True)), route_kind
+        return handler, named, route_kind
 
 
 def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]) -> _Node | None:
-    if index == len(segments):
-        return node if node.handlers else None
-    segment = segments[index]
-    literal = node.literal.get(segment)
-    if literal is not None:
-        leaf = _descend(literal, segments, index + 1, values)
-        if leaf is not None:
-            return leaf
-    if node.named is None or not segment:
-        return None
-    values.append(segment)
-    leaf = _descend(node.named, segments, index + 1, values)
-    if leaf is None:
-        values.pop()
-    return leaf
+    """Return the node of a path, and append the segments that stand for names to the values."""
+    while index < len(segments):
+        segment = segments[index]
+        index += 1
+        literal, named = node.literal.get(segment), node.named if segment else None
+        if literal is not None and named is not None:  # only this choice may be wrong
+            before = len(values)
+            leaf = _descend(literal, segments, index, values)
+            if leaf is not None:
+                return leaf
+            del values[before:]
+            literal = None
+        if literal is not None:
+            node = literal
+        elif named is not None:
+            values.append(segment)
+            node = named
+        else:
+            return None
+    return node if node.handlers else None

@@ -2,8 +2,11 @@
 
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.responses import Response
 
 from penstock.base.http import STATUS
@@ -78,6 +81,41 @@ def test_path_is_found(
 def test_unknown_path_is_not_found(routing: Router, path: bytes) -> None:
     """A path with a segment too few, too many or empty is not found."""
     assert routing.find("GET", path) is None
+
+
+def simply_found(paths: Sequence[Sequence[str]], segments: Sequence[str]) -> int | None:
+    """Return the number of the path that fits, a literal before a name at the first difference."""
+    fits = [
+        ([own[:1] == "{" for own in path], number)
+        for number, path in enumerate(paths)
+        if len(path) == len(segments)
+        and all(own in (one, "{x}") for own, one in zip(path, segments, strict=True))
+    ]
+    return min(fits)[1] if fits else None
+
+
+@given(
+    paths=st.lists(
+        st.lists(st.sampled_from(["a", "b", "{x}"]), min_size=1, max_size=4),
+        max_size=8,
+        unique_by=tuple,
+    ),
+    segments=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4),
+)
+def test_paths_are_found_as_by_trying_each(paths: list[list[str]], segments: list[str]) -> None:
+    """The tree finds the path that a search through all paths finds, with the values of its names."""
+    routing = Router()
+    for number, path in enumerate(paths):
+        named = [f"{{x{at}}}" if own == "{x}" else own for at, own in enumerate(path)]
+        routing.add("GET", "/" + "/".join(named), nothing, str(number))
+    found = routing.find("GET", ("/" + "/".join(segments)).encode())
+    fit = simply_found(paths, segments)
+    if fit is None:
+        assert found is None
+        return
+    names = {f"x{at}": segments[at] for at, own in enumerate(paths[fit]) if own == "{x}"}
+    assert found is not None
+    assert (found[2], found[1]) == (str(fit), names)
 
 
 REFUSED = [

@@ -332,8 +332,8 @@ class Admission:
         return self._tail.positions.get(ONLY_PARTITION, Lsn(0))
 
     def _release_committed(self) -> None:
-        in_log = self._in_log
-        while in_log and in_log[0][0] < self._committed:
+        in_log, committed = self._in_log, self._committed
+        while in_log and in_log[0][0] < committed:
             self._leave(in_log.popleft()[1])
             self._own_committed += 1
 
