@@ -1,4 +1,4 @@
-"""`AwaitedReply`: the reply that one task of an event loop waits for, also while its request is being appended.
+"""`AwaitedReply`: the reply for which a task of an event loop waits, also while its request is being appended.
 
 The task wakes once: with the reply, or with the error of the append, of the journal or of the time limit.
 """
@@ -33,7 +33,7 @@ class AwaitedReply:
         self._expiry: asyncio.TimerHandle | None = None
 
     def done(self) -> bool:
-        """Say whether nobody waits any more: there is a reply or an error, or the task was cancelled."""
+        """Say whether the wait has ended: with a reply, with an error, or because the task was cancelled."""
         return self._future.done()
 
     def set_exception(self, error: PenstockError) -> None:
