@@ -13,11 +13,9 @@ import inspect
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, takewhile
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey, RequestId
@@ -28,7 +26,11 @@ from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
-Sizes: TypeAlias = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Sizes: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class TaskTurns(msgspec.Struct, array_like=True):
@@ -64,7 +66,7 @@ class MergedTurns(NamedTuple):
 
     def events(self) -> list[bytes]:
         """Return the single outputs."""
-        ends = np.cumsum(self.sizes).tolist()
+        ends = self.sizes.cumsum().tolist()
         outputs = self.outputs
         return [outputs[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
@@ -191,6 +193,8 @@ class _OwnedKeys(dict[Any, bool]):
 
 def _merged(tasks: Sequence[TaskTurns]) -> MergedTurns:
     """Return the outputs of all shares in the order of their turns; no output becomes an object."""
+    import numpy as np  # noqa: PLC0415 -- a test of an application needs none
+
     order = np.argsort(_joined(task.places for task in tasks), kind="stable")
     sizes = _joined(task.sizes for task in tasks).astype(np.int64)
     begins = (np.cumsum(sizes) - sizes)[order]
@@ -200,7 +204,9 @@ def _merged(tasks: Sequence[TaskTurns]) -> MergedTurns:
     return MergedTurns(tasks[0].turns, sizes, outputs[moved + np.arange(len(moved))].tobytes())
 
 
-def _joined(parts: Iterable[bytes]) -> npt.NDArray[np.uint32]:
+def _joined(parts: Iterable[bytes]) -> "npt.NDArray[np.uint32]":
+    import numpy as np  # noqa: PLC0415 -- a test of an application needs none
+
     return np.frombuffer(b"".join(parts), np.uint32)
 
 
