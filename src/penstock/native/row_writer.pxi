@@ -28,6 +28,12 @@ def watch_mentions(list mentions):
     _mentions = mentions
 
 
+cdef inline void _begin_row(Writer *writer) noexcept:
+    """Make a writer empty; each writer begins so, because a struct of C begins with any content."""
+    writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
+    writer.references, writer.has_unloaded = 0, False
+
+
 cdef int _reserve(Writer *writer, Py_ssize_t size) except -1:
     """Make room for more bytes."""
     cdef Py_ssize_t room
@@ -195,7 +201,7 @@ cdef bint _write_tuple(Writer *writer, Node node, tuple value) except -1:
 cdef bytes _packed(Node node, object value):
     """Return the bytes of a value by itself; None if it does not fit."""
     cdef Writer writer
-    writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
+    _begin_row(&writer)
     try:
         if not _write(&writer, node, value):
             return None
@@ -296,8 +302,7 @@ cdef object _encode_change(RowPlan plan, dict values, object before):
     cdef Py_ssize_t index, width = PyTuple_GET_SIZE(plan.names)
     if len(values) != width + 1 or PyDict_GetItemWithError(values, plan.target.key_name) == NULL:
         return _FALLBACK
-    writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
-    writer.references, writer.has_unloaded = 0, False
+    _begin_row(&writer)
     try:
         _put_raw(&writer, PyBytes_AS_STRING(plan.head), PyBytes_GET_SIZE(plan.head))
         for index in range(width):

@@ -7,7 +7,7 @@ A slot is used only for an instance of exactly the class in which it was found. 
 
 cdef Py_ssize_t _offset(object cls, str name) except -1:
     """Return the place of a slot in the instances of a class."""
-    cdef Py_ssize_t offset = penstock_slot_offset((<dict>cls.__dict__.copy())[name])
+    cdef Py_ssize_t offset = penstock_slot_offset(cls.__dict__[name])
     if offset <= 0:
         raise TypeError(f"{cls.__name__}.{name} is not a slot for an object")
     return offset
