@@ -51,9 +51,9 @@ class FirstRounds:
 
         Args:
             run: The rounds.
-            mentions: What the rows mention that the epoch's tasks have written.
+            mentions: The mentions in the rows that the epoch's tasks have written.
         """
         for each in mentions:
             self._memory.learn_mentions(each)
-        if run.tasks > 1:  # what was accessed is known better than what is mentioned
+        if run.tasks > 1:  # accesses are known better than mentions
             self._memory.learn(self._hinted, run.accesses)
