@@ -192,7 +192,8 @@ MUTANTS = (
     Mutant(
         "a swallowed escape takes effect",
         "engine/execute.py",
-        "        if self.escaped is not None:\n            raise Escape(self.escaped)\n",
+        "        if self.escaped is not None:  # even if the handler has caught it\n"
+        "            raise Escape(self.escaped)\n",
         "        if self.escaped is not None and failure is not None:\n"
         "            raise Escape(self.escaped)\n",
         ESCAPES,
