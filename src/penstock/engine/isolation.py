@@ -12,7 +12,6 @@ settings of the operating system; docs/GUIDE.md lists the settings that are not 
 import builtins
 import decimal
 import gc
-import re
 import sys
 import warnings
 from contextvars import Context
@@ -20,9 +19,11 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-_DEPTH: Final = re.compile(r"at the recursion depth (\d+)")
 _collects: Final = gc.isenabled
 _recursion: Final = sys.getrecursionlimit
+_limit_recursion: Final = sys.setrecursionlimit
+_TooLow: Final = RecursionError
+_number: Final = int
 _interval: Final = sys.getswitchinterval
 _digits: Final = sys.get_int_max_str_digits
 _trace: Final = sys.gettrace
@@ -159,11 +160,16 @@ class Isolation:
             gc.enable()
 
     def enter(self) -> None:
-        """Prepare for a transaction; handlers have the same number of frames in every runtime."""
-        if self._begun and not self._settings:
-            sys.setrecursionlimit(_depth() + self._depth)
-            now = _settings()
-            self._settings = (*now[:4], *self._watching, *now[6:])
+        """Prepare for a transaction: its handlers have as many frames as those of every other, wherever it runs."""
+        if self._begun:
+            limit = _depth() + self._depth
+            if not self._settings:
+                _limit_recursion(limit)
+                now = _settings()
+                self._settings = (*now[:4], *self._watching, *now[6:])
+            elif limit != self._settings[1]:
+                _limit_recursion(limit)
+                self._settings = (self._settings[0], limit, *self._settings[2:])
         if self._decimal is not None:
             decimal.setcontext(self._decimal.copy())
 
@@ -302,9 +308,7 @@ class _Garbage:
 def _depth() -> int:
     """Return the interpreter's depth of recursion, calls from C included."""
     try:
-        sys.setrecursionlimit(1)
-    except RecursionError as error:  # its text is the only place that tells
-        depth = _DEPTH.search(str(error))
-        assert depth is not None, "CPython has said so since 3.5"
-        return int(depth[1])
+        _limit_recursion(1)
+    except _TooLow as error:  # its text is the only place that tells
+        return _number(error.args[0].partition(":")[0].rpartition(" ")[2])
     raise AssertionError("nothing runs at depth 0")

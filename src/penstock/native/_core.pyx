@@ -58,6 +58,9 @@ cdef extern from *:
     /* The frames of `Executor.perform` and `Executor._process`; before 3.12 `Context.run` counts, too. */
     #define PENSTOCK_PROCESS_FRAMES (PY_VERSION_HEX >= 0x030C0000 ? 2 : 3)
 
+    /* The frames of `Isolation.enter` and its `_depth`; before 3.12 `sys.setrecursionlimit` counts, too. */
+    #define PENSTOCK_DEPTH_FRAMES (PY_VERSION_HEX >= 0x030C0000 ? 2 : 3)
+
     static inline PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset) {
         return (PyObject **)((char *)instance + offset);
     }
@@ -95,6 +98,7 @@ cdef extern from *:
     """
     const char *PENSTOCK_SOURCE
     int PENSTOCK_PROCESS_FRAMES
+    int PENSTOCK_DEPTH_FRAMES
     int penstock_frames_left()
     void penstock_take_frames(int frames)
     PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset)

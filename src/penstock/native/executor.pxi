@@ -18,7 +18,7 @@ cdef struct ExecutorSlots:
 
 
 cdef struct IsolationSlots:
-    Py_ssize_t base, begun, decimal, filtered, filters, settings
+    Py_ssize_t base, begun, decimal, depth, filtered, filters, settings
 
 
 cdef ExecutorSlots _of_executor
@@ -66,6 +66,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _of_executor.stopped, _of_executor.touched = _offset(cls, "stopped"), _offset(cls, "touched")
     _of_isolation.base, _of_isolation.begun = _offset(isolation, "_base"), _offset(isolation, "_begun")
     _of_isolation.decimal, _of_isolation.settings = _offset(isolation, "_decimal"), _offset(isolation, "_settings")
+    _of_isolation.depth = _offset(isolation, "_depth")
     _of_isolation.filters, _of_isolation.filtered = _offset(isolation, "_filters"), _offset(isolation, "_filtered")
     _python_run, _python_perform = cls.run, cls.perform
     cls.run, cls.perform = run, perform
@@ -81,6 +82,18 @@ cdef inline void _take_frames(int *taken, int wanted) noexcept:
     """Take frames from the recursion limit, or give them back, until `wanted` are taken."""
     penstock_take_frames(wanted - taken[0])
     taken[0] = wanted
+
+
+cdef int _frames_before(object isolation, int frames) except? -1:
+    """Return how many frames to take, so that as many are left as Python's `_process` has; see `Isolation.enter`.
+
+    Args:
+        isolation: The isolation of the transaction.
+        frames: Frames before those of `perform`.
+    """
+    if _slot(isolation, _of_isolation.begun) is not True:
+        return frames + PENSTOCK_PROCESS_FRAMES
+    return penstock_frames_left() - (<int>_slot(isolation, _of_isolation.depth) + PENSTOCK_DEPTH_FRAMES)
 
 
 cdef bint _is_usual(object executor, object isolation):
@@ -157,7 +170,7 @@ cdef object _perform(object executor, object txn, Call call, object work, int fr
     context = PyContext_Copy(_slot(isolation, _of_isolation.base))
     PyContext_Enter(context)
     try:
-        _take_frames(&taken, frames + PENSTOCK_PROCESS_FRAMES)
+        _take_frames(&taken, _frames_before(isolation, frames))
         PyContextVar_Set(_active, txn)
         reply, writes, failure = _process(executor, isolation, txn, call, work, &taken)
     finally:

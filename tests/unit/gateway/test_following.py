@@ -234,9 +234,9 @@ def atoms_sent(client: httpx.Client) -> float:
     return metric("atoms_sent_total", client)
 
 
-def metric(name: str, client: httpx.Client) -> float:
-    """Return a number about the followers of `lines`."""
-    pattern = rf'^penstock_stream_{name}{{stream="lines"}} (.*)$'
+def metric(name: str, client: httpx.Client, stream: str = "lines") -> float:
+    """Return a number about the followers of a stream; the numbers of a process belong to all of its gateways."""
+    pattern = rf'^penstock_stream_{name}{{stream="{stream}"}} (.*)$'
     measured = re.search(pattern, client.get("/metrics").text, re.MULTILINE)
     return float(measured[1]) if measured else 0.0
 
@@ -288,9 +288,8 @@ def test_a_revoked_key_gets_no_further_atom(
         operator = store.add("operator", granted(["admin"]), None, datetime.now(UTC))[1]
         client.headers["Authorization"] = f"Bearer {operator}"
         wait_for(lambda: client.get("/metrics").status_code == 200, "the operator's key")
-        before = metric("followers", client)  # of gateways that this process ran earlier
-        publish(journal, {"lines": [["first"]]})
-        url, with_key = f"{gateway.url}/streams/lines", {"Authorization": f"Bearer {key}"}
+        publish(journal, {"numbers": [[1]]})
+        url, with_key = f"{gateway.url}/streams/numbers", {"Authorization": f"Bearer {key}"}
 
         def answers(status: int) -> bool:
             return httpx.get(url, headers=with_key).status_code == status
@@ -306,17 +305,17 @@ def test_a_revoked_key_gets_no_further_atom(
                     return (await events.aread()).decode()
 
         def revoke() -> None:
-            wait_for(lambda: metric("followers", client) > before, "the follower")
+            wait_for(lambda: metric("followers", client, "numbers") == 1, "the follower")
             store.revoke("web")
             wait_for(lambda: answers(401), "the end of the key")
-            publish(journal, {"lines": [["second"]]})
+            publish(journal, {"numbers": [[98765]]})
 
         wait_for(lambda: answers(200), "the key")
-        wait_for(lambda: metric("followers", client) == before, "the end of the request")
+        wait_for(lambda: metric("followers", client, "numbers") == 0, "the end of the request")
         text = asyncio.run(following())
     assert "unauthenticated" in text
-    assert "second" not in text
-    assert not headers or ("first" in text and "event: refused" in text)
+    assert "98765" not in text
+    assert not headers or ('"events":[1]' in text and "event: refused" in text)
 
 
 def test_lag_of_followers_is_kept_for_an_hour(client: httpx.Client) -> None:

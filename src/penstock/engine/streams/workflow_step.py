@@ -50,7 +50,7 @@ class WorkflowStep(HandlerTurns):
         is_eager: Whether each event is encoded when it is published, so that no event is ever pending.
     """
 
-    _flow: FlowEvents  # of all ways to take something but `_take_only_event`, which needs none
+    _flow: FlowEvents  # of all ways to take something but `_run_direct`, which needs none
     _packs = False
     is_eager = False
 
@@ -62,34 +62,52 @@ class WorkflowStep(HandlerTurns):
             direct: The direct task of the workflow, if it has one.
         """
         if direct is not None and len(atom) == 1 and not direct.task.noted:
-            self._take_only_event(direct, atom[0])
+            self._run_direct(direct, atom[0])
             return
         self._flow = FlowEvents(self._plan, atom)
         self._packs = len(atom) >= PACKED_MIN
         self._run(self._plan.tasks, None)
 
+    def _run_direct(self, direct: DirectTask, data: bytes) -> None:
+        """Run the only event of an atom through the only task: `_run` without loops.
+
+        A handler has as many frames below it as in `_take_piece`, so its depth does not depend on the size of an atom.
+        """
+        self._take_only_event(direct, data)
+        self.running = None
+        self._txn.turn = 0
+        self.output.publish(self._outputs)
+
     def _take_only_event(self, direct: DirectTask, data: bytes) -> None:
-        """Give the only event of an atom to the only task, and publish its outputs: `_run` without loops."""
-        task, txn = direct.task, self._txn
+        """Give the only event of an atom to the only task: `_take_events` for it."""
+        task = direct.task
         value = direct.decode(data)
         key = None if direct.key is None else direct.key(value)
         text = task.key_text(key)
         instance = task.rows.of_text(text)
-        self._turns = txn.turn = 1
+        self._turns = self._txn.turn = 1
         self.running = task
         self._key = key
         self._item = data
         is_fresh = type(instance) is task.rows.unloaded and task.shared is None
         self._start = (task.name, text), instance, 1 if is_fresh else 0
-        handler: Any = task.cls.on_event  # type: ignore[attr-defined]
+        self._call_directly(direct, instance, value, data)
+
+    def _call_directly(self, direct: DirectTask, instance: Any, value: Any, data: bytes) -> None:
+        """Call the handler of the only event: `_take_piece` for it.
+
+        Args:
+            direct: The only task.
+            instance: The state of the event's key.
+            value: The event.
+            data: The encoded event.
+        """
+        handler: Any = direct.task.cls.on_event  # type: ignore[attr-defined]
         result = handler(instance, value, *direct.out)
         if result is not None:
-            self._finish(task, data, result)
+            self._finish(direct.task, data, result)
         if self._handler is not None:
             self._end()
-        self.running = None
-        txn.turn = 0
-        self.output.publish(self._outputs)
 
     def take_share(self, atom: Atom, share: KeyShare) -> None:
         """Run the handlers of an atom whose keys are in a share; publish nothing.

@@ -31,7 +31,6 @@ class FollowMetrics:
         from prometheus_client import Counter as Count  # noqa: PLC0415 -- after its variable is set
         from prometheus_client import Gauge  # noqa: PLC0415
 
-        self._open: Counter[str] = Counter()
         self._following: dict[Follower, None] = {}
         self._greatest: Counter[str] = Counter()
         self._followers = Gauge(
@@ -65,12 +64,13 @@ class FollowMetrics:
         """
         follower = Follower(stream, start)
         self._following[follower] = None
-        self._change(stream, 1)
+        open_followers = self._followers.labels(stream)
+        open_followers.inc()
         try:
             yield follower
         finally:
             del self._following[follower]
-            self._change(stream, -1)
+            open_followers.dec()
 
     def lags(self, published: Mapping[str, int], *, begin: bool) -> dict[str, int]:
         """Return the greatest lag of a follower by stream in this step; a stream without one is left out.
@@ -98,7 +98,3 @@ class FollowMetrics:
         self._sent.labels(stream).inc(atoms)
         self._lag.labels(stream).set(lag)
         self._greatest[stream] = max(lag, self._greatest[stream])
-
-    def _change(self, stream: str, difference: int) -> None:
-        self._open[stream] += difference
-        self._followers.labels(stream).set(self._open[stream])
