@@ -41,11 +41,12 @@ def main() -> None:
             for wrong in (0.0, 0.1):
                 compiled += row_cases.check_encoding(draw, wrong)
                 compiled += row_cases.check_decoding(draw, wrong * 10)
+                compiled += row_cases.check_arguments(draw, wrong * 10)
         except BaseException:
             sys.stderr.write(f"the case with --seed {seed} failed\n")
             raise
         seed += 1
-    cases = 4 * (seed - options.seed)
+    cases = 6 * (seed - options.seed)
     sys.stdout.write(f"{cases} cases, {compiled} of them compiled, no difference\n")
 
 

@@ -1,9 +1,10 @@
-"""Random classes, attributes and rows, for the comparison of both implementations of rows.
+"""Random classes, attributes, rows and arguments, for the comparison of both implementations of rows.
 
 Most values are exactly of their types. The others are what a handler could put in their place: values of another type or of
 a subclass, numbers beyond 64 bits, texts that are no UTF-8.
 """
 
+import inspect
 import math
 import random
 import typing
@@ -15,11 +16,14 @@ from types import GenericAlias, NoneType
 from typing import Any, Final, Literal
 from uuid import UUID
 
+import msgspec
+
 from penstock import App, Entity, Unencodable, key
 from penstock.base.ids import EntityKey, RequestId
 from penstock.base.union import UNIONS
 from penstock.model.context import Transaction, activate
 from penstock.model.entity_type import EntityType
+from penstock.model.signature import NONE_BY_NAME, Signature
 from penstock.native.choice import core
 
 INTS: Final = (
@@ -289,6 +293,41 @@ def check_decoding(draw: random.Random, damage: float) -> bool:
     finally:
         token.var.reset(token)
     assert shown(made) == shown(expected), f"{row!r} of {entity_type.attributes}"
+    assert list(instances) == list(txn.instances)
+    return True
+
+
+def draw_signature(draw: random.Random) -> Signature:
+    """Return a function's signature with a plan; no argument is needed."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(f"p{index}", kind, default=None, annotation=draw_type(draw))
+        for index in range(1 + draw.randrange(4))
+    ]
+    made = Signature("drawn", print, parameters, None, "here")
+    assert made.plan is not None, f"no plan for {made.parameters}"
+    return made
+
+
+def check_arguments(draw: random.Random, damage: float) -> bool:
+    """Compare decoded arguments; return whether the compiled implementation has decoded them."""
+    assert core is not None, "the caller has looked"
+    signature = draw_signature(draw)
+    values = [draw_value(draw, parameter.annotation) for parameter in signature.parameters.values()]
+    data = bytes(signature.encode(values[: draw.randrange(len(values) + 1)], {})[0])
+    if draw.random() < damage:
+        data = damaged(draw, data)
+    instances: dict[EntityKey, Any] = {}
+    made = signature.plan.decode(draw.choice((data, msgspec.Raw(data))), instances)
+    if made is core.FALLBACK:
+        return False
+    txn = Transaction(RequestId("r"), 0, lambda _: None, {})
+    token = activate(txn)
+    try:
+        expected, _ = signature.decode(msgspec.Raw(data), NONE_BY_NAME)
+    finally:
+        token.var.reset(token)
+    assert shown(made) == shown(expected), f"{data!r} of {signature.parameters}"
     assert list(instances) == list(txn.instances)
     return True
 

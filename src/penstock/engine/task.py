@@ -193,8 +193,9 @@ class Task:
                 self.written[key] = data
 
     def access(self) -> TaskAccess:
-        """Return the access set and the escapes, for the epoch's state machine."""
-        return TaskAccess(_access_set(self._noted), np.array(self._escaped, np.uint32))
+        """Return the access set and the escapes, for the epoch's state machine; call it once, at the end."""
+        noted, self._noted = self._noted, []  # else a collection of garbage visits them, and frees them with the task
+        return TaskAccess(_access_set(noted), np.array(self._escaped, np.uint32))
 
     def _reader(self, here: Read) -> Read:
         """Return the function by which transactions read: a closure, because it is called often."""

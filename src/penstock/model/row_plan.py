@@ -1,12 +1,13 @@
-"""Plans: rows of a class as the compiled implementation of `penstock.native` reads and writes them.
+"""Plans: rows of a class, and arguments, as the compiled implementation of `penstock.native` reads and writes them.
 
-A class has a plan if all of its attributes have types that the compiled implementation knows. The rows of all other classes,
-and each value that is not exactly of the type in the plan, are read and written in Python.
+A class has a plan if all of its attributes have types that the compiled implementation knows, and the arguments of a method
+if all of its parameters have. All other rows and arguments, and each value that is not exactly of the type in the plan, are
+read and written in Python.
 """
 
 import enum
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from types import WrapperDescriptorType
@@ -53,6 +54,14 @@ def row_plan_of(entity_type: Any) -> Any:
     return core.RowPlan(
         entity_type, entity_type.row_head, tuple(entity_type.attributes), tuple(nodes)
     )
+
+
+def arguments_plan_of(annotations: Iterable[Any]) -> Any:
+    """Return the plan of positional arguments of these types; None if Python reads them."""
+    if core is None:
+        return None
+    nodes = tuple(_node(annotation, 0) for annotation in annotations)
+    return None if None in nodes else core.ArgumentsPlan(nodes)
 
 
 def _node(annotation: Any, depth: int) -> Any:

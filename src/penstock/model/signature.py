@@ -6,6 +6,7 @@ gets the error at once, and when it runs, because the log does not check request
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.base.misfit import misfit_of, place_of
 from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
 from penstock.base.words import UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
+from penstock.model.row_plan import arguments_plan_of
 
 _UNREADABLE: Final = (*UNREADABLE, IndexError)
 """The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
@@ -83,6 +85,13 @@ class Signature:
         self._whole = {parameter.name for parameter in parameters if parameter.kind in by_name}
         if len(self._whole) < len(parameters):
             self._whole.add("")  # no argument has this name
+
+    @cached_property
+    def plan(self) -> Any:
+        """The plan of the positional arguments for `penstock.native`; None where Python reads them."""
+        if self._rest is not None:
+            return None
+        return arguments_plan_of(parameter.annotation for parameter in self._positional)
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]

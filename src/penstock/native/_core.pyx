@@ -19,6 +19,7 @@ import sys
 import warnings
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_SetItem
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
@@ -114,6 +115,7 @@ cdef extern from *:
     object PyObject_CallNoArgs(object function)
     object PyObject_CallOneArg(object function, object argument)
     object PyObject_Call(object function, object arguments, object named)
+    object PyObject_CallObject(object function, object arguments)
     object PyContext_Copy(object context)
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context) except -1

@@ -216,12 +216,12 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     """Call a handler: return its encoded result and the writes; see `Executor._call`."""
     cdef int frames = taken[0] + CALL_FRAMES
     cdef RowPlan plan
+    cdef object named = None
     signature, request = call.signature, call.request
     sampler = _slot(executor, _of_executor.sampler)
     _take_frames(taken, frames)
-    if request.positional == _no_arguments and request.named == _no_names and not signature._least:
-        arguments, named = (), None
-    else:
+    arguments = _arguments_by_position(txn, signature, request) if request.named == _no_names else None
+    if arguments is None:
         arguments, named = signature.decode(request.positional, request.named)
     if sampler is not None:
         _look(executor, sampler, request, signature)
@@ -240,10 +240,12 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     else:
         root = call.entity_type.of_text(request.key)
         txn.load(call.entity_type, root)
-    if named is None:
-        result = PyObject_CallOneArg(signature.function, root)
-    else:  # Cython's own call would count as a frame
+    if named:  # Cython's own call would count as a frame
         result = PyObject_Call(signature.function, (root, *arguments), named)
+    elif arguments:
+        result = PyObject_CallObject(signature.function, (root, *arguments))
+    else:
+        result = PyObject_CallOneArg(signature.function, root)
     _take_frames(taken, frames)
     reply = _reply(executor, result)
     blocks = _slot(txn, _of_txn.blocks)
@@ -251,6 +253,18 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     if not _is_plain(executor, txn, signature, len(<bytes>reply), writes):
         executor._check(signature, txn, len(<bytes>reply), writes)
     return reply, writes
+
+
+cdef tuple _arguments_by_position(object txn, object signature, object request):
+    """Return the arguments of a call that names none; None if Python must decode them, or find what is wrong with them."""
+    cdef Py_ssize_t count
+    if request.positional == _no_arguments and not signature._least:
+        return _NO_ARGUMENTS
+    plan, instances = signature.plan, _slot(txn, _of_txn.instances)
+    if type(plan) is not ArgumentsPlan or type(instances) is not dict:
+        return None
+    arguments = _arguments(<ArgumentsPlan>plan, request.positional, <dict>instances)
+    return arguments if arguments is not None and len(arguments) >= signature._least else None
 
 
 cdef int _look(object executor, object sampler, object request, object signature) except -1:

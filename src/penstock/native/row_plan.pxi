@@ -154,3 +154,26 @@ cdef class RowPlan:
             return _FALLBACK
         values = _decode(self, key, <bytes>data, <dict>instances)
         return _FALLBACK if values is None else values
+
+
+@cython.final
+cdef class ArgumentsPlan:
+    """The positional arguments of a method or a function: the type of each."""
+
+    cdef tuple nodes
+
+    def __init__(self, tuple nodes):
+        self.nodes = nodes
+        for node in nodes:
+            if not isinstance(node, Node):
+                raise TypeError("the types of arguments are nodes")
+
+    def decode(self, data, instances):
+        """Return the arguments in an encoded array, in a tuple, or `FALLBACK`; more or fewer of them are no error here.
+
+        Args:
+            data: The array: bytes, or a `msgspec.Raw`.
+            instances: The references of the transaction, which gets those of the arguments.
+        """
+        arguments = _arguments(self, data, instances) if type(instances) is dict else None
+        return _FALLBACK if arguments is None else arguments

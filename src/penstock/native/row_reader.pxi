@@ -286,3 +286,32 @@ cdef dict _decode(RowPlan plan, object key, bytes data, dict instances):
             return None
         PyDict_SetItem(values, <str>plan.names[index], value)
     return values if reader.at == reader.end else None
+
+
+cdef tuple _arguments(ArgumentsPlan plan, object data, dict instances):
+    """Return the arguments in an encoded array; None if they are not as the plan says."""
+    cdef Py_buffer view
+    cdef Reader reader
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        reader.at = <const uint8_t *>view.buf
+        reader.end = reader.at + view.len
+        reader.instances = <PyObject *>instances
+        arguments = _read_arguments(&reader, plan)
+        return arguments if reader.at == reader.end else None
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple _read_arguments(Reader *reader, ArgumentsPlan plan):
+    cdef Py_ssize_t size = _length(reader, 0x90, 0x9F, 0xDC, 2)
+    cdef list arguments = []
+    cdef Py_ssize_t index
+    if size < 0 or size > PyTuple_GET_SIZE(plan.nodes):
+        return None
+    for index in range(size):
+        value = _read(reader, <Node>plan.nodes[index])
+        if value is _FALLBACK:
+            return None
+        arguments.append(value)
+    return tuple(arguments)

@@ -21,7 +21,8 @@ from penstock.journal.api import Journal, PartKind
 from penstock.journal.rows import key_column
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import Manifest, Snapshots
-from penstock.state.api import Change, State
+from penstock.state.api import State
+from penstock.state.changes import SortedChanges
 from penstock.state.partition_spec import PartitionSpec, bucket_owners
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
         _begin(state, journal, upto, spec, snapshots, progress)
     while (reached := state.epoch) < upto:
         for epoch, changes in _batches(journal, reached, upto, spec, batch):
-            state.apply(epoch, changes.items(), reached)
+            state.apply(epoch, changes, reached)
             if state.epoch != epoch:
                 break  # another writer was faster: continue from the store's present epoch
             reached = epoch
@@ -109,7 +110,7 @@ def _begin(
 
 def _loaded(
     snapshots: Snapshots, manifest: Manifest, spec: PartitionSpec
-) -> Iterator[list[Change]]:
+) -> Iterator[SortedChanges]:
     """Yield the entities of a snapshot that belong to a partition, file by file."""
     owners = np.array(bucket_owners(spec.partitions), dtype=np.int32)
     for name, class_files in manifest.classes.items():
@@ -119,12 +120,12 @@ def _loaded(
             rows = snapshots.states(class_files, file)
             mine = rows.filter(pa.array(owners[rows["bucket"].to_numpy()] == spec.partition))
             keys = pc.binary_join_element_wise(pa.scalar(name), mine["key"], "/")
-            yield list(zip(keys.to_pylist(), mine["state"].to_pylist(), strict=True))
+            yield SortedChanges.of_columns(keys, mine["state"])
 
 
 def _batches(
     journal: Journal, after: Epoch, upto: Epoch, spec: PartitionSpec, limit: int
-) -> Iterator[tuple[Epoch, dict[EntityKey, bytes | None]]]:
+) -> Iterator[tuple[Epoch, SortedChanges]]:
     """Yield the last epoch and the changes of as many whole epochs as the limits allow."""
     pending: list[pa.Table] = []
     count = size = 0
@@ -148,9 +149,7 @@ def _mask(keys: pa.Array | pa.ChunkedArray, spec: PartitionSpec) -> npt.NDArray[
     return mask
 
 
-def _owned_changes(
-    tables: Sequence[pa.Table], spec: PartitionSpec
-) -> dict[EntityKey, bytes | None]:
+def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> SortedChanges:
     """Return the changes of a partition; rows of other partitions are dropped before they become objects."""
     rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
@@ -158,4 +157,4 @@ def _owned_changes(
     if spec.partitions > 1:
         mask = pa.array(_mask(keys, spec))
         keys, states = keys.filter(mask), states.filter(mask)
-    return dict(zip(keys.to_pylist(), states.to_pylist(), strict=True))
+    return SortedChanges.of_columns(keys, states)

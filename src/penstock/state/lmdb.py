@@ -21,23 +21,21 @@ of that page. Only reading all records finds such damage: `examine` does it in a
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import lmdb
 import msgspec
 import xxhash
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged, StateUnavailable
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change
+from penstock.state.changes import SortedChanges
 from penstock.state.environment import Transaction
 from penstock.state.lmdb_reader import LmdbReader, corrupt, damage_reported
 from penstock.state.partition_spec import WHOLE, PartitionSpec
-
-_SURELY_PLAIN: Final = record.LONGEST_KEY // 4
-"""A key with so many characters is never too long for the store."""
 
 
 @final
@@ -250,20 +248,21 @@ class _Encoded:
         Raises:
             ValueError: A key is not that of an entity.
         """
-        self._newest = dict(changes)
-        self._plain = sorted(self._newest)
+        columns = SortedChanges.of(changes)
+        self._keys, self._states = columns.raw_keys, columns.states
         self.deleted: list[bytes] = []
         self._longs: list[tuple[bytes, bytes]] = []
-        if self._plain and self._plain[0].encode() < record.FIRST_PLAIN_KEY:
-            message = f"not an entity key: {self._plain[0].encode()!r}"
+        if self._keys and self._keys[0] < record.FIRST_PLAIN_KEY:
+            message = f"not an entity key: {self._keys[0]!r}"
             raise ValueError(message)
-        if None in self._newest.values() or max(map(len, self._plain), default=0) > _SURELY_PLAIN:
-            self._plain = [key for key in self._plain if self._is_usual(key)]
+        if None in self._states or not record.is_plain(max(self._keys, key=len, default=b"")):
+            pairs = zip(self._keys, self._states, strict=True)
+            plain = [pair for pair in pairs if self._is_usual(*pair)]
+            self._keys, self._states = [key for key, _ in plain], [state for _, state in plain]
             self._longs.sort()
 
-    def _is_usual(self, key: EntityKey) -> bool:
+    def _is_usual(self, raw: bytes, state: bytes | None) -> bool:
         """Say whether an entity has a plain key and a state; keep its record, or its deletion, if not."""
-        raw, state = key.encode(), self._newest[key]
         stored = raw if record.is_plain(raw) else record.long_key(raw)
         if state is None:
             self.deleted.append(stored)
@@ -274,8 +273,6 @@ class _Encoded:
     def records(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the records to put, one by one: a list of them would be work for the garbage collector."""
         yield from self._longs
-        checksum, newest = xxhash.xxh3_64_digest, self._newest
-        for key in self._plain:
-            raw, state = key.encode(), newest[key]
-            assert state is not None, "deletions are in a list of their own"
-            yield raw, checksum(raw + state) + state
+        checksum = xxhash.xxh3_64_digest
+        for raw, state in zip(self._keys, self._states, strict=True):
+            yield raw, checksum(raw + state) + state  # type: ignore[operator]  # deletions are in a list of their own

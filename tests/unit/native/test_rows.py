@@ -1,11 +1,11 @@
-"""Rows of the compiled implementation: each is that of Python, or is left to Python."""
+"""Rows and arguments of the compiled implementation: each is that of Python, or is left to Python."""
 
 import random
 
 import pytest
 
 from tests.native_build import needs_compiled
-from tests.row_cases import check_decoding, check_encoding
+from tests.row_cases import check_arguments, check_decoding, check_encoding
 
 CASES = 3_000
 
@@ -38,4 +38,17 @@ def test_damaged_rows_are_left_to_python(seed: int) -> None:
     """A damaged row is read as Python reads it, or is left to Python, which names the damage."""
     draw = random.Random(seed)
     compiled_cases = sum(check_decoding(draw, 1.0) for _ in range(2 * CASES))
+    assert 0 < compiled_cases < 2 * CASES
+
+
+def test_arguments_are_decoded_alike(seed: int) -> None:
+    """Arguments by position are those that Python decodes, and always compiled."""
+    draw = random.Random(seed)
+    assert all(check_arguments(draw, 0.0) for _ in range(CASES))
+
+
+def test_damaged_arguments_are_left_to_python(seed: int) -> None:
+    """Damaged arguments are what Python decodes, or are left to Python, which names the parameter."""
+    draw = random.Random(seed)
+    compiled_cases = sum(check_arguments(draw, 1.0) for _ in range(2 * CASES))
     assert 0 < compiled_cases < 2 * CASES

@@ -8,7 +8,6 @@ same.
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.base.ids import LogPartition
 from penstock.engine.limits import Limits
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.key_shares import (
@@ -25,11 +24,9 @@ from penstock.model.application import App
 from penstock.model.request import decode_request, event_count, is_cancelled
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard
+from penstock.runtime.spark.epoch_records import Records
 from penstock.runtime.spark.messages import RunTransactions
 from penstock.runtime.spark.quarantine import Quarantine
-
-Records = Sequence[tuple[LogPartition, Record]]
-"""The records of an epoch, with their partitions of the log."""
 
 
 class LargeAtoms:

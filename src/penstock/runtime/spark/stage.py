@@ -33,6 +33,7 @@ from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
+from penstock.runtime.spark.epoch_records import Records, read_epoch
 from penstock.runtime.spark.large_atoms import LargeAtoms, read_shares, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
@@ -79,7 +80,7 @@ class Worker:
         self._scratch = Path(settings.scratch)
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
-        self._records: tuple[list[LogRange], list[tuple[LogPartition, Record]]] = ([], [])
+        self._records: tuple[list[LogRange], Records] = ([], [])
 
     def perform(self, command: WorkerCommand) -> TaskResult:
         """Run a command of the driver."""
@@ -194,24 +195,17 @@ class Worker:
             phases_ms=_phases_ms(clock, rows),
         )
 
-    def _read(self, ranges: list[LogRange]) -> list[tuple[LogPartition, Record]]:
+    def _read(self, ranges: list[LogRange]) -> Records:
         """Return an epoch's records in its order, (LSN, partition); keep them for its next round."""
         if self._records[0] != ranges:
-            records = [
-                (part.partition, record)
-                for part in ranges
-                for record in self._log.read(part.start, part.end, part.partition)
-            ]
-            if len(ranges) > 1:
-                records.sort(key=lambda pair: (pair[1].lsn, pair[0]))
-            self._records = (ranges, records)
+            self._records = (ranges, read_epoch(self._log, ranges))
         return self._records[1]
 
     def _run(
         self,
         task: Task,
         command: RunTransactions,
-        records: list[tuple[LogPartition, Record]],
+        records: Records,
         positions: Sequence[int],
         quarantine: Quarantine,
         rows: RoundRows,
