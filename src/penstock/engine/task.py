@@ -194,7 +194,10 @@ class Task:
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine; call it once, at the end."""
-        noted, self._noted = self._noted, []  # else a collection of garbage visits them, and frees them with the task
+        noted, self._noted = (
+            self._noted,
+            [],
+        )  # else a collection of garbage visits them, and frees them with the task
         return TaskAccess(_access_set(noted), np.array(self._escaped, np.uint32))
 
     def _reader(self, here: Read) -> Read:

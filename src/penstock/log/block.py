@@ -6,7 +6,7 @@ deduplicated by. If the first digest does not fit, a checksum of each record (ov
 id, body, time and touches) tells which record is damaged. The caller stores the blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import Final, NamedTuple
 
@@ -88,9 +88,14 @@ def id_hash_of(request_id: RequestId, seed: int) -> bytes:
     return xxhash.xxh3_128_digest(request_id.encode(), seed)
 
 
-def body_hash_of(body: bytes, seed: int) -> bytes:
-    """Hash a body to 64 bits, to tell a repeated request from another request with its id."""
-    return xxhash.xxh3_64_digest(body, seed)
+def id_hashes_of(request_ids: Iterable[RequestId], seed: int) -> list[bytes]:
+    """Hash request ids, as `id_hash_of` does."""
+    return [*map(xxhash.xxh3_128_digest, map(str.encode, request_ids), repeat(seed))]
+
+
+def body_hashes_of(bodies: Iterable[bytes], seed: int) -> list[bytes]:
+    """Hash bodies to 64 bits, to tell a repeated request from another request with its id."""
+    return [*map(xxhash.xxh3_64_digest, bodies, repeat(seed))]
 
 
 def pack(

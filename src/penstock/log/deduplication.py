@@ -6,12 +6,13 @@ no gaps. This module touches no file: the caller looks up the known ids and stor
 """
 
 from collections.abc import Mapping
-from itertools import repeat
+from typing import cast
 
 from penstock.base.ids import Lsn
 from penstock.base.instants import instant_of
 from penstock.errors import RequestConflict
 from penstock.log.api import Entry
+from penstock.log.block import ID_HASH_BYTES
 from penstock.log.group_commit import PendingAppend
 from penstock.log.request_id_index import SeenRequest
 from penstock.log.schedule import ScheduledEntry
@@ -24,7 +25,7 @@ class Deduplicator:
         first, end: The positions [first, end) of the admitted entries.
         entries: The entries to append.
         dedup_hashes: For each of them, the hashes of its id and body.
-        fresh: The same requests by the hash of their id.
+        fresh: Their positions by the hashes of their ids.
         postponed: The entries to schedule.
     """
 
@@ -47,7 +48,7 @@ class Deduplicator:
         self.end = end
         self.entries: list[Entry] = []
         self.dedup_hashes: list[bytes] = []
-        self.fresh: dict[bytes, SeenRequest] = {}
+        self.fresh: dict[bytes, Lsn] = {}
         self.postponed: list[ScheduledEntry] = []
         self._waiting = dict(waiting)
         self._known = known
@@ -83,9 +84,8 @@ class Deduplicator:
         hashes = call.id_hashes
         if not (self._known.keys().isdisjoint(hashes) and self.fresh.keys().isdisjoint(hashes)):
             return None
-        positions = [Lsn(lsn) for lsn in range(self.end, self.end + len(hashes))]
-        requests = map(SeenRequest, positions, call.body_hashes, repeat(self._now_s))
-        fresh = dict(zip(hashes, requests, strict=True))
+        positions = cast("list[Lsn]", [*range(self.end, self.end + len(hashes))])
+        fresh = dict(zip(hashes, positions, strict=True))
         if len(fresh) < len(hashes):
             return None
         self._take(list(call.entries), call.dedup_hashes, fresh)
@@ -99,7 +99,7 @@ class Deduplicator:
         for entry, id_hash, body in zip(
             call.entries, call.id_hashes, call.body_hashes, strict=True
         ):
-            seen = self._known.get(id_hash) or self.fresh.get(id_hash) or fresh.get(id_hash)
+            seen = self._seen(id_hash) or fresh.get(id_hash)
             if seen is None:
                 seen = SeenRequest(Lsn(self.end + len(entries)), body, self._now_s)
                 fresh[id_hash] = seen
@@ -108,12 +108,19 @@ class Deduplicator:
             elif seen.body_hash != body:
                 raise _conflict(entry, seen)
             positions.append(seen.lsn)
-        self._take(entries, dedup_hashes, fresh)
+        self._take(entries, dedup_hashes, {id_hash: seen.lsn for id_hash, seen in fresh.items()})
         return positions
+
+    def _seen(self, id_hash: bytes) -> SeenRequest | None:
+        """Return the first append of a request, before this group or in it."""
+        lsn = self.fresh.get(id_hash)
+        if lsn is None:
+            return self._known.get(id_hash)
+        return SeenRequest(lsn, self.dedup_hashes[lsn - self.first][ID_HASH_BYTES:], self._now_s)
 
     def _postpone(self, call: PendingAppend, due_us: int) -> None:
         (entry,), (id_hash,), (body,) = call.entries, call.id_hashes, call.body_hashes
-        seen = self._known.get(id_hash) or self.fresh.get(id_hash)
+        seen = self._seen(id_hash)
         waiting = self._waiting.get(id_hash)
         if seen is not None:
             if seen.body_hash != body:
@@ -136,7 +143,7 @@ class Deduplicator:
                 )
 
     def _take(
-        self, entries: list[Entry], dedup_hashes: list[bytes], fresh: dict[bytes, SeenRequest]
+        self, entries: list[Entry], dedup_hashes: list[bytes], fresh: dict[bytes, Lsn]
     ) -> None:
         self.entries += entries
         self.dedup_hashes += dedup_hashes

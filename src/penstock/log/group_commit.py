@@ -17,7 +17,7 @@ from typing import Final
 from penstock.base.ids import Lsn
 from penstock.errors import LogUnavailable, PenstockError, RecordTooLarge
 from penstock.log.api import Entry
-from penstock.log.block import body_hash_of, id_hash_of
+from penstock.log.block import body_hashes_of, id_hashes_of
 
 GROUP_BYTES: Final = 16_777_216
 """A group takes no further call once its bodies have this many bytes."""
@@ -79,8 +79,8 @@ def pending_append(
             f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
             f"the limit is {record_bytes_max}"
         )
-    id_hashes = [id_hash_of(entry.request_id, seed) for entry in entries]
-    body_hashes = [body_hash_of(entry.body, seed) for entry in entries]
+    id_hashes = id_hashes_of([entry.request_id for entry in entries], seed)
+    body_hashes = body_hashes_of([entry.body for entry in entries], seed)
     dedup_hashes = list(map(add, id_hashes, body_hashes))
     return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
 

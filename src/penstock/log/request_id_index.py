@@ -161,10 +161,12 @@ class RequestIdIndex:
         candidates = {recent[word] for word in recent.keys() & hashes.tolist()} if recent else set()
         wanted = np.sort(hashes)
         for run in self._runs:
+            if not len(run.hashes):  # all of its ids have expired
+                continue
             low = np.searchsorted(run.hashes, wanted, "left")
-            high = np.searchsorted(run.hashes, wanted, "right")
-            for index in np.flatnonzero(high > low).tolist():
-                candidates.update(run.positions[low[index] : high[index]].tolist())
+            for index in np.flatnonzero(run.hashes.take(low, mode="clip") == wanted).tolist():
+                high = np.searchsorted(run.hashes, wanted[index], "right")
+                candidates.update(run.positions[low[index] : high].tolist())
         return sorted(candidates)
 
     def _looked_up(
