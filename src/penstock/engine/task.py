@@ -194,10 +194,8 @@ class Task:
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine; call it once, at the end."""
-        noted, self._noted = (
-            self._noted,
-            [],
-        )  # else a collection of garbage visits them, and frees them with the task
+        # The task is in a cycle of references: what it holds is freed by a collection of garbage, which visits all of it.
+        noted, self._noted = self._noted, []
         return TaskAccess(_access_set(noted), np.array(self._escaped, np.uint32))
 
     def _reader(self, here: Read) -> Read:

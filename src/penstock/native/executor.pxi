@@ -257,7 +257,6 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
 
 cdef tuple _arguments_by_position(object txn, object signature, object request):
     """Return the arguments of a call that names none; None if Python must decode them, or find what is wrong with them."""
-    cdef Py_ssize_t count
     if request.positional == _no_arguments and not signature._least:
         return _NO_ARGUMENTS
     plan, instances = signature.plan, _slot(txn, _of_txn.instances)

@@ -59,6 +59,7 @@ class StepRunner:
         take: Callable[[WorkflowStep], None],
         *,
         is_eager: bool = False,
+        attempt: int = 1,
     ) -> tuple[StepOutput, Outcome]:
         """Run the step of a workflow, and keep or undo its changes of the state and of the waiting handlers.
 
@@ -67,6 +68,7 @@ class StepRunner:
             plan: The workflow.
             take: Lets the step take an atom, questions or answers.
             is_eager: Whether each event is encoded when it is published.
+            attempt: Counts from 1; the step is taken again where rows were not noted, or events do not fit.
 
         Returns:
             What the step publishes and sends if it has taken effect, and how it ended.
@@ -93,7 +95,10 @@ class StepRunner:
             for handler in step.begun:
                 self._waits.abandoned += handler.forget()
             self._waits.undo()
-            return self.run(cascade, plan, take, is_eager=is_eager or is_unfit)
+            # Events, the end of an atom and a portal are noted once for each task, and an eager step is never unfit.
+            assert attempt < 2 * len(plan.tasks) + 3, "each attempt notes more rows, or is eager"
+            is_eager = is_eager or is_unfit
+            return self.run(cascade, plan, take, is_eager=is_eager, attempt=attempt + 1)
         if outcome.error is None:
             self._waits.commit()
             self._apply(outcome.writes)

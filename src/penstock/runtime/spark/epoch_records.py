@@ -16,10 +16,7 @@ Records = Sequence[PlacedRecord]
 
 
 class RecordsOfRange(Records):
-    """The records of a range of the log.
-
-    A task makes pairs of its own records only: those of all records of an epoch would be work for the garbage collector.
-    """
+    """The records of a range of the log; a task makes pairs of its own records only."""
 
     def __init__(self, partition: LogPartition, records: Sequence[Record]) -> None:
         self._partition = partition
@@ -41,7 +38,7 @@ def read_epoch(log: Log, ranges: Sequence[LogRange]) -> Records:
 
     Raises:
         Corrupt: A record is damaged.
-        LogUnavailable: The log cannot be read.
+        LogUnavailable, Truncated: The log cannot be read, or no longer has the records.
     """
     read = [
         RecordsOfRange(part.partition, log.read(part.start, part.end, part.partition))
