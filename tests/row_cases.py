@@ -305,6 +305,7 @@ def draw_signature(draw: random.Random) -> Signature:
         for index in range(1 + draw.randrange(4))
     ]
     made = Signature("drawn", print, parameters, None, "here")
+    made.settle()
     assert made.plan is not None, f"no plan for {made.parameters}"
     return made
 

@@ -10,6 +10,7 @@ from penstock import LocalRuntime
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.limits import Limits
 from penstock.log.api import Record
+from penstock.runtime.spark.messages import RunShare
 from tests.differential.committed import answers_of, state_of
 from tests.differential.frames_app import app
 from tests.differential.large_run import run
@@ -43,6 +44,8 @@ def test_frames_are_those_of_one_thread(tmp_path: Path, seed: int, partitions: i
         large_atom=LARGE,
         limits=LIMITS,
     )
+    divided = [order for order in spark._jobs.taken if isinstance(order, RunShare)]
+    assert bool(divided) is (partitions > 1), "shares run where there are several partitions"
     serial = LocalRuntime(app, secret=spark.journal.secret, limits=LIMITS)
     replies = serial.replay(spark.log.read(spark.log.start(), spark.log.end()))
     assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}

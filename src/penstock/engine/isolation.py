@@ -155,7 +155,7 @@ class Isolation:
         """Restore all settings and names as they were before `begin`."""
         self.restore_names()
         self._begun = False
-        sys.setrecursionlimit(self._recursion)
+        _limit_recursion(self._recursion)
         if self._collects:
             gc.enable()
 
@@ -180,7 +180,7 @@ class Isolation:
 
     def _put_back(self) -> None:
         collects, recursion, interval, digits, trace, profile, filters, *streams = self._settings
-        sys.setrecursionlimit(recursion)
+        _limit_recursion(recursion)
         sys.setswitchinterval(interval)
         sys.set_int_max_str_digits(digits)
         sys.settrace(trace)

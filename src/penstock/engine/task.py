@@ -194,7 +194,7 @@ class Task:
 
     def access(self) -> TaskAccess:
         """Return the access set and the escapes, for the epoch's state machine; call it once, at the end."""
-        # The task is in a cycle of references: what it holds is freed by a collection of garbage, which visits all of it.
+        # The task is in a cycle of references. So a collection of garbage frees it, and visits every tuple that it holds.
         noted, self._noted = self._noted, []
         return TaskAccess(_access_set(noted), np.array(self._escaped, np.uint32))
 

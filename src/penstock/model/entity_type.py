@@ -139,6 +139,8 @@ class EntityType:
         self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
         self.row_plan = row_plan_of(self)
+        for signature in self.methods.values():
+            signature.settle()
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.

@@ -6,7 +6,6 @@ gets the error at once, and when it runs, because the log does not check request
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -42,6 +41,7 @@ class Signature:
         readonly: Whether the function is marked `@readonly`.
         parameters: The parameters by name; the annotation is `Any` if the source has none.
         returns: The annotation of the result; `Any` if the source has none.
+        plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Signature:
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
         self.returns = returns
+        self.plan: Any = None
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
         self._rest = next(
@@ -86,12 +87,10 @@ class Signature:
         if len(self._whole) < len(parameters):
             self._whole.add("")  # no argument has this name
 
-    @cached_property
-    def plan(self) -> Any:
-        """The plan of the positional arguments for `penstock.native`; None where Python reads them."""
-        if self._rest is not None:
-            return None
-        return arguments_plan_of(parameter.annotation for parameter in self._positional)
+    def settle(self) -> None:
+        """Make the plan, after `bind` of every class that an argument may refer to; no transaction runs code of a type."""
+        if self._rest is None:
+            self.plan = arguments_plan_of(parameter.annotation for parameter in self._positional)
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]

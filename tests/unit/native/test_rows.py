@@ -1,6 +1,7 @@
 """Rows and arguments of the compiled implementation: each is that of Python, or is left to Python."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.native_build import needs_compiled
 from tests.row_cases import check_arguments, check_decoding, check_encoding
 
 CASES = 3_000
+Check = Callable[[random.Random, float], bool]
 
 
 @pytest.fixture(autouse=True)
@@ -28,27 +30,16 @@ def test_other_values_are_left_to_python(seed: int) -> None:
     assert 0 < compiled_cases < CASES
 
 
-def test_rows_are_read_alike(seed: int) -> None:
-    """The attributes of a row are those that Python reads, in the same order, and always compiled."""
+@pytest.mark.parametrize("check", [check_decoding, check_arguments])
+def test_fitting_data_are_read_alike(check: Check, seed: int) -> None:
+    """Attributes and arguments are those that Python reads, in the same order, and always compiled."""
     draw = random.Random(seed)
-    assert all(check_decoding(draw, 0.0) for _ in range(CASES))
+    assert all(check(draw, 0.0) for _ in range(CASES))
 
 
-def test_damaged_rows_are_left_to_python(seed: int) -> None:
-    """A damaged row is read as Python reads it, or is left to Python, which names the damage."""
+@pytest.mark.parametrize("check", [check_decoding, check_arguments])
+def test_damaged_data_are_left_to_python(check: Check, seed: int) -> None:
+    """Damaged data are read as Python reads them, or are left to Python, which names the damage."""
     draw = random.Random(seed)
-    compiled_cases = sum(check_decoding(draw, 1.0) for _ in range(2 * CASES))
-    assert 0 < compiled_cases < 2 * CASES
-
-
-def test_arguments_are_decoded_alike(seed: int) -> None:
-    """Arguments by position are those that Python decodes, and always compiled."""
-    draw = random.Random(seed)
-    assert all(check_arguments(draw, 0.0) for _ in range(CASES))
-
-
-def test_damaged_arguments_are_left_to_python(seed: int) -> None:
-    """Damaged arguments are what Python decodes, or are left to Python, which names the parameter."""
-    draw = random.Random(seed)
-    compiled_cases = sum(check_arguments(draw, 1.0) for _ in range(2 * CASES))
+    compiled_cases = sum(check(draw, 1.0) for _ in range(2 * CASES))
     assert 0 < compiled_cases < 2 * CASES
