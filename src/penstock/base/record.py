@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from penstock.base.annotations import annotations_of
 from penstock.base.class_caches import cached_by_class
 from penstock.base.union import UNIONS
 
@@ -113,7 +114,7 @@ def _members(cls: Any) -> tuple[RecordMember, ...]:
             needed = _required_keys(cls)
             return tuple(
                 RecordMember(name, name, name not in needed, name not in needed)
-                for name in cls.__annotations__
+                for name in annotations_of(cls)
             )
         case RecordKind.STRUCT:
             return tuple(
@@ -219,7 +220,7 @@ def _hints_of(annotation: Any) -> dict[str, Any]:
         base_class = typing.get_origin(base) or base
         if isinstance(base_class, type) and base_class is not object:
             hints |= _hints_of(base)
-    own = vars(cls).get("__annotations__", {})
+    own = annotations_of(cls)
     if own:
         resolved = typing.get_type_hints(cls)
         hints |= {name: resolved[name] for name in own}

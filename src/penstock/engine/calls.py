@@ -16,6 +16,7 @@ not tell the class.
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from cProfile import Profile
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -127,7 +128,8 @@ class CallSampler:
     def end(self, touched: int) -> None:
         """Stop observing: the handler has ended and has touched `touched` entities."""
         if self.running is not None:
-            self.running.disable()
+            with suppress(ValueError):  # the handler has ended the observation itself
+                self.running.disable()
             self.running = None
             if touched > HEAVY:
                 self._heavy.add(self._root)
@@ -141,11 +143,17 @@ class CallSampler:
         }
 
     def _look_at(self, look: "_Look") -> None:
-        if sys.getprofile() is None:  # else another profiler is active
-            look.transactions += 1
-            self._root = look.root
-            self.running = look.profile
-            look.profile.enable()
+        if sys.getprofile() is not None:  # another profiler is active
+            return
+        try:  # CPython 3.14 forgets what the constructor was told
+            look.profile.enable(subcalls=True, builtins=False)
+        except (
+            ValueError
+        ):  # another call counter is active; since CPython 3.12 there is one for a process
+            return
+        look.transactions += 1
+        self._root = look.root
+        self.running = look.profile
 
 
 class _Look:
@@ -156,7 +164,7 @@ class _Look:
     def __init__(self, root: str) -> None:
         self.root = root
         self.transactions = 0
-        self.profile = Profile(subcalls=True, builtins=False)
+        self.profile = Profile()
 
 
 def estimate(

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, ClassVar, Final
 
+from penstock.base.annotations import annotations_of, signature_of
 from penstock.base.syntax import parse, place_of_class
 from penstock.model.attribute import DefaultFactory, FormerName, ReferenceMarker
 
@@ -125,7 +126,7 @@ def _complain_of_names(declaration: Declaration, cls: type, owner: type, where: 
 def _declare_annotations(declaration: Declaration, owner: type) -> None:
     if "__reference__" in vars(owner):  # `_complain_of_names` has reported it
         return
-    for name, annotation in vars(owner).get("__annotations__", {}).items():
+    for name, annotation in annotations_of(owner).items():
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
         if isinstance(annotation, str) and _CLASS_VARIABLE.match(annotation):
@@ -250,7 +251,7 @@ def _declare_assignments(
             f"{where}: the source of {owner.__name__}.__init__ is not readable"
         )
         return
-    parameters = inspect.signature(initializer).parameters
+    parameters = signature_of(initializer).parameters
     for name, annotation, value in _assignments(tree, owner.__name__):
         _note_literal(declaration, name, value, parameters)
         known = any(source[0] == name for source in declaration.sources)

@@ -5,13 +5,13 @@ collects complaints with file and line instead of raising errors.
 """
 
 import inspect
-import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from penstock.base.annotations import annotations_of, evaluate, signature_of
 from penstock.base.key_text import is_key_type
 from penstock.base.lowering import alike, lower_of
 from penstock.base.record import RecordKind, is_frozen, kind_of, members_of, simplified
@@ -81,10 +81,9 @@ class Resolver:
         """
         if annotation is None:
             return type(None)
-        names = self._names_at(owner)
+        names = self.names_at(owner)
         try:
-            carrier = type("Carrier", (), {"__annotations__": {"it": annotation}})
-            hint = typing.get_type_hints(carrier, names, {})["it"]
+            hint = evaluate({"it": annotation}, names)["it"]
             resolved = simplified(hint, entity)
         except RecursionError:
             self.complaints.append(
@@ -105,7 +104,7 @@ class Resolver:
         self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
         return Any if complaints else resolved
 
-    def _names_at(self, owner: Any) -> dict[str, Any]:
+    def names_at(self, owner: Any) -> dict[str, Any]:
         """Return the names that annotations of `owner` can use.
 
         All modules know all entities of the application, so modules whose entities refer to each other
@@ -142,7 +141,7 @@ class Resolver:
         plain = inspect.unwrap(function)
         where = where_of(plain)
         self.check_sync(name, plain)
-        shape = inspect.signature(plain)
+        shape = signature_of(plain)
         parameters = list(shape.parameters.values())
         if entity is not None and not parameters:
             self.complaints.append(f"{where}: {name} takes no parameter; the first one is `self`")
@@ -158,9 +157,7 @@ class Resolver:
     def hints(self, function: Callable[..., Any], what: str) -> dict[str, Any]:
         """Return the annotations of a function as objects; none of them after a complaint."""
         try:
-            return typing.get_type_hints(
-                function, self._names_at(function), {}, include_extras=True
-            )
+            return evaluate(annotations_of(function), self.names_at(function), include_extras=True)
         except NameError as error:
             self.complaints.append(f"{where_of(function)}: {what}: unknown type {error.name!r}")
         except (SyntaxError, TypeError, AttributeError) as error:

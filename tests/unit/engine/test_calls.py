@@ -1,5 +1,6 @@
 """Statistics of calls: they count real calls, agree with the plan, and change no outcome."""
 
+import cProfile
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +48,12 @@ class Leaf(Named, Entity):
 
     def itself(self) -> "Leaf":
         return self
+
+    def unobserved(self) -> None:
+        if sys.version_info >= (3, 12):
+            sys.monitoring.free_tool_id(sys.monitoring.PROFILER_ID)
+        else:
+            sys.setprofile(None)
 
     def frames(self) -> bool:
         return sys._getframe().f_back is not None
@@ -120,6 +127,7 @@ CALL_KINDS: list[Call] = [
     ("Leaf", "t0", "frames", (), {}),
     ("Tree", "t", "shake", (), {}),
 ]
+TOUCHED: Call = ("Leaf", "t0", "touch", (), {})
 
 
 def run(app: App, calls: Sequence[Call], *, counted: bool) -> tuple[list[Outcome], dict[str, int]]:
@@ -251,6 +259,26 @@ def test_profiled_application_is_left_alone() -> None:
     assert current == profile
     assert "call" in events
     assert found == {">plant": 2}
+
+
+def test_application_with_a_call_counter_is_left_alone() -> None:
+    """Under another `cProfile` roots are counted: CPython 3.12 and later allow one at a time."""
+    other = cProfile.Profile()
+    other.enable()
+    try:
+        outcomes, found = run(FOREST, [PLANTED, TOUCHED], counted=True)
+    finally:
+        other.disable()
+    assert [one.error for one in outcomes] == [None, None]
+    assert found == {">plant": 1, ">Leaf.touch": 1}
+
+
+def test_handler_that_ends_the_observation_harms_no_other() -> None:
+    """A handler may take the call counter away from the interpreter; later transactions run."""
+    outcomes, _ = run(
+        FOREST, [PLANTED, ("Leaf", "t0", "unobserved", (), {}), TOUCHED], counted=True
+    )
+    assert [one.error for one in outcomes] == [None, None, None]
 
 
 def test_nothing_looks_after_a_run() -> None:

@@ -12,6 +12,7 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
 
+from penstock.base.annotations import signature_of
 from penstock.dataflow.analysis.call import Callee
 from penstock.dataflow.analysis.frame import (
     AnalysisContext,
@@ -139,7 +140,7 @@ class _Analysis:
         hints = hints_of(function, self._shared.classes)
         parameters = [
             parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
-            for parameter in list(inspect.signature(function).parameters.values())[1:]
+            for parameter in list(signature_of(function).parameters.values())[1:]
         ]
         owner = functions_of(cls).get(function.__name__, cls)
         return self._body(source, function, parameters, (cls, owner))
@@ -160,7 +161,7 @@ class _Analysis:
             return _unread(source, plain, "its source cannot be read")
         this: tuple[Value, ...] = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
         if signature is None:
-            parameters = list(inspect.signature(plain).parameters.values())[len(this) :]
+            parameters = list(signature_of(plain).parameters.values())[len(this) :]
         elif isinstance(signature, list):
             parameters = signature
         else:
@@ -260,11 +261,11 @@ def _described(
 
 
 def _private(name: str, function: FunctionType) -> Method:
-    parameters = list(inspect.signature(function).parameters.values())[1:]
+    parameters = list(signature_of(function).parameters.values())[1:]
     shown = tuple(
         Attribute(parameter.name, type_text(parameter.annotation)) for parameter in parameters
     )
-    returns = type_text(inspect.signature(function).return_annotation)
+    returns = type_text(signature_of(function).return_annotation)
     where = place_of(function, function.__code__.co_firstlineno)
     return Method(name, shown, returns, readonly=False, where=where)
 

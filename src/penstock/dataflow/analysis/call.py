@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
+from penstock.base.annotations import signature_of
 from penstock.dataflow.analysis.hazard import reaches_outside
 from penstock.dataflow.analysis.library import (
     CHANGING,
@@ -374,8 +375,6 @@ def _key_origin(entity: EntityType, arguments: Arguments) -> Origin:
 
 def _bound_origin(entity: EntityType, arguments: Arguments) -> Origin:
     """Find the key among the arguments of `__init__`: by its name, else it may be any of them."""
-    parameters = (
-        list(inspect.signature(entity.initializer).parameters)[1:] if entity.initializer else []
-    )
+    parameters = list(signature_of(entity.initializer).parameters)[1:] if entity.initializer else []
     passed = {**dict(zip(parameters, arguments.positional, strict=False)), **dict(arguments.named)}
     return origin_of(passed.get(entity.key_name, join(arguments.all)))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from penstock.base.annotations import annotations_of, evaluate
 from penstock.base.syntax import parse
 from penstock.dataflow.graph import SourceLocation
 
@@ -120,6 +121,9 @@ def place_of_class(cls: type, where: str) -> SourceLocation:
 def hints_of(thing: Callable[..., Any] | type, names: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the annotations of a function, resolved; none if they cannot be resolved."""
     try:
+        plain = inspect.unwrap(thing)
+        if inspect.isfunction(plain):
+            return evaluate(annotations_of(plain), plain.__globals__, names)
         return typing.get_type_hints(thing, None, dict(names))
     except (NameError, TypeError, AttributeError, SyntaxError):
         return {}
@@ -130,8 +134,7 @@ def resolve(annotation: ast.expr | None, names: Mapping[str, Any]) -> Any:
     if annotation is None:
         return Any
     text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
-    carrier = type("Carrier", (), {"__annotations__": {"it": text}})
     try:
-        return typing.get_type_hints(carrier, dict(names))["it"]
+        return evaluate({"it": text}, names)["it"]
     except (NameError, TypeError, AttributeError, SyntaxError):
         return Any

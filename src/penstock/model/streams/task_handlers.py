@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from penstock.base.annotations import signature_of
 from penstock.model.declaration import where_of
 from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
@@ -63,7 +64,7 @@ class HandlerSearch:
         if not inspect.isfunction(completion):
             return
         task.completion = completion
-        task.completion_takes_out = len(inspect.signature(completion).parameters) > 1
+        task.completion_takes_out = len(signature_of(completion).parameters) > 1
         if task.completion_takes_out:
             self._note_output(completion, -1)
         if inspect.iscoroutinefunction(completion):
@@ -95,7 +96,7 @@ class HandlerSearch:
 
     def _handler(self, function: Callable[..., Any]) -> tuple[Any, bool]:
         """Return the type of the event that a handler takes, and whether it takes `out`."""
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(signature_of(function).parameters)
         if not 2 <= len(parameters) <= 3:
             what = f"{function.__name__} takes (self, event) or (self, event, out)"
             self._complain(where_of(function), what)
@@ -111,7 +112,7 @@ class HandlerSearch:
 
     def _note_output(self, function: Callable[..., Any], index: int) -> None:
         """Note the type of the events that a handler publishes, from the annotation of its `out`."""
-        name = list(inspect.signature(function).parameters)[index]
+        name = list(signature_of(function).parameters)[index]
         hint = self._hints(function).get(name)
         if typing.get_origin(hint) is not Emit:
             what = f"{function.__name__}({name}) does not declare the type of its events: `{name}: Emit[int]`"

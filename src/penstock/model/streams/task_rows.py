@@ -5,11 +5,11 @@ stored as entities are. A key whose attributes equal the defaults has no row. At
 row of the task, in an entity class of their own.
 """
 
-import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
+from penstock.base.annotations import annotations_of, evaluate
 from penstock.base.schema import reference_type
 from penstock.errors import UserError
 from penstock.model.declaration import RESERVED, where_of
@@ -41,12 +41,12 @@ def row_types(
     Returns:
         The class of the rows by key, and that of the row that all keys share; None without such attributes.
     """
-    sharing = _shared_attributes(cls) if key_annotation is not None else []
+    sharing = _shared_attributes(cls, resolver) if key_annotation is not None else []
     stored_key = str if key_annotation in (None, UNKNOWN) else key_annotation
     shared_type = None
     properties: dict[str, Any] = {}
     if sharing:
-        annotations = {name: cls.__annotations__[name] for name in sharing}
+        annotations = {name: annotations_of(cls)[name] for name in sharing}
         defaults = {name: vars(cls)[name] for name in sharing if name in vars(cls)}
         shared_type = _entity_class(
             type(f"{name}.task", (), {"__annotations__": annotations, **defaults, **_module(cls)}),
@@ -57,7 +57,7 @@ def row_types(
         )
         properties = {shared: _shared_property(shared_type, shared) for shared in sharing}
     rows_cls = type(name, (cls,), _module(cls))
-    names = [name for owner in cls.__mro__ for name in vars(owner).get("__annotations__", {})]
+    names = [name for owner in cls.__mro__ for name in annotations_of(owner)]
     by_key = [attribute for attribute in names if attribute not in sharing]
     rows = _entity_class(rows_cls, cls, stored_key, by_key, resolver)
     for (
@@ -77,7 +77,7 @@ def _entity_class(
 ) -> EntityType:
     """Make a class an entity class with a key of its own, and bind its attributes."""
     where = where_of(cls)
-    made.__annotations__ = {**vars(made).get("__annotations__", {}), KEY: key_annotation}
+    made.__annotations__ = {**annotations_of(made), KEY: key_annotation}
     setattr(made, KEY, key())
     entity(personal=_is_personal(key_annotation))(made)
     declaration = declaration_of(made)
@@ -113,13 +113,22 @@ def _is_personal(key_annotation: Any) -> bool:
     return isinstance(reference_type(key_annotation), PersonalType)
 
 
-def _shared_attributes(cls: type) -> list[str]:
+def _shared_attributes(cls: type, resolver: Resolver) -> list[str]:
     """Return the attributes of a class that are marked `PerTask`."""
+    return [
+        name
+        for owner in reversed(cls.__mro__)
+        for name, annotation in annotations_of(owner).items()
+        if _is_shared(annotation, resolver.names_at(owner))
+    ]
+
+
+def _is_shared(annotation: Any, names: Mapping[str, Any]) -> bool:
     try:
-        hints = typing.get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError, AttributeError):  # the resolver complains of it
-        return []
-    return [name for name, hint in hints.items() if _PER_TASK in getattr(hint, "__metadata__", ())]
+        hint = evaluate({"it": annotation}, names, include_extras=True)["it"]
+    except (NameError, SyntaxError, TypeError, AttributeError):  # the resolver complains of it
+        return False
+    return _PER_TASK in getattr(hint, "__metadata__", ())
 
 
 def _shared_property(entity_type: EntityType, name: str) -> property:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.base.annotations import signature_of
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import FlowNode, FlowOperator, Workflow
 from penstock.model.streams.stream import UNKNOWN, Stream, type_name
@@ -229,7 +230,7 @@ def types_of(function: Callable[..., Any]) -> tuple[Any, Any]:
         return UNKNOWN, function
     try:
         hints = typing.get_type_hints(inspect.unwrap(function))
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(signature_of(function).parameters)
     except (TypeError, ValueError, NameError, AttributeError):
         return UNKNOWN, UNKNOWN
     result = hints.get("return", UNKNOWN)

@@ -11,6 +11,7 @@ from enum import StrEnum, unique
 from itertools import islice
 from typing import Any, Final
 
+from penstock.base.annotations import signature_of
 from penstock.engine.failure import failure_of
 from penstock.errors import PenstockError, UserError
 from penstock.model.streams.generator import FileSource, Generator
@@ -187,7 +188,7 @@ class GeneratorRun:
 def _takes_number(function: Any) -> bool:
     """Say whether a function has a parameter without a default."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = signature_of(function).parameters.values()
     except (TypeError, ValueError):
         return False
     required = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
