@@ -63,6 +63,10 @@ class Twins(RuleBasedStateMachine):
     def opened(self) -> SqliteLog:
         return SqliteLog(self.path, record_bytes_max=50, retention_s=10, clock_us=self.clock)
 
+    def teardown(self) -> None:
+        self.sqlite.close()
+        self.other.close()
+
     def both(self, action: Callable[[Log], object]) -> None:
         answers: list[object] = []
         for log in (self.memory, self.sqlite):

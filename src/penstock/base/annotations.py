@@ -9,10 +9,13 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 if sys.version_info >= (3, 14):
     from annotationlib import Format, ForwardRef, get_annotations
+
+EVALUATOR: Final = "__annotate_func__"
+"""The name of the function, among the attributes of a class, that evaluates the annotations since Python 3.14."""
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:

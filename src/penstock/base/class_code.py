@@ -10,6 +10,7 @@ import typing
 from types import FunctionType
 from typing import Any, Final
 
+from penstock.base.annotations import EVALUATOR
 from penstock.base.record import RecordKind, fields_of, kind_of
 from penstock.base.schema import reference_type
 
@@ -68,7 +69,7 @@ def _has_factory(cls: Any) -> bool:
 
 def _is_hook(name: str, value: object) -> bool:
     """Say whether an attribute of a class is a method that Python or msgspec calls by itself."""
-    if not name.startswith("_") or name in _SHOWN_ONLY:
+    if not name.startswith("_") or name in _SHOWN_ONLY or name == EVALUATOR:
         return False
     function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
     if not isinstance(function, FunctionType):

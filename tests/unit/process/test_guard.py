@@ -81,7 +81,7 @@ class Greedy(Entity):
 
     def recurse_in_repr(self) -> str:
         value: Any = []
-        for _ in range(10_000):
+        for _ in range(100_000):  # since Python 3.14 the stack of the thread is the limit
             value = [value]
         return repr(value)
 

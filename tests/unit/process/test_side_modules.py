@@ -67,6 +67,11 @@ app = App("jars", Jar)
 """
 
 
+@pytest.mark.xfail(
+    sys.version_info >= (3, 14),
+    reason="on Python 3.14 msgspec 0.22 never releases the parts of a union",
+    strict=True,
+)
 def test_a_former_version_can_be_collected(tmp_path: Path) -> None:
     """A process that loads versions one after the other keeps the last two at most."""
     classes = [_classes_of(tmp_path / str(number)) for number in range(4)]

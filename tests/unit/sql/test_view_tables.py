@@ -223,9 +223,9 @@ def test_requests_replies_and_epochs_are_tables(shown: Shown) -> None:
 
 def test_reply_that_json_cannot_hold_says_so(shown: Shown) -> None:
     """A request that is nested too deeply, or has keys that JSON lacks, stops no other request."""
-    shown.written.requests(1, reply=b"\x91" * 5_000 + b"\xc0")
+    shown.written.requests(1, reply=b"\x91" * 200_000 + b"\xc0")
     shown.written.requests(1, reply=msgspec.msgpack.encode({(1, 2): 3, None: 4}))
-    shown.written.requests(1, body=b"\x95\xa1x\xc0\xa1y\x91" + b"\x91" * 5_000 + b"\xc0\x80")
+    shown.written.requests(1, body=b"\x95\xa1x\xc0\xa1y\x91" + b"\x91" * 200_000 + b"\xc0\x80")
     assert [row[0] for row in shown.rows("SELECT value FROM replies ORDER BY lsn")] == [
         '{"_unshown":"it is nested too deeply"}',
         "[[[1,2],3],[null,4]]",

@@ -12,7 +12,7 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
 
-from penstock.base.annotations import signature_of
+from penstock.base.annotations import EVALUATOR, signature_of
 from penstock.dataflow.analysis.call import Callee
 from penstock.dataflow.analysis.frame import (
     AnalysisContext,
@@ -52,7 +52,9 @@ from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
 _CREATE: Final = "create"
-_SILENT: Final = frozenset({"__init__", "__key__", "__repr__", "__str__", "__init_subclass__"})
+_SILENT: Final = frozenset(
+    {"__init__", "__key__", "__repr__", "__str__", "__init_subclass__", EVALUATOR}
+)
 
 
 def analyze_app(app: App) -> Plan:

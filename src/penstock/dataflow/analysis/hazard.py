@@ -57,9 +57,11 @@ _BY_NAME: Final = {
     ("sys", "set_int_max_str_digits"): Hazard.SETTING,
     ("sys", "settrace"): Hazard.SETTING,
     ("sys", "setprofile"): Hazard.SETTING,
-    ("warnings", "simplefilter"): Hazard.SETTING,
-    ("warnings", "filterwarnings"): Hazard.SETTING,
-    ("warnings", "resetwarnings"): Hazard.SETTING,
+    **{
+        (module, name): Hazard.SETTING
+        for module in ("warnings", "_py_warnings")  # the latter since Python 3.14
+        for name in ("simplefilter", "filterwarnings", "resetwarnings")
+    },
     ("time", "strftime"): None,
     ("time", "strptime"): None,
 }
