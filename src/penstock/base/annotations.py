@@ -21,11 +21,13 @@ EVALUATOR: Final = "__annotate_func__"
 def annotations_of(owner: Any) -> dict[str, Any]:
     """Return the annotations of a class, without those of its bases, or of a function."""
     if sys.version_info >= (3, 14):
-        found = get_annotations(owner, format=Format.FORWARDREF)
-        if not all(map(_is_known, found.values())):
+        annotations = get_annotations(owner, format=Format.FORWARDREF)
+        if not all(map(_is_known, annotations.values())):
             texts = get_annotations(owner, format=Format.STRING)
-            found = {name: one if _is_known(one) else texts[name] for name, one in found.items()}
-        return found
+            annotations |= {
+                name: texts[name] for name in annotations if not _is_known(annotations[name])
+            }
+        return annotations
     return inspect.get_annotations(owner)
 
 
@@ -36,25 +38,23 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         TypeError, ValueError: The function has no signature.
     """
     if sys.version_info >= (3, 14):
-        found = inspect.signature(function, annotation_format=Format.FORWARDREF)
-        returns = found.return_annotation
-        written = [one.annotation for one in found.parameters.values()]
-        if not all(map(_is_known, [*written, returns])):
-            texts = inspect.signature(function, annotation_format=Format.STRING)
-            parameters = [
-                one if _is_known(one.annotation) else texts.parameters[name]
-                for name, one in found.parameters.items()
-            ]
-            returns = returns if _is_known(returns) else texts.return_annotation
-            found = found.replace(parameters=parameters, return_annotation=returns)
-        return found
+        signature = inspect.signature(function, annotation_format=Format.FORWARDREF)
+        texts = inspect.signature(function, annotation_format=Format.STRING)
+        returns = signature.return_annotation
+        return signature.replace(
+            parameters=[
+                parameter if _is_known(parameter.annotation) else texts.parameters[name]
+                for name, parameter in signature.parameters.items()
+            ],
+            return_annotation=returns if _is_known(returns) else texts.return_annotation,
+        )
     return inspect.signature(function)
 
 
 def _is_known(annotation: Any) -> bool:
     """Say whether all names of an annotation have a value."""
     if sys.version_info >= (3, 14) and isinstance(annotation, ForwardRef):
-        return False
+        return annotation.__owner__ is None  # a text inside of a type, such as Optional["Item"]
     inside = annotation if isinstance(annotation, list) else typing.get_args(annotation)
     return all(map(_is_known, inside))
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import ClassVar, get_args
+from typing import ClassVar, NamedTuple, Optional, get_args
 
 import pytest
 
@@ -92,6 +92,15 @@ def test_texts_are_evaluated_with_the_given_names() -> None:
     assert evaluate({"one": "Base"}, {"Base": Base}, {"Base": Derived}) == {"one": Derived}
     with pytest.raises(NameError, match="Base"):
         evaluate({"one": "Base"}, {})
+
+
+def test_made_classes_keep_texts_inside_of_types() -> None:
+    """Whether a class was written or made, a text in a type is evaluated with the given names."""
+    made = NamedTuple("made", [("first", Optional["Base"]), ("second", int)])  # noqa: UP014
+    assert evaluate(annotations_of(made), {"Base": Derived}) == {
+        "first": Derived | None,
+        "second": int,
+    }
 
 
 def test_signature_has_annotations_as_they_are_written() -> None:
