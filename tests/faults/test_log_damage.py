@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -78,8 +79,8 @@ def test_flipped_bit_in_a_record_is_found(written: Path, seed: int) -> None:
 def test_flipped_bit_in_a_frame_is_found(written: Path, column: str) -> None:
     """If any part of a block's row is damaged, its records are not returned as if sound."""
     flip(written, "block", column, 3, 0)
-    with pytest.raises(Corrupt, match=str(written)):
-        SqliteLog(written).read(Lsn(3), Lsn(6))
+    with pytest.raises(Corrupt, match=str(written)), closing(SqliteLog(written)) as log:
+        log.read(Lsn(3), Lsn(6))
 
 
 @pytest.mark.parametrize("column", ["appended_s", "prints", "prints_digest"])

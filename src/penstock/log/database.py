@@ -24,12 +24,12 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import Lsn
-from penstock.errors import ConfigError, Corrupt, LogUnavailable
+from penstock.errors import ConfigError, Corrupt, LogUnavailable, PenstockError
 from penstock.log.schedule import SCHEMA as SCHEDULE_SCHEMA
 from penstock.log.writer_lock import WriterLock
 
@@ -144,8 +144,18 @@ class Database:
         self._mine = threading.local()
         self._handles_lock = threading.Lock()
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()  # a thread's end closes its own
-        with sqlite_errors_translated(path):
+        with self.closed_on_error(), sqlite_errors_translated(path):
             self._prepare()
+
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close the database if the block, which opens it or its owner, fails."""
+        try:
+            yield
+        except BaseException:
+            with suppress(PenstockError):
+                self.close()
+            raise
 
     @property
     def closed(self) -> bool:
@@ -244,10 +254,16 @@ class Database:
             check_same_thread=False,
             cached_statements=64,
         )
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA secure_delete = OFF")  # else freed pages are written with zeros
-        connection.execute("PRAGMA cache_size = -16384")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(
+                "PRAGMA secure_delete = OFF"
+            )  # else freed pages are written as zeros
+            connection.execute("PRAGMA cache_size = -16384")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _prepare(self) -> None:

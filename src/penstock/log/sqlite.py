@@ -100,7 +100,7 @@ class SqliteLog:
         self._known_end = Lsn(0)
         self._bytes_since_checkpoint = 0
         self._schedule_examined = False
-        with self._database.using() as connection:
+        with self._database.closed_on_error(), self._database.using() as connection:
             (self._seed,) = connection.execute("SELECT seed FROM position").fetchone()
 
     @property
