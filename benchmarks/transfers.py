@@ -1,4 +1,4 @@
-"""Transfers between two accounts, as in SpacetimeDB's benchmark "keynote-2", over HTTP.
+"""Transfers between two accounts, as in SpacetimeDB's benchmark "keynote-2".
 
     python -m benchmarks.transfers [--seconds 10] [--alpha 0 1.5] [--clients 64] [--in-flight 40]
 
@@ -6,16 +6,18 @@ The scenario of that benchmark: 100,000 accounts, each transfer moves one unit b
 distribution with the exponent alpha, and a transfer counts when its client has seen the success. With alpha 0 all
 accounts are equally likely; with 1.5 most transfers share a few accounts.
 
-`sequential` clients have one transfer at a time; `pipelined` clients have `--in-flight` of them, each on a connection
-of its own. A rate is the mean of the transfers in each second, with the sample deviation of these seconds. Every
-transfer is sent to `/send` and its reply awaited, so that each has both latencies: accepted (durable in the log) and
-committed. The test that was published runs 300 seconds: `--seconds 300`.
+`sequential` clients have one transfer at a time, over HTTP: it is sent to `/send`, then its reply is awaited. `pipelined`
+clients have `--in-flight` transfers at a time, over one pipelined connection each. So every transfer has both
+latencies: accepted (durable in the log) and committed. A rate is the mean of the transfers in each second, with the
+sample deviation of these seconds. The test that was published runs 300 seconds: `--seconds 300`. All clients are in the
+process of this program, which shares the processor cores with the application.
 
 Prints a table, and with `--json` one JSON object. The exit code is 1 if a transfer failed, or if the sum of all balances
 or the balance of an account is wrong afterwards.
 """
 
 import argparse
+import asyncio
 import itertools
 import json
 import math
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,10 +40,13 @@ from benchmarks.harness import transfer
 from benchmarks.harness.http import HOST, running
 from benchmarks.harness.latencies import Timed, latencies_of, send_all
 from benchmarks.harness.load import Load, Request
+from benchmarks.harness.pipelined import call_all
 from benchmarks.harness.workload import LOADED_AT_ONCE, Drawing
 from benchmarks.machine import machine
 from benchmarks.page import table
+from penstock import AsyncClient
 from penstock.errors import OperationalError
+from penstock.model.call import Call
 
 ACCOUNTS: Final = 100_000
 WARM_UP_S: Final = 3.0
@@ -77,7 +83,20 @@ class Transfers:
         self._pairs: dict[str, tuple[int, int]] = {}
 
     def requests(self, prefix: str) -> Iterator[Request]:
-        """Yield transfers of one unit without end; two accounts of a transfer differ."""
+        """Yield transfers of one unit without end, as requests over HTTP."""
+        for name, source, target in self._drawn(prefix):
+            path = f"/send/Account/{source}/transfer"
+            yield Request("POST", path, b'["%d",1]' % target, name)
+
+    def calls(self, prefix: str, client: AsyncClient) -> Iterator[Call[int]]:
+        """Yield the same transfers as calls of a client."""
+        account: Any = transfer.app.entities["Account"].cls
+        for name, source, target in self._drawn(prefix):
+            to = account(str(target))
+            yield client.prepare.Account(str(source)).transfer(to, 1, request_id=name)
+
+    def _drawn(self, prefix: str) -> Iterator[tuple[str, int, int]]:
+        """Yield name, source and target of transfers without end; two accounts of a transfer differ."""
         sources: list[int] = []
         targets: list[int] = []
         for number in itertools.count():
@@ -90,8 +109,7 @@ class Transfers:
                 target = (target + 1) % self._count
             name = f"{prefix}-{number}"
             self._pairs[name] = (source, target)
-            body = b'["%d",1]' % target
-            yield Request("POST", f"/send/Account/{source}/transfer", body, name)
+            yield name, source, target
 
     def moved(self) -> Counter[int]:
         """Return the amount that all requests so far have added to each account."""
@@ -153,15 +171,51 @@ def measure(port: int, case: Case, chosen: argparse.Namespace) -> dict[str, Any]
     """Run one case on an application without accounts, and return its row."""
     load_accounts(port, chosen.accounts)
     transfers = Transfers(chosen.accounts, case.alpha, chosen.seed)
-    connections = case.clients * case.in_flight
-    load = Load(HOST, port, connections)
-    uvloop.run(send_all(load, transfers.requests("warm"), WARM_UP_S))
-    began_s = time.perf_counter()
-    timed = uvloop.run(send_all(load, transfers.requests("transfer"), chosen.seconds))
+    began_s, timed = uvloop.run(send(port, case, transfers, chosen.seconds))
     return {
         **figures_of(case, timed, began_s, chosen.seconds),
         "complaints": complaints_of(port, chosen.accounts, transfers),
     }
+
+
+async def send(
+    port: int, case: Case, transfers: Transfers, seconds: float
+) -> tuple[float, list[Timed]]:
+    """Send the transfers of a case, after a warm-up.
+
+    Args:
+        port: The port of the gateway.
+        case: The case.
+        transfers: Draws the transfers.
+        seconds: How long transfers begin after the warm-up; those under way are completed.
+
+    Returns:
+        The time at which the measurement began, on the clock of `time.perf_counter`, and all measured transfers.
+    """
+    if case.in_flight == 1:
+        load = Load(HOST, port, case.clients)
+        await send_all(load, transfers.requests("warm"), WARM_UP_S)
+        began_s = time.perf_counter()
+        return began_s, await send_all(load, transfers.requests("transfer"), seconds)
+    async with (
+        AsyncClient(f"http://{HOST}:{port}", transfer.app) as client,
+        AsyncExitStack() as stack,
+    ):
+        pipelines = [
+            await stack.enter_async_context(
+                client.pipeline(unanswered=case.in_flight, accepted=True)
+            )
+            for _ in range(case.clients)
+        ]
+
+        async def all_of(prefix: str, for_s: float) -> list[Timed]:
+            calls = transfers.calls(prefix, client)  # shared by all clients
+            each = (call_all(one, calls, case.in_flight, for_s) for one in pipelines)
+            return [timed for some in await asyncio.gather(*each) for timed in some]
+
+        await all_of("warm", WARM_UP_S)
+        began_s = time.perf_counter()
+        return began_s, await all_of("transfer", seconds)
 
 
 def load_accounts(port: int, count: int) -> None:

@@ -1,11 +1,14 @@
-"""Checkouts over one pipelined connection, for `penstock bench http`: many requests on a single WebSocket."""
+"""Requests over pipelined connections: many requests on a single WebSocket."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import uvloop
 
+from benchmarks.harness.latencies import Timed
 from benchmarks.harness.load import Answer, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock import AsyncClient
@@ -64,3 +67,40 @@ async def _answer(pipeline: AsyncPipeline, call: Call[str], number: int) -> Answ
     took_s = time.perf_counter() - sent_s
     request = Request("POST", f"/orders/checkout/{number}")
     return Answer(request, status, body.encode(), sent_s, took_s, 1)
+
+
+async def call_all(
+    pipeline: AsyncPipeline, calls: Iterator[Call[Any]], unanswered: int, seconds: float
+) -> list[Timed]:
+    """Send calls over one connection, and wait for each reply; return them in the order of replies.
+
+    Args:
+        pipeline: The connection; it says when a call is accepted.
+        calls: The calls.
+        unanswered: The calls in progress at once.
+        seconds: How long calls begin; those under way are completed.
+    """
+    deadline_s = time.perf_counter() + seconds
+    timed: list[Timed] = []
+
+    async def work() -> None:
+        for call in calls:  # shared by all workers of this loop
+            timed.append(await _timed(pipeline, call))
+            if time.perf_counter() >= deadline_s:
+                return
+
+    await asyncio.gather(*(work() for _ in range(unanswered)))
+    return timed
+
+
+async def _timed(pipeline: AsyncPipeline, call: Call[Any]) -> Timed:
+    sent_s = time.perf_counter()
+    accepted_s, value, error = math.nan, None, ""
+    try:
+        pipelined = await pipeline.send(call)
+        await pipelined.accepted()
+        accepted_s = time.perf_counter() - sent_s
+        value = await pipelined.result()
+    except PenstockError as raised:
+        error = f"{raised.code}: {raised}"
+    return Timed(sent_s, accepted_s, time.perf_counter() - sent_s, error, value)

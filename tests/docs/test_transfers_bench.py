@@ -6,8 +6,10 @@ from itertools import islice
 import pytest
 
 from benchmarks import transfers
+from benchmarks.harness import transfer
 from benchmarks.harness.latencies import Timed
 from benchmarks.transfers import Case, Transfers
+from penstock import AsyncClient
 
 
 def test_transfers_are_drawn_by_their_exponent() -> None:
@@ -25,6 +27,18 @@ def test_transfers_are_drawn_by_their_exponent() -> None:
     assert hottest[1.5] > 1_000
     for path, body in drawn(1.5):
         assert path.split("/")[3] != body.split(b'"')[1].decode()
+
+
+def test_clients_of_both_kinds_send_the_same_transfers() -> None:
+    """The requests over HTTP and the calls of pipelines name the same accounts."""
+    client = AsyncClient("http://127.0.0.1:1", transfer.app)
+    requests = islice(Transfers(1_000, 1.5, seed=3).requests("t"), 500)
+    calls = islice(Transfers(1_000, 1.5, seed=3).calls("t", client), 500)
+    by_request = [(one.request_id, one.path.split("/")[3], one.body) for one in requests]
+    by_call = [
+        (one.request_id, one.key, b'["%s",1]' % one.positional[0].number.encode()) for one in calls
+    ]
+    assert by_request == by_call
 
 
 def test_expected_balances_add_up() -> None:

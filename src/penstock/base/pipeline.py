@@ -1,7 +1,8 @@
 """The frames of a pipelined connection: one WebSocket that carries many requests and their answers.
 
 Each binary message of the WebSocket is one frame: a MessagePack array whose first element names its type.
-A client sends `Requests`. A gateway sends one `Welcome`, then `Answers`, and at most one `Closing` at the end.
+A client sends `Requests`. A gateway sends one `Welcome`, then `Accepted` and `Answers`, and at most one `Closing` at
+the end.
 `docs/CLIENTS.md` describes the frames for clients in other languages.
 """
 
@@ -17,9 +18,15 @@ SUBPROTOCOL: Final = "penstock.pipeline.1"
 
 
 class Requests(msgspec.Struct, frozen=True, array_like=True, tag="requests"):
-    """Requests of a client: for each of them its id and its body as in the log."""
+    """Requests of a client.
+
+    Attributes:
+        requests: For each of them its id and its body as in the log.
+        accepted: Whether the gateway says when they are durable.
+    """
 
     requests: list[tuple[str, msgspec.Raw]]
+    accepted: bool = False
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
@@ -53,6 +60,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retry_after_s: float = 0.0
 
 
+class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
+    """The ids of requests that are durable in the log: they will be processed, whatever happens to the connection."""
+
+    request_ids: list[str]
+
+
 class Answers(msgspec.Struct, frozen=True, array_like=True, tag="answers"):
     """Answers of a gateway, in any order."""
 
@@ -79,5 +92,5 @@ encode_frame: Final = msgspec.msgpack.Encoder().encode
 decode_requests: Final = msgspec.msgpack.Decoder(Requests).decode
 """Return the frame of a client; raise `msgspec.MsgspecError` or `RecursionError`."""
 
-decode_from_gateway: Final = msgspec.msgpack.Decoder(Welcome | Answers | Closing).decode
+decode_from_gateway: Final = msgspec.msgpack.Decoder(Welcome | Accepted | Answers | Closing).decode
 """Return the frame of a gateway; raise `msgspec.MsgspecError`."""

@@ -203,7 +203,7 @@ class AsyncClient(AsyncQueries):
         outcomes = await map_in_tasks(self._outcome, calls, self._workers)
         return results_of(outcomes, raise_errors=raise_errors)
 
-    def pipeline(self, *, unanswered: int = 2_000) -> AsyncPipeline:
+    def pipeline(self, *, unanswered: int = 2_000, accepted: bool = False) -> AsyncPipeline:
         """Return a pipeline for a `with` block: it sends many calls at once over one connection.
 
         Each call has its own result, and takes effect once, also if the connection breaks. At the end of the
@@ -211,14 +211,15 @@ class AsyncClient(AsyncQueries):
 
         Args:
             unanswered: The most calls without an answer; a further call waits.
+            accepted: Whether the gateway says when each call is durable, so that `accepted()` of a call can wait for it.
 
         Raises:
             ConfigError: `unanswered` is less than 1.
         """
         if unanswered < 1:
             raise ConfigError(f"unanswered = {unanswered}: must be at least 1")
-        link = PipelineLink(self._dial, self._protocol.policy)
-        return AsyncPipeline(self._protocol, link, unanswered)
+        link = PipelineLink(self._dial, self._protocol.policy, accepted=accepted)
+        return AsyncPipeline(self._protocol, link, unanswered, accepted=accepted)
 
     @overload
     async def read_many(

@@ -19,7 +19,7 @@ from penstock.client.concurrency import AsyncBackground, AsyncPlaces, AsyncSlot
 from penstock.client.pipeline_encoding import body_of, value_in
 from penstock.client.pipeline_link import LinkedRequest, PipelineLink
 from penstock.client.protocol import GatewayProtocol
-from penstock.errors import PenstockError, TimedOut
+from penstock.errors import ConfigError, PenstockError, TimedOut
 from penstock.model.call import AsyncCalling, Call, call_of, returns_of
 
 P = ParamSpec("P")
@@ -33,12 +33,20 @@ class AsyncPipelined(Generic[T]):
         request_id: The id by which any client finds the request again.
     """
 
-    __slots__ = ("_returns", "_slot", "request_id")
+    __slots__ = ("_acceptance", "_returns", "_slot", "request_id")
 
-    def __init__(self, request_id: str, returns: Any) -> None:
+    def __init__(self, request_id: str, returns: Any, *, accepted: bool) -> None:
+        """Begin to wait.
+
+        Args:
+            request_id: The id of the request.
+            returns: The type of its result.
+            accepted: Whether the gateway says when the request is durable.
+        """
         self.request_id = request_id
         self._returns = returns
         self._slot = AsyncSlot()
+        self._acceptance = AsyncSlot() if accepted else None
 
     def __repr__(self) -> str:
         return f"AsyncPipelined({self.request_id!r})"
@@ -61,8 +69,38 @@ class AsyncPipelined(Generic[T]):
         result: T = value_in(answer, self._returns)
         return result
 
+    async def accepted(self, timeout_s: float | None = None) -> None:
+        """Wait until the request is durable: it takes effect then, whatever happens to this program.
+
+        A call that is undone later was accepted, too.
+
+        Args:
+            timeout_s: The longest wait in seconds; None: until the client's `timeout_s` is over.
+
+        Raises:
+            ConfigError: The pipeline was opened without `accepted=True`.
+            TimedOut: The request is not known to be durable yet.
+            PenstockError: The gateway refused the request, or could not be reached.
+        """
+        if self._acceptance is None:
+            raise ConfigError("open the pipeline with client.pipeline(accepted=True)")
+        try:
+            answer = await self._acceptance.get(timeout_s)
+        except TimeoutError:
+            text = f"request {self.request_id} is not known to be durable yet; ask again"
+            raise TimedOut(text) from None
+        if isinstance(answer, PenstockError) or (answer is not None and answer.epoch < 0):
+            value_in(answer, self._returns)
+
+    def accept(self) -> None:
+        """Note that the request is durable."""
+        if self._acceptance is not None and not self._acceptance.is_full():
+            self._acceptance.put(None)
+
     def settle(self, answer: Answer | PenstockError) -> None:
         """Store the answer."""
+        if self._acceptance is not None and not self._acceptance.is_full():
+            self._acceptance.put(answer)
         self._slot.put(answer)
 
 
@@ -74,14 +112,18 @@ class AsyncPipeline:
     id, so it takes effect once.
     """
 
-    def __init__(self, protocol: GatewayProtocol, link: PipelineLink, unanswered: int) -> None:
+    def __init__(
+        self, protocol: GatewayProtocol, link: PipelineLink, unanswered: int, *, accepted: bool
+    ) -> None:
         """Create the pipeline, which runs in its `with` block.
 
         Args:
             protocol: The protocol of the client.
             link: The connection.
             unanswered: The most requests without an answer.
+            accepted: Whether the link says when requests are durable.
         """
+        self._accepted = accepted
         self._protocol = protocol
         self._link = link
         self._unanswered: Final = unanswered
@@ -131,7 +173,9 @@ class AsyncPipeline:
         app, policy = self._protocol.app, self._protocol.policy
         request_id = secrets.token_hex(16) if call.request_id is None else call.request_id
         body = body_of(app, call, request_id)
-        pipelined: AsyncPipelined[T] = AsyncPipelined(request_id, returns_of(app, call))
+        pipelined: AsyncPipelined[T] = AsyncPipelined(
+            request_id, returns_of(app, call), accepted=self._accepted
+        )
         try:
             await self._places.acquire(policy.timeout_s)
         except httpx.PoolTimeout:
@@ -144,7 +188,8 @@ class AsyncPipeline:
             self._places.release()
 
         deadline_s = policy.clock() + policy.timeout_s
-        self._link.submit(LinkedRequest(request_id, body, settled, deadline_s))
+        accept = pipelined.accept if self._accepted else None
+        self._link.submit(LinkedRequest(request_id, body, settled, deadline_s, accept))
         return pipelined
 
     @overload

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from penstock.base.pipeline import (
+    Accepted,
     Answer,
     Answers,
     Closing,
@@ -45,14 +46,22 @@ _FRAME_BYTES: Final = 32
 """More than MessagePack adds to a frame, and to a request in it."""
 
 Settle = Callable[[Answer | PenstockError], None]
+Accept = Callable[[], None]
 
 
 class LinkedRequest:
     """A request without an answer."""
 
-    __slots__ = ("attempts", "body", "deadline_s", "followers", "request_id", "settle")
+    __slots__ = ("accept", "attempts", "body", "deadline_s", "followers", "request_id", "settle")
 
-    def __init__(self, request_id: str, body: bytes, settle: Settle, deadline_s: float) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        body: bytes,
+        settle: Settle,
+        deadline_s: float,
+        accept: Accept | None = None,
+    ) -> None:
         """Describe a request.
 
         Args:
@@ -60,11 +69,14 @@ class LinkedRequest:
             body: Its body, as in the log.
             settle: Takes the answer or the error, once, in the thread of the link.
             deadline_s: The time by the clock of the link at which to give up.
+            accept: Is called in the thread of the link when the request is durable, perhaps more than once, and not if
+                its answer comes first; None if nobody asks.
         """
         self.request_id = request_id
         self.body = body
         self.settle = settle
         self.deadline_s = deadline_s
+        self.accept = accept
         self.attempts = 0
         self.followers: list[LinkedRequest] = []
 
@@ -72,13 +84,21 @@ class LinkedRequest:
 class PipelineLink:
     """One pipelined connection at a time, from its first request until `close`."""
 
-    def __init__(self, dial: Callable[[], Awaitable[WebSocket]], policy: RetryPolicy) -> None:
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[WebSocket]],
+        policy: RetryPolicy,
+        *,
+        accepted: bool = False,
+    ) -> None:
         """Create the link; `run` serves it.
 
         Args:
             dial: Connects to a gateway.
             policy: How long and how often to try.
+            accepted: Whether the gateway says when requests are durable.
         """
+        self._accepted = accepted
         self._dial = dial
         self._policy = policy
         self._lock = threading.Lock()
@@ -225,7 +245,7 @@ class PipelineLink:
                 if not pairs:
                     break
                 self._sent += len(pairs)
-                await socket.send(encode_frame(Requests(pairs)))
+                await socket.send(encode_frame(Requests(pairs, self._accepted)))
                 await asyncio.sleep(0)  # the answers that have come make further requests
 
     def _next_pairs(self, welcome: Welcome) -> Iterator[tuple[str, msgspec.Raw]]:
@@ -261,6 +281,11 @@ class PipelineLink:
             frame = await _frame_from(socket)
             if isinstance(frame, Closing):
                 self._refused(frame)
+            elif isinstance(frame, Accepted):
+                for request_id in frame.request_ids:
+                    request = self._open.get(request_id)
+                    if request is not None and request.accept is not None:
+                        request.accept()
             elif isinstance(frame, Answers):
                 for answer in frame.answers:
                     self._answered(answer)
@@ -337,7 +362,7 @@ def _ended() -> Unreachable:
     return Unreachable("the pipeline is closed; a request that was sent may take effect, once")
 
 
-async def _frame_from(socket: WebSocket) -> Welcome | Answers | Closing:
+async def _frame_from(socket: WebSocket) -> Welcome | Accepted | Answers | Closing:
     """Return the next frame of a gateway.
 
     Raises:
@@ -345,7 +370,7 @@ async def _frame_from(socket: WebSocket) -> Welcome | Answers | Closing:
     """
     message = await socket.receive()
     try:
-        frame: Welcome | Answers | Closing = decode_from_gateway(message)
+        frame: Welcome | Accepted | Answers | Closing = decode_from_gateway(message)
     except msgspec.MsgspecError as error:
         raise ConnectionEnded(f"a frame cannot be read: {error}") from error
     return frame

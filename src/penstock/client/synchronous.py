@@ -198,7 +198,7 @@ class Client(Queries):
         outcomes = map_in_threads(self._outcome, calls, self._workers)
         return results_of(outcomes, raise_errors=raise_errors)
 
-    def pipeline(self, *, unanswered: int = 2_000) -> Pipeline:
+    def pipeline(self, *, unanswered: int = 2_000, accepted: bool = False) -> Pipeline:
         """Return a pipeline for a `with` block: it sends many calls at once over one connection.
 
         Each call has its own result, and takes effect once, also if the connection breaks. At the end of the
@@ -206,14 +206,15 @@ class Client(Queries):
 
         Args:
             unanswered: The most calls without an answer; a further call waits.
+            accepted: Whether the gateway says when each call is durable, so that `accepted()` of a call can wait for it.
 
         Raises:
             ConfigError: `unanswered` is less than 1.
         """
         if unanswered < 1:
             raise ConfigError(f"unanswered = {unanswered}: must be at least 1")
-        link = PipelineLink(self._dial, self._protocol.policy)
-        return Pipeline(self._protocol, link, unanswered)
+        link = PipelineLink(self._dial, self._protocol.policy, accepted=accepted)
+        return Pipeline(self._protocol, link, unanswered, accepted=accepted)
 
     @overload
     def read_many(

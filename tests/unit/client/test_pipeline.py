@@ -154,6 +154,60 @@ def test_answers_that_a_cut_has_lost_come_from_the_journal(tmp_path: Path) -> No
         assert client.get("Item", "lost")["stock"] == 40
 
 
+def test_requests_are_accepted_before_they_commit(tmp_path: Path) -> None:
+    """`accepted` returns as soon as the log has the request; after a cut, and after the answer, too."""
+    with (
+        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        Cutter(urlsplit(gateway.url).port or 0) as cutter,
+        Client(cutter.url, SHOP_APP, timeout_s=200) as client,
+        client.pipeline(accepted=True) as pipeline,
+    ):
+        log = DataDirectory(tmp_path).open_log()
+        driver = SerialDriver(SHOP, gateway.config)
+        sent = [pipeline.Item.create("durable", price=1, stock=0)]
+        sent += [pipeline.Item("durable").add(1) for _ in range(50)]
+        for one in sent:
+            one.accepted()
+        assert (log.end(), any(one.done() for one in sent)) == (51, False)
+        cutter.cut()
+        undone = pipeline.Item("durable").subtract(99)
+        undone.accepted()
+        assert (log.end(), undone.done()) == (52, False)
+        driver.start()
+        assert len({one.result() for one in sent}) == 51
+        with pytest.raises(Aborted):
+            undone.result()
+        sent[0].accepted()
+        undone.accepted()
+        again = pipeline.Item("durable").add(1, request_id=sent[1].request_id)
+        again.accepted()
+        driver.stop()
+        log.close()
+
+
+def test_refused_request_is_not_accepted(gateway: RunningGateway) -> None:
+    """`accepted` raises the reason of the gateway; without `accepted=True` it cannot tell."""
+    with Client(gateway.url) as client:
+        with client.pipeline(accepted=True) as pipeline:
+            refused = pipeline.Item("a").nothing()
+            with pytest.raises(RequestError, match="nothing"):
+                refused.accepted()
+        with client.pipeline() as pipeline, pytest.raises(ConfigError, match="accepted=True"):
+            pipeline.Item("a").exists().accepted()
+
+
+def test_request_in_no_log_is_not_accepted_in_time() -> None:
+    """Nobody has accepted the request yet, and the error says so."""
+    with socket.create_server((HOST, 0)) as silent:
+        url = f"http://{HOST}:{silent.getsockname()[1]}"
+        with (
+            pytest.raises(TimedOut, match="not known to be durable"),
+            Client(url, timeout_s=0.5, retries=0) as client,
+            client.pipeline(accepted=True) as pipeline,
+        ):
+            pipeline.Item("a").add(1).accepted(0.01)
+
+
 def test_calls_without_a_gateway_fail() -> None:
     """After its attempts a pipeline gives up, and each of its calls has the error."""
     url = f"http://{HOST}:{free_port(HOST)}"

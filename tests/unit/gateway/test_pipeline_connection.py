@@ -10,6 +10,7 @@ import msgspec
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.pipeline import (
     SUBPROTOCOL,
+    Accepted,
     Requests,
     Welcome,
     decode_from_gateway,
@@ -103,6 +104,32 @@ def test_connection_that_stops_gives_its_last_answers() -> None:
     assert late.answers[0].retry_after_s > 0, "the client sends it to another gateway"
     assert [(one.request_id, one.status) for one in early.answers] == [("early", 200)]
     assert closing.code == "stopping"
+
+
+def test_client_that_asks_hears_of_durable_requests() -> None:
+    """Their ids come before their answers; a request with an answer is not named, nor one of another frame."""
+
+    async def accepted() -> list[Any]:
+        wire, intake = Wire(), KeepingIntake()
+        connection = connected(wire, intake)
+        running = asyncio.create_task(connection.run())
+        calls = [(name, msgspec.Raw(b"\xc0")) for name in ("first", "second", "answered")]
+        wire.frames.put_nowait(encode_frame(Requests(calls, accepted=True)))
+        wire.frames.put_nowait(frame_of(("silent", b"\xc0")))
+        requests = [await intake.kept.get() for _ in range(4)]
+        requests[2].set_result(reply("answered", b"\x07"))
+        for request in requests:
+            request.accept()
+        received = [await wire.sent.get() for _ in range(3)]
+        requests[0].set_result(reply("first", b"\x07"))
+        received.append(await wire.sent.get())
+        running.cancel()
+        return received
+
+    _, durable, answered, first = asyncio.run(accepted())
+    assert durable == Accepted(["first", "second"])
+    assert [one.request_id for one in answered.answers] == ["answered"]
+    assert [one.request_id for one in first.answers] == ["first"]
 
 
 def test_frames_of_answers_are_short() -> None:

@@ -16,7 +16,15 @@ import msgspec
 from starlette.types import Receive, Send
 
 from penstock.base.http import STATUS
-from penstock.base.pipeline import Answer, Answers, Closing, Welcome, decode_requests, encode_frame
+from penstock.base.pipeline import (
+    Accepted,
+    Answer,
+    Answers,
+    Closing,
+    Welcome,
+    decode_requests,
+    encode_frame,
+)
 from penstock.errors import PenstockError, Stopping
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import HttpError
@@ -72,6 +80,7 @@ class PipelineConnection:
         self._receive = receive
         self._send = send
         self._under_way = 0
+        self._accepted_ids: list[str] = []  # of which the client does not know yet
         self._unsent: deque[tuple[Answer, int]] = deque()
         self._unsent_bytes = 0
         self._wake = asyncio.Event()
@@ -129,22 +138,29 @@ class PipelineConnection:
         if len(frame) > most:
             raise HttpError(413, "record-too-large", f"a frame takes at most {most} bytes")
         try:
-            pairs = decode_requests(frame).requests
+            requests = decode_requests(frame)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise HttpError(400, "request", f"the frame cannot be read: {error}") from error
         window = self._settings.pipeline_window
-        if self._under_way + len(pairs) > window:
+        if self._under_way + len(requests.requests) > window:
             raise HttpError(
                 429, "overloaded", f"more than {window} requests of this connection are under way"
             )
         principal = self._identify()
-        self._under_way += len(pairs)
-        requests = [PipelinedRequest(*pair, self._settled) for pair in pairs]
+        self._under_way += len(requests.requests)
+        accepted = self._accepted if requests.accepted else None
+        taken = [PipelinedRequest(*pair, self._settled, accepted) for pair in requests.requests]
         if self._is_stopping:
-            for request in requests:
+            for request in taken:
                 request.set_exception(Stopping(_STOPPING.message))
         else:
-            await self._intake.take(principal, requests)
+            await self._intake.take(principal, taken)
+
+    def _accepted(self, request_id: str) -> None:
+        """Let the client know that a request is durable."""
+        if not self._has_ended:
+            self._accepted_ids.append(request_id)
+            self._wake.set()
 
     def _settled(self, request: PipelinedRequest, answer: Answer, took_s: float) -> None:
         """Let an answer be sent."""
@@ -173,8 +189,12 @@ class PipelineConnection:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._unsent:
-                await self._send_frame(self._next_answers())
+            while self._accepted_ids or self._unsent:
+                if self._accepted_ids:
+                    accepted, self._accepted_ids = Accepted(self._accepted_ids), []
+                    await self._send_frame(accepted)
+                if self._unsent:
+                    await self._send_frame(self._next_answers())
             if self._is_stopping and not self._under_way:
                 self._closing = self._closing or _STOPPING
             if self._closing is not None:
@@ -193,5 +213,5 @@ class PipelineConnection:
         self._under_way -= len(answers)
         return Answers(answers)
 
-    async def _send_frame(self, frame: Welcome | Answers | Closing) -> None:
+    async def _send_frame(self, frame: Welcome | Accepted | Answers | Closing) -> None:
         await self._send({"type": "websocket.send", "bytes": encode_frame(frame)})

@@ -153,6 +153,7 @@ class Intake:
                 request.set_exception(outcome)
             else:
                 self._admission.appended(ticket, outcome)
+                request.accept()
                 waiting.append(((ONLY_PARTITION, outcome), request))
         self._tail.watch(waiting)
         Deadline(self._tail, waiting, self._timeout_s).start()

@@ -26,13 +26,14 @@ class PipelinedRequest:
         body: The body, as in the log.
     """
 
-    __slots__ = ("_began_s", "_done", "_settled", "body", "request_id")
+    __slots__ = ("_accepted", "_began_s", "_done", "_settled", "body", "request_id")
 
     def __init__(
         self,
         request_id: str,
         body: msgspec.Raw,
         settled: Callable[["PipelinedRequest", Answer, float], None],
+        accepted: Callable[[str], None] | None = None,
     ) -> None:
         """Begin to wait.
 
@@ -40,16 +41,24 @@ class PipelinedRequest:
             request_id: The id as the client knows it.
             body: The body, as in the log.
             settled: It gets this request, its answer, and the seconds that it took; once.
+            accepted: It gets the id when the request is durable, unless the answer is known before; None if the client
+                does not ask for it.
         """
         self.request_id = request_id
         self.body = body
         self._settled = settled
+        self._accepted = accepted
         self._began_s = time.perf_counter()
         self._done = False
 
     def done(self) -> bool:
         """Say whether the answer is known."""
         return self._done
+
+    def accept(self) -> None:
+        """Note that the request is durable."""
+        if self._accepted is not None and not self._done:
+            self._accepted(self.request_id)
 
     def set_result(self, reply: Reply) -> None:
         """Answer with the recorded reply."""
