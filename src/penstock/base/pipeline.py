@@ -61,7 +61,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True, tag="accepted"):
-    """The ids of requests that are durable in the log: they will be processed, whatever happens to the connection."""
+    """The ids of requests that are durable in the log: they will be processed, also if the connection ends."""
 
     request_ids: list[str]
 

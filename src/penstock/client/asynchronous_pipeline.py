@@ -70,7 +70,7 @@ class AsyncPipelined(Generic[T]):
         return result
 
     async def accepted(self, timeout_s: float | None = None) -> None:
-        """Wait until the request is durable: it takes effect then, whatever happens to this program.
+        """Wait until the request is durable: it takes effect then, also if this program fails.
 
         A call that is undone later was accepted, too.
 

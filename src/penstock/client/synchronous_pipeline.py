@@ -71,7 +71,7 @@ class Pipelined(Generic[T]):
         return result
 
     def accepted(self, timeout_s: float | None = None) -> None:
-        """Wait until the request is durable: it takes effect then, whatever happens to this program.
+        """Wait until the request is durable: it takes effect then, also if this program fails.
 
         A call that is undone later was accepted, too.
 
