@@ -4,7 +4,6 @@ The task wakes once: with the reply, or with the error of the append, of the jou
 """
 
 import asyncio
-from typing import Final
 
 from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.errors import PenstockError, TimedOut
@@ -16,7 +15,7 @@ from penstock.model.reply import Reply
 class AwaitedReply:
     """The reply to one request; it takes the outcome of the append as a future does."""
 
-    __slots__ = ("_expiry", "_future", "_loop", "_position", "_tail", "_timeout_s")
+    __slots__ = ("_future", "_position", "_tail", "_timeout_s")
 
     def __init__(self, tail: AsyncJournalTail, timeout_s: float) -> None:
         """Create it in the event loop of the tail.
@@ -25,12 +24,10 @@ class AwaitedReply:
             tail: Follows the journal.
             timeout_s: The longest wait for the reply, from when the request is durable.
         """
-        self._loop: Final = asyncio.get_running_loop()
         self._tail = tail
         self._timeout_s = timeout_s
-        self._future: asyncio.Future[Reply] = self._loop.create_future()
+        self._future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._position: LogPosition | None = None
-        self._expiry: asyncio.TimerHandle | None = None
 
     def done(self) -> bool:
         """Say whether the wait has ended: with a reply, with an error, or because the task was cancelled."""
@@ -48,8 +45,7 @@ class AwaitedReply:
         """Wait for the reply to the request at a log position; the time limit begins."""
         self._position = position
         self._tail.watch(((position, self._future),))
-        # `asyncio.timeout` takes four times as long.
-        self._expiry = self._loop.call_later(self._timeout_s, self._expire)
+        self._tail.expiries.add(self, self._timeout_s)
 
     async def reply(self) -> Reply:
         """Return the reply.
@@ -67,10 +63,10 @@ class AwaitedReply:
                 self._tail.forget(((self._position, self._future),))
             raise
         finally:
-            if self._expiry is not None:
-                self._expiry.cancel()
+            self._tail.expiries.remove(self)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Raise `TimedOut` for the task."""
         if not self._future.done():
             self._future.set_exception(
                 TimedOut(

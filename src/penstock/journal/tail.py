@@ -17,6 +17,7 @@ from typing import Any, Final
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import JournalUnavailable, PenstockError, TimedOut
 from penstock.journal.api import Commit, Journal
+from penstock.journal.expiries import Expiries
 from penstock.journal.replies import (
     LogPosition,
     find_replies,
@@ -247,13 +248,18 @@ class JournalTail:
 
 
 class AsyncJournalTail(JournalTail):
-    """A tail whose waiters live in one event loop, in which it must be made and closed."""
+    """A tail whose waiters live in one event loop, in which it must be made and closed.
+
+    Attributes:
+        expiries: Ends waits that have a time limit.
+    """
 
     def __init__(
         self, journal: Journal, on_waiting: Callable[[int], None] = lambda count: None
     ) -> None:
         """Start the thread; `on_waiting` gets the number of awaited replies when it changes."""
         self._loop = asyncio.get_running_loop()
+        self.expiries = Expiries(self._loop)
         self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
         # Their epoch was committed before they waited.
         self._late: list[tuple[LogPosition, Waiter]] = []
