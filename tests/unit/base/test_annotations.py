@@ -1,6 +1,7 @@
 """Annotations are read alike in all versions of Python, evaluated or not."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Optional, get_args
 
@@ -110,6 +111,15 @@ def test_signature_has_annotations_as_they_are_written() -> None:
     assert signature_of(Derived.method).return_annotation == "Derived"
 
 
+@pytest.fixture
+def forgotten_modules() -> Iterator[None]:
+    """Let no later test find the modules of this one."""
+    yield
+    for name in ("later_names", "elsewhere", "app"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("forgotten_modules")
 @pytest.mark.parametrize("head", ["", "from __future__ import annotations\n"], ids=["", "text"])
 def test_names_may_be_defined_later(
     head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +128,6 @@ def test_names_may_be_defined_later(
     files = {"later_names": head + LATER_NAMES, "elsewhere": ELSEWHERE, "app": APP}
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
-        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     spec = f"{tmp_path / 'app.py'}:app"
     if not head and sys.version_info < (3, 14):
