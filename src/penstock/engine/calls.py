@@ -149,7 +149,7 @@ class CallSampler:
             look.profile.enable(subcalls=True, builtins=False)
         except (
             ValueError
-        ):  # another call counter is active; since CPython 3.12 there is one for a process
+        ):  # another call counter is active: CPython 3.12 and later have one at a time
             return
         look.transactions += 1
         self._root = look.root

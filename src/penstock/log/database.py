@@ -257,9 +257,8 @@ class Database:
         try:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute(
-                "PRAGMA secure_delete = OFF"
-            )  # else freed pages are written as zeros
+            # Else freed pages are written with zeros.
+            connection.execute("PRAGMA secure_delete = OFF")
             connection.execute("PRAGMA cache_size = -16384")
         except BaseException:
             connection.close()

@@ -5,7 +5,9 @@ stored as entities are. A key whose attributes equal the defaults has no row. At
 row of the task, in an entity class of their own.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
@@ -41,18 +43,18 @@ def row_types(
     Returns:
         The class of the rows by key, and that of the row that all keys share; None without such attributes.
     """
-    sharing = _shared_attributes(cls, resolver) if key_annotation is not None else []
+    sharing = _shared_attributes(cls, resolver) if key_annotation is not None else {}
     stored_key = str if key_annotation in (None, UNKNOWN) else key_annotation
     shared_type = None
     properties: dict[str, Any] = {}
     if sharing:
-        annotations = {name: annotations_of(cls)[name] for name in sharing}
-        defaults = {name: vars(cls)[name] for name in sharing if name in vars(cls)}
+        members = {shared: inspect.getattr_static(cls, shared, MISSING) for shared in sharing}
+        defaults = {shared: value for shared, value in members.items() if value is not MISSING}
         shared_type = _entity_class(
-            type(f"{name}.task", (), {"__annotations__": annotations, **defaults, **_module(cls)}),
+            type(f"{name}.task", (), {"__annotations__": sharing, **defaults, **_module(cls)}),
             cls,
             str,
-            sharing,
+            list(sharing),
             resolver,
         )
         properties = {shared: _shared_property(shared_type, shared) for shared in sharing}
@@ -113,14 +115,18 @@ def _is_personal(key_annotation: Any) -> bool:
     return isinstance(reference_type(key_annotation), PersonalType)
 
 
-def _shared_attributes(cls: type, resolver: Resolver) -> list[str]:
-    """Return the attributes of a class that are marked `PerTask`."""
-    return [
-        name
+def _shared_attributes(cls: type, resolver: Resolver) -> dict[str, Any]:
+    """Return the annotations of the attributes that a class or its bases mark `PerTask`, by name."""
+    annotations = {
+        name: (annotation, owner)
         for owner in reversed(cls.__mro__)
         for name, annotation in annotations_of(owner).items()
+    }
+    return {
+        name: annotation
+        for name, (annotation, owner) in annotations.items()
         if _is_shared(annotation, resolver.names_at(owner))
-    ]
+    }
 
 
 def _is_shared(annotation: Any, names: Mapping[str, Any]) -> bool:
