@@ -3,8 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -16,6 +17,9 @@ from penstock.client.asynchronous_pipeline import AsyncPipeline
 from penstock.errors import PenstockError
 from penstock.model.call import Call
 from penstock.process.loading import load_app
+
+Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 def pipelined_checkouts(
@@ -38,22 +42,39 @@ def pipelined_checkouts(
 async def _checkouts(
     url: str, unanswered: int, numbers: Iterator[int], seconds: float
 ) -> list[Answer]:
-    answers: list[Answer] = []
     async with (
         AsyncClient(url, load_app(EXAMPLE)) as client,
         client.pipeline(unanswered=unanswered) as pipeline,
     ):
-        deadline_s = time.perf_counter() + seconds
 
-        async def work() -> None:
-            for number in numbers:  # shared by all workers
-                call = client.prepare.Order(str(number)).checkout()
-                answers.append(await _answer(pipeline, call, number))
-                if time.perf_counter() >= deadline_s:
-                    return
+        async def check_out(number: int) -> Answer:
+            return await _answer(pipeline, client.prepare.Order(str(number)).checkout(), number)
 
-        await asyncio.gather(*(work() for _ in range(unanswered)))
-    return answers
+        return await _for_seconds(check_out, numbers, unanswered, seconds)
+
+
+async def _for_seconds(
+    ask: Callable[[Item], Awaitable[T]], items: Iterator[Item], workers: int, seconds: float
+) -> list[T]:
+    """Ask for items, some at a time, until they or the seconds are used up; return the outcomes in the order of their ends.
+
+    Args:
+        ask: Is awaited for each item.
+        items: The items, shared by all workers.
+        workers: How many are asked for at once.
+        seconds: How long workers begin with another item.
+    """
+    deadline_s = time.perf_counter() + seconds
+    outcomes: list[T] = []
+
+    async def work() -> None:
+        for item in items:
+            outcomes.append(await ask(item))
+            if time.perf_counter() >= deadline_s:
+                return
+
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return outcomes
 
 
 async def _answer(pipeline: AsyncPipeline, call: Call[str], number: int) -> Answer:
@@ -80,17 +101,7 @@ async def call_all(
         unanswered: The calls in progress at once.
         seconds: How long calls begin; those under way are completed.
     """
-    deadline_s = time.perf_counter() + seconds
-    timed: list[Timed] = []
-
-    async def work() -> None:
-        for call in calls:  # shared by all workers of this loop
-            timed.append(await _timed(pipeline, call))
-            if time.perf_counter() >= deadline_s:
-                return
-
-    await asyncio.gather(*(work() for _ in range(unanswered)))
-    return timed
+    return await _for_seconds(partial(_timed, pipeline), calls, unanswered, seconds)
 
 
 async def _timed(pipeline: AsyncPipeline, call: Call[Any]) -> Timed:

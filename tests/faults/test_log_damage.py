@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
@@ -161,8 +162,10 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
     connection.close()
     for path in (text, database):
         before = path.read_bytes()
-        with pytest.raises(Corrupt, match=str(path)):
+        with pytest.raises(Corrupt, match=str(path)) as raised:  # it keeps all objects alive
             SqliteLog(path)
+        assert raised.tb is not None
+        assert str(path) not in {one.path for one in psutil.Process().open_files()}
         assert path.read_bytes() == before
 
 

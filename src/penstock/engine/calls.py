@@ -147,9 +147,7 @@ class CallSampler:
             return
         try:  # CPython 3.14 forgets what the constructor was told
             look.profile.enable(subcalls=True, builtins=False)
-        except (
-            ValueError
-        ):  # another call counter is active: CPython 3.12 and later have one at a time
+        except ValueError:  # another one is active: CPython 3.12 and later have one at a time
             return
         look.transactions += 1
         self._root = look.root
