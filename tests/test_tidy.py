@@ -46,8 +46,6 @@ ORDERING = {
     "extend",
 }
 VAGUE = {"found", "kind", "one"}
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 50
 
 
 @cache
@@ -63,23 +61,6 @@ def complaints(paths: Iterable[Path], check: Callable[[Path], Iterable[str]]) ->
 
 def layer_of(path: Path) -> str:
     return path.relative_to(SRC).parts[1].removesuffix(".py")
-
-
-def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    docstring = ast.get_docstring(node, clean=False) or ""
-    return (node.end_lineno or node.lineno) - node.lineno + 1 - len(docstring.splitlines())
-
-
-def outgrown(path: Path) -> list[str]:
-    found = [
-        f"{node.name} is longer than {FUNCTION_LINES_MAX} lines"
-        for node in nodes_of(path)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and lines_of(node) > FUNCTION_LINES_MAX
-    ]
-    if len(path.read_text().splitlines()) > FILE_LINES_MAX:
-        found.append(f"the file is longer than {FILE_LINES_MAX} lines")
-    return found
 
 
 def is_anything(kind: ast.expr | None) -> bool:
@@ -217,11 +198,6 @@ SHARED_SETS = {
     if not target.startswith("_")
 }
 """Module-level sets that other modules may import."""
-
-
-def test_files_keep_the_limits() -> None:
-    """No file or function outgrows a screenful."""
-    assert complaints([*FILES, *PROGRAMS], outgrown) == []
 
 
 def test_only_boundaries_catch_everything() -> None:
