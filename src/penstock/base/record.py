@@ -20,6 +20,7 @@ from penstock.base.annotations import annotations_of
 from penstock.base.class_caches import cached_by_class
 from penstock.base.union import UNIONS
 
+_TYPES: Final = "__penstock_types__"
 _WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired)
 
 
@@ -137,7 +138,7 @@ def _required_keys(cls: Any) -> frozenset[str]:
     `from __future__ import annotations`.
     """
     marked: dict[str, list[Any]] = {}
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+    for name, hint in _resolved(cls).items():
         marked[name] = marks = []
         while typing.get_origin(hint) in _WRAPPERS:
             marks.append(typing.get_origin(hint))
@@ -222,9 +223,24 @@ def _hints_of(annotation: Any) -> dict[str, Any]:
             hints |= _hints_of(base)
     own = annotations_of(cls)
     if own:
-        resolved = typing.get_type_hints(cls)
+        resolved = _resolved(cls)
         hints |= {name: resolved[name] for name in own}
     return {name: _bound(hint, bound) for name, hint in hints.items()}
+
+
+def _resolved(cls: Any) -> dict[str, Any]:
+    """Return the types that the annotations of a record's class name, as they were when they had values first.
+
+    Raises:
+        NameError: An annotation has an unknown name.
+    """
+    known: dict[str, Any] | None = vars(cls).get(_TYPES)
+    if known is None:
+        known = typing.get_type_hints(cls, include_extras=True)
+        # Python looks names up in `sys.modules`. When two versions of an application are in one process, the module of
+        # this name may be that of the other version, or missing. So the class keeps its types, as it does for msgspec.
+        setattr(cls, _TYPES, known)
+    return known
 
 
 def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:

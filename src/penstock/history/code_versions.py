@@ -152,12 +152,12 @@ class CodeVersions:
         try:
             with modules.active():
                 app = load(location)
+                self._learn(app, deployment)
         except (ConfigError, DefinitionError) as error:
             changes = f" ({', '.join(changed)})" if changed else ""
             raise ConfigError(
                 f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
             ) from error
-        self._learn(app, deployment)
         return CodeVersion(app, location, deployment.since, number, changed, modules)
 
     def _folder(self) -> Path:

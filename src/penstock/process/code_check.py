@@ -6,9 +6,10 @@
 ones. It tries functions with `@migrate` on stored entities. It changes nothing.
 """
 
+import time
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -18,20 +19,21 @@ from penstock.model.reply import raised_by
 from penstock.process.archives import without_folder
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import folder_of, unpacked
-from penstock.process.loading import load
+from penstock.process.guarded_import import IMPORT_S, after_import, import_guarded
 from penstock.process.migration_trial import try_migrations
 from penstock.process.question import ask_child, encode_question, receive_question
 
-IMPORT_S: Final = 60.0
-"""The time that an import may take."""
+TRIALS_S: Final = 60.0
+"""The time that the comparison of classes and the trial of functions with `@migrate` may take."""
 
 
 class CodeQuestion(msgspec.Struct, frozen=True):
-    """The code, the data directory that it is deployed into, and the stored classes that it may lack."""
+    """The code, the data directory that it is deployed into, the stored classes that it may lack, and the time of its import."""
 
     data: Path
     code: DeployedCode
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[str, ...]
+    import_s: float
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ def check_code(
         data: The data directory.
         code: The code, whose archive is stored.
         dropped: The stored classes that the code may lack.
-        import_s: The time that the check may take.
+        import_s: The time that the import may take.
 
     Returns:
         The compatible changes of stored classes, and the stored classes that the code lacks.
@@ -61,18 +63,21 @@ def check_code(
         ClassChanged: A class cannot read its stored entities, or a function with `@migrate` fails.
         Corrupt: The archive is missing or was changed.
     """
-    question = encode_question(CodeQuestion(data, code, dropped))
+    began = time.monotonic()
+    question = encode_question(CodeQuestion(data, code, dropped, import_s))
+    work_s = import_s + TRIALS_S
     try:
-        told, exit_code = ask_child(["penstock.process.code_check"], question, import_s)
+        told = ask_child(["penstock.process.code_check"], question, work_s)
     except TimeoutError as error:
         raise ConfigError(
-            f"the import of {code.module} has taken more than {import_s:g} s; nothing is deployed"
+            f"the check of {code.module} has taken more than {work_s:g} s; nothing is deployed"
         ) from error
+    rest = after_import(told, code.module, began, import_s)
     try:
-        answer = msgspec.msgpack.decode(told, type=CodeAnswer)
+        answer = msgspec.msgpack.decode(rest, type=CodeAnswer)
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f"the import of {code.module} ended its process with exit code {exit_code}; nothing is deployed"
+            f"the check of {code.module} ended its process with exit code {told.exit_code}; nothing is deployed"
         ) from error
     if answer.failure is not None:
         error_code, class_name, message = answer.failure
@@ -83,16 +88,17 @@ def check_code(
 def main() -> None:
     """Answer the question on standard input."""
     question, answer_file = receive_question(CodeQuestion)
-    try:
-        answer = _answer(question)
-    except PenstockError as error:
-        answer = CodeAnswer(failure=(error.code, type(error).__name__, str(error)))
     with answer_file:
+        try:
+            answer = _answer(question, answer_file)
+        except PenstockError as error:
+            answer = CodeAnswer(failure=(error.code, type(error).__name__, str(error)))
         answer_file.write(msgspec.msgpack.encode(answer))
 
 
-def _answer(question: CodeQuestion) -> CodeAnswer:
-    app = load(unpacked(question.data, question.code))
+def _answer(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
+    place = unpacked(question.data, question.code)
+    app = import_guarded(place, question.import_s, answer_file)
     directory = DataDirectory(question.data)
     with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()

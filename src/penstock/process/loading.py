@@ -231,31 +231,42 @@ def _import(location: Location) -> ModuleType:
                 f"module {missing!r} does not exist, neither in {location.folder} nor installed"
             ) from error
         raise ConfigError(_explain(location, error)) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:  # it stops the command
+        raise
+    except BaseException as error:
         raise ConfigError(_explain(location, error)) from error
 
 
 def _explain(location: Location, error: BaseException) -> str:
-    """Describe an error, with the last line of the user's code that was running."""
-    head = f"{location.file or location.module} cannot be imported"
+    return f"{location.file or location.module} cannot be imported:\n{lines_of(error)}"
+
+
+def lines_of(error: BaseException) -> str:
+    """Describe an error of user code: the last lines that were running, with file and line, and the error."""
     what = "".join(traceback.format_exception_only(error)).strip()
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and frame.filename not in _MACHINERY
+        if not frame.filename.startswith("<") and frame.filename not in _MACHINERY
     ]
     own = [frame for frame in frames if is_own(frame.filename)] or frames
-    if isinstance(error, SyntaxError) or not own:
-        return f"{head}:\n  {what}"
-    return f"{head}:\n  {own[-1].filename}:{own[-1].lineno}: {own[-1].line}\n  {what}"
+    shown = [] if isinstance(error, SyntaxError) else own[-_FRAMES_SHOWN:]
+    lines = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in shown]
+    return "\n".join(f"  {line}" for line in [*lines, what])
 
 
+_FRAMES_SHOWN: Final = 3
 _MACHINERY: Final = frozenset({__file__, importlib.__file__})
-_LIBRARIES: Final = ("site-packages", "dist-packages", str(Path(traceback.__file__).parent))
+_LIBRARIES: Final = (
+    "site-packages",
+    "dist-packages",
+    str(Path(traceback.__file__).parent),
+    str(Path(__file__).parents[1]),
+)
 
 
 def is_own(filename: str) -> bool:
-    """Say whether a file is neither a library's nor Python's."""
+    """Say whether a file is neither a library's, nor Python's, nor Penstock's."""
     return not any(part in filename for part in _LIBRARIES)
 
 

@@ -30,13 +30,13 @@ class ChildAnswer(NamedTuple):
     exit_code: int
 
 
-def ask_child(words: Sequence[str], question: bytes, timeout_s: float) -> ChildAnswer:
+def ask_child(words: Sequence[str], question: bytes, timeout_s: float | None) -> ChildAnswer:
     """Run Python in a child process, and end all processes that it has started.
 
     Args:
         words: The arguments of Python: a module with its arguments.
         question: The standard input.
-        timeout_s: How long the child may run.
+        timeout_s: How long the child may run; None: as long as it needs.
 
     Raises:
         TimeoutError: The child has run for longer.

@@ -3,18 +3,14 @@
 import io
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from msgspec import structs
-
-from penstock.base.deployment_answers import DeploymentReport
-from penstock.errors import PenstockError, RequestError, TimedOut
+from penstock.errors import PenstockError, RequestError
 from penstock.files.durable import storage
 from penstock.process.archives import without_folder, write_files
-from penstock.process.command_answer import ask_command
 from penstock.process.loading import Location, locate
 from penstock.process.source import SOURCE_BYTES_MAX
 
@@ -22,7 +18,6 @@ UPLOAD_BYTES_MAX: Final = SOURCE_BYTES_MAX + (8 << 20)
 """The most bytes of an archive: its files, and their names."""
 
 FILES_MAX: Final = 20_000
-CHECK_S: Final = 120.0
 
 
 @contextmanager
@@ -55,37 +50,6 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
                 for part in error.args
             )
             raise
-
-
-def check_upload(
-    data: Path, spec: str, epochs: int, drop: Collection[str] = (), check_s: float = CHECK_S
-) -> DeploymentReport:
-    """Return the report of `penstock deploy --check`, which runs in a process of its own.
-
-    Args:
-        data: The data directory.
-        spec: The application.
-        epochs: How many of the newest epochs run again.
-        drop: The stored classes to remove.
-        check_s: The seconds that the check may take.
-
-    Raises:
-        TimedOut: The check has taken too long.
-        PenstockError: The command has refused the code.
-    """
-    words = ["penstock", "deploy", spec, "--check", "--json"]
-    words += ["--data", str(data.absolute()), "--epochs", str(epochs)]
-    words += [f"--drop={name}" for name in drop]
-    try:
-        report = ask_command(words, DeploymentReport, check_s)
-    except TimeoutError as error:
-        raise TimedOut(f"the check has taken more than {check_s:g} s") from error
-    folder = locate(spec).folder
-    findings = [  # the sender knows other paths
-        structs.replace(finding, what=without_folder(finding.what, folder))
-        for finding in report.findings
-    ]
-    return structs.replace(report, findings=findings)
 
 
 def _spec_in(folder: Path, app: str) -> str:

@@ -23,7 +23,7 @@ from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import is_unpacked, unpacked
 from penstock.process.deploying import imported_code
-from penstock.process.loading import Location, locate
+from penstock.process.loading import Location, lines_of, locate
 from penstock.process.side_modules import load_instead
 
 
@@ -99,7 +99,7 @@ class VersionLoader:
         except PenstockError:
             raise
         except BaseException as error:
-            raise ConfigError(f"its code raised {type(error).__name__}") from error
+            raise ConfigError(f"the deployed code cannot be loaded:\n{lines_of(error)}") from error
         self._location, self._source = location, None
         return LoadedVersion(app, location.spec)
 

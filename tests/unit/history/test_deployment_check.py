@@ -9,7 +9,10 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.cli.main import execute
+from penstock.errors import ConfigError
+from penstock.history.code_report import report_on
 from penstock.log.api import Entry
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.history import journal_of
@@ -144,3 +147,41 @@ def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) ->
     before = {path: path.read_bytes() for path in kiosk.data.rglob("*.json")}
     assert check(kiosk, capsys)[0] == 0
     assert {path: path.read_bytes() for path in kiosk.data.rglob("*.json")} == before
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("import os; os._exit(0)", "ended its process with exit code 0"),
+        ("raise SystemExit(0)", "cannot be imported"),
+    ],
+)
+@pytest.mark.parametrize("names_data", [True, False])
+def test_code_that_ends_its_process_is_never_safe(
+    kiosk: Kiosk,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    reason: str,
+    names_data: bool,  # noqa: FBT001 -- a case
+) -> None:
+    """A module that ends the process that imports it is an error, with and without a data directory."""
+    kiosk.change("app = App(", f"{line}\napp = App(")
+    data = ["--data", str(kiosk.data)] if names_data else []
+    assert execute(["deploy", kiosk.spec, "--check", *data]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_a_handler_that_ends_the_process_of_the_check_is_never_safe(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A check that has not come to its end has no verdict."""
+    kiosk.change("        self.total =", "        import os; os._exit(0)\n        self.total =")
+    assert execute(["deploy", kiosk.spec, "--check", "--data", str(kiosk.data)]) == 2
+    assert "with --epochs 0, no handler runs" in capsys.readouterr().err
+
+
+def test_the_check_of_an_endless_import_ends(kiosk: Kiosk) -> None:
+    """An import that never returns, also one that never lets another thread run, has a limit of time."""
+    kiosk.change("app = App(", "import re; re.match('(a*)*b', 'a' * 40)\napp = App(")
+    with pytest.raises(ConfigError, match="has taken more than 2 s"):
+        report_on(Config(kiosk.data, kiosk.spec), 0, import_s=2.0)

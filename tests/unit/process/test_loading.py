@@ -173,6 +173,14 @@ def test_failing_import_shows_the_users_line(text: str, line: int, what: str) ->
     assert "importlib" not in message
 
 
+def test_failing_import_shows_the_lines_that_led_to_it() -> None:
+    """The last lines of the user's code are shown in their order, and any exception is caught."""
+    text = "class Odd(BaseException): pass\ndef inner():\n    raise Odd('x')\ndef outer():\n    inner()\nouter()\n"
+    write("load_deep.py", text)
+    shown = [line.rpartition(":")[2].strip() for line in complaint("load_deep.py").splitlines()]
+    assert shown[-4:] == ["outer()", "inner()", "raise Odd('x')", "x"]
+
+
 def test_syntax_error_shows_file_and_line() -> None:
     """A syntax error is shown as Python shows it."""
     write("load_syntax.py", "x = 1\ndef f(:\n")

@@ -10,8 +10,14 @@ from types import ModuleType
 
 import pytest
 
+from penstock.history.deployment_check import compare_interfaces
+from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import locate
 from penstock.process.side_modules import SideModules, load_beside
+from tests.deployments import kept_imports, write_version
+from tests.history import journal_of
+
+__all__ = ["kept_imports"]
 
 
 @pytest.fixture
@@ -88,3 +94,55 @@ def _classes_of(folder: Path) -> list[weakref.ref[type]]:
     place = jar.key_annotation
     assert jar.key_text(place(1, 2)) == "[1,2]"
     return [weakref.ref(jar.cls), weakref.ref(place)]
+
+
+TEXTS = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, TypedDict
+
+from penstock import App, Entity, key
+
+@dataclass
+class Money:
+    amount: Decimal = Decimal(0)
+
+class Span(NamedTuple):
+    width: Decimal
+
+class Note(TypedDict):
+    cost: Decimal
+
+class Bill(Entity):
+    number: str = key()
+    owed: Money
+    span: Span
+    note: Note
+    {line}
+
+    def pay(self, money: Money) -> Money:
+        return money
+
+app = App("bills", Bill)
+"""
+
+
+def test_annotations_that_are_text_have_their_types_in_every_version(
+    tmp_path: Path, kept_imports: None
+) -> None:
+    """Records of a version are compared with stored ones, also when its modules have left `sys.modules`."""
+    lines = ("", "paid: bool = False", "due: bool = False")
+    specs = [
+        write_version(tmp_path / str(number), "text_bills", TEXTS.replace("{line}", line))
+        for number, line in enumerate(lines)
+    ]
+    money = {"amount": "1.50"}
+    bill = {"owed": money, "span": ["2"], "note": {"cost": "3"}}
+    journal_of(specs[0], tmp_path / "data", [[("Bill", "b", "create", bill)]])
+    del sys.modules["text_bills"]  # a worker has not imported it
+    apps = [load_beside(locate(spec)) for spec in specs]
+    for app in apps:
+        DataDirectory(tmp_path / "data").open_journal(app).close()
+    assert list(compare_interfaces(apps[0], apps[1])) == []

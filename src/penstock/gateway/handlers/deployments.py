@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -30,8 +31,10 @@ from penstock.gateway.errors import HttpError, error_response
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
+from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
+from penstock.process.archives import without_folder
 from penstock.process.command_answer import ask_command
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -44,8 +47,9 @@ from penstock.process.live_deployment import (
     store_code,
     store_without,
 )
+from penstock.process.loading import locate
 from penstock.process.partition_proposal import proposal_for
-from penstock.process.uploads import UPLOAD_BYTES_MAX, check_upload, unpacked_upload
+from penstock.process.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ ZIP: Final = "application/zip"
 PATH: Final = "/deployments"
 WAIT_S: Final = 60.0
 MOVE_S: Final = 3_600.0
+CHECK_S: Final = 120.0
 EPOCHS: Final = 100
 _EPOCHS_MAX: Final = 10_000
 
@@ -137,7 +142,10 @@ class DeploymentHandler:
                 location = {"Location": PATH}
                 return Response(json_of({"message": str(error)}), 202, location, JSON)
             except PenstockError as error:
-                _log.warning("a deployment was refused", extra=facts | {"code": error.code})
+                _log.warning(
+                    "a deployment was refused",
+                    extra=facts | {"code": error.code, "error": str(error)},
+                )
                 return _refusal(error)
         return _answered(answer, facts)
 
@@ -177,7 +185,13 @@ class DeploymentHandler:
         self, archive: bytes, app: str, epochs: int, drop: Sequence[str]
     ) -> DeploymentReport:
         with unpacked_upload(archive, app) as spec:
-            return check_upload(self._config.data, spec, epochs, drop)
+            report = report_on(replace(self._config, app=spec), epochs, drop, work_s=CHECK_S)
+            folder = locate(spec).folder
+        findings = [  # the sender knows other paths
+            msgspec.structs.replace(finding, what=without_folder(finding.what, folder))
+            for finding in report.findings
+        ]
+        return msgspec.structs.replace(report, findings=findings)
 
     def _roll_back(self, rollback: Rollback, timeout_s: float, by: str) -> DeploymentResult:
         every = Deployments(self._config.data / JOURNAL).every()

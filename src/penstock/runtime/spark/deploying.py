@@ -60,6 +60,8 @@ class DeployExecutor:
             self._record(control, since, loaded)
         except (UserError, Corrupt) as error:
             self._forget(epoch)
+            facts = {"archive": control.code.archive, "error": str(error)}
+            _log.warning("a deployment is refused", extra=facts)
             raise Refused(error) from error
 
         def switch() -> None:

@@ -31,6 +31,7 @@ from penstock.model.request import decode_failure, encode_failure
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
+from penstock.process.loading import lines_of
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.epoch_records import Records, read_epoch
@@ -132,7 +133,8 @@ class Worker:
             except PenstockError:
                 raise
             except BaseException as error:
-                raise ConfigError(f"the import raises {type(error).__name__}") from error
+                _log.warning("a deployment cannot be loaded", exc_info=True)
+                raise ConfigError(f"its code cannot be loaded:\n{lines_of(error)}") from error
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
         loaded = LoadedCode(self._codes.schemas(code, since, command.dropped), tags, late)

@@ -122,9 +122,10 @@ class WorkerCodes:
         if is_unpacked(self._directory.path, location):
             folder = Path(location.folder)
             modules = SideModules(folder, top_level(folder))
+        # The journal compares classes, and an annotation that is text is looked up in the modules of its class.
         with nullcontext() if modules is None else modules.active():
             app = load(location)
-        journal = self._directory.open_journal(app, dropped=dropped)
+            journal = self._directory.open_journal(app, dropped=dropped)
         return WorkerCode(app, members_of(app), journal, modules)
 
     def _enter(self) -> None:

@@ -1,0 +1,177 @@
+"""The report of `penstock deploy --check`, made in a process of its own: code may never return, or end its process.
+
+    python -m penstock.history.code_report < ReportQuestion > ReportAnswer
+
+`report_on` is the caller's side; without a complete answer there is no report, so code that ends the process is never
+called safe. The child changes nothing.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.base.deployment_answers import CheckedChange, DeploymentReport
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import ClassChanged, ConfigError, PenstockError, TimedOut
+from penstock.history.code_versions import CodeVersions
+from penstock.history.deployment_check import (
+    CheckFinding,
+    Level,
+    check_backlog,
+    compare_interfaces,
+    compare_unstored,
+    dry_run,
+    findings_of,
+    findings_of_schemas,
+    level_of,
+)
+from penstock.history.reader import HistoryReader
+from penstock.model.reply import raised_by
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.deployed_set import with_applications
+from penstock.process.dropped_classes import dropped
+from penstock.process.guarded_import import IMPORT_S, after_import, import_guarded
+from penstock.process.live_deployment import deployed_code
+from penstock.process.loading import locate
+from penstock.process.migration_trial import try_migrations
+from penstock.process.question import ask_child, encode_question, receive_question
+
+if TYPE_CHECKING:
+    from penstock.model.application import App
+
+
+class ReportQuestion(msgspec.Struct, frozen=True):
+    """The settings, which name application and data directory, the epochs to run again, the classes that the code may lack, and the time of the import."""
+
+    settings: Config
+    epochs: int
+    drop: tuple[str, ...]
+    import_s: float
+
+
+class ReportAnswer(msgspec.Struct, frozen=True):
+    """The report; or code, class and message of the error."""
+
+    report: DeploymentReport | None = None
+    failure: tuple[str, str, str] | None = None
+
+
+def report_on(
+    settings: Config,
+    epochs: int,
+    drop: Sequence[str] = (),
+    *,
+    import_s: float = IMPORT_S,
+    work_s: float | None = None,
+) -> DeploymentReport:
+    """Return the changes that a deployment of the present code would make.
+
+    Args:
+        settings: The settings, which name the application and the data directory. If a set of applications is deployed,
+            the others of the set stay as they are deployed.
+        epochs: How many of the newest epochs run again.
+        drop: The stored classes to remove.
+        import_s: The seconds that the import may take.
+        work_s: The seconds that the whole report may take; None: as long as it needs.
+
+    Raises:
+        ConfigError: There is no journal; or the code cannot be imported, ends its process, or is imported for too long.
+        TimedOut: The report has taken too long.
+        PenstockError: A file of the data directory is damaged, or cannot be read.
+    """
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(f"there is no journal in {settings.data}; name the directory with --data")
+    spec = with_applications(settings.data, deployed_code(settings.data), settings.app)
+    module = locate(spec).module
+    settings = replace(settings, app=spec, data=settings.data.absolute())
+    question = ReportQuestion(settings, epochs, tuple(drop), import_s)
+    began = time.monotonic()
+    try:
+        told = ask_child(["penstock.history.code_report"], encode_question(question), work_s)
+    except TimeoutError as error:
+        raise TimedOut(f"the check has taken more than {work_s:g} s") from error
+    rest = after_import(told, module, began, import_s)
+    try:
+        answer = msgspec.msgpack.decode(rest, type=ReportAnswer)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"a handler of {module}, or a function with @migrate, ended the process of the check with exit code "
+            f"{told.exit_code}; with --epochs 0, no handler runs"
+        ) from error
+    if answer.failure is not None:
+        raise raised_by(*answer.failure)
+    assert answer.report is not None, "an answer is a report or a failure"
+    return answer.report
+
+
+def main() -> None:
+    """Answer the question on standard input."""
+    question, answer_file = receive_question(ReportQuestion)
+    with answer_file:
+        try:
+            place = locate(question.settings.app)
+            application = import_guarded(place, question.import_s, answer_file)
+            answer = ReportAnswer(_report(application, question))
+        except PenstockError as error:
+            answer = ReportAnswer(failure=(error.code, type(error).__name__, str(error)))
+        answer_file.write(msgspec.msgpack.encode(answer))
+
+
+def _report(application: "App", question: ReportQuestion) -> DeploymentReport:
+    try:
+        deployed, findings = _compared(application, question)
+    except ClassChanged as error:
+        deployed, findings = None, [CheckFinding(Level.REFUSED, "schema", str(error))]
+    changes = [CheckedChange(each.level, each.kind, each.what) for each in findings]
+    return DeploymentReport(deployed, level_of(findings), changes)
+
+
+def _compared(
+    application: "App", question: ReportQuestion
+) -> tuple[int | None, list[CheckFinding]]:
+    """Return the deployment that the code was compared with, and the findings.
+
+    Raises:
+        ClassChanged: A class cannot read its stored entities.
+        ConfigError: The deployed code cannot be imported any more, or a class to remove is not stored, or still there.
+        IntegrityError: A file of the data directory is damaged.
+    """
+    settings, drop = question.settings, question.drop
+    directory = DataDirectory(settings.data)
+    journal = directory.open_journal(application, dropped=drop)
+    findings = findings_of_schemas(journal.schema_changes())
+    dropped(drop).require(application.removed)
+    with (
+        closing(journal),
+        HistoryReader(settings.data, application, "deploy --check", drop) as past,
+        CodeVersions(past, application, settings.app) as versions,
+    ):
+        tried = try_migrations(directory, application, journal)
+        findings += [CheckFinding(Level.SAFE, "schema", line) for line in tried]
+        following = Epoch(past.last + 1)
+        deployed = versions.at(following)
+        if past.last != BEFORE_FIRST and not versions.has_deployment(following):
+            what = "no deployment is recorded, so only the stored form of the classes is compared"
+            findings.append(CheckFinding(Level.WORD, "interface", what))
+        findings += compare_unstored(deployed.app, application, journal.schemas())
+        findings += compare_interfaces(deployed.app, application)
+        findings += check_backlog(settings.data, journal, deployed.app, application)
+        run = dry_run(past, deployed, application, settings.limits, question.epochs, _show_progress)
+        findings += [] if run is None else findings_of(run)
+    return deployed.deployment, findings
+
+
+def _show_progress(epoch: Epoch, _requests: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[Kchecked up to epoch {epoch}\r")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()
