@@ -39,8 +39,9 @@ history show them, and no request reaches them. The command ends when
 all gateways serve the new code, or after --timeout and then names those that do not. If no driver runs, the
 deployment waits in the log for the next start.
 
-If the data directory, named with --data, has a set of applications, APP is the application to deploy: the others stay
-as they are deployed. Their interfaces are compared with APP.
+If the data directory, named with --data, has other applications, APP joins them, or replaces its own former version:
+the others stay as they are deployed, but for files that they and APP import, which come from APP. Their interfaces are
+compared with APP.
 
 With --check, the command deploys nothing; of a set it stores an archive, which maintenance removes. It compares the present code with the last deployment (penstock
 apps shows it): the stored form of classes; methods, functions, routes and streams; and the requests that wait in

@@ -34,7 +34,8 @@ from penstock.history.reader import HistoryReader
 from penstock.model.reply import raised_by
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_set import with_applications
+from penstock.process.deployed_set import member_changes, with_applications
+from penstock.process.deploying import code_of
 from penstock.process.dropped_classes import dropped
 from penstock.process.guarded_import import IMPORT_S, after_import, import_guarded
 from penstock.process.live_deployment import deployed_code
@@ -145,7 +146,9 @@ def _compared(
     settings, drop = question.settings, question.drop
     directory = DataDirectory(settings.data)
     journal = directory.open_journal(application, dropped=drop)
-    findings = findings_of_schemas(journal.schema_changes())
+    members = member_changes(deployed_code(settings.data), code_of(locate(settings.app))[0])
+    findings = [CheckFinding(Level.WORD, "interface", line) for line in members]
+    findings += findings_of_schemas(journal.schema_changes())
     dropped(drop).require(application.removed)
     with (
         closing(journal),

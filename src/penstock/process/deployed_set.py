@@ -1,10 +1,11 @@
 """Changes of a deployed set: an application is deployed, or removed, by itself, and the others stay as they are.
 
 The archive of a deployment has the whole set. A changed set takes the named applications from their sources, and all
-others from the archive. Nothing is deployed here: the caller loads the changed set, which checks it, and deploys it.
+others from the archive. A process has one module of each name, so a file that a named application and another one
+import comes from the named one. Nothing is deployed here: the caller loads the changed set, which checks it, and deploys it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from penstock.errors import ConfigError
@@ -15,6 +16,7 @@ from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
 from penstock.process.deploying import code_of
+from penstock.process.guarded_import import application_name
 from penstock.process.loading import Location, locate, set_of
 
 
@@ -34,7 +36,9 @@ def deployed_set(data: Path, code: DeployedCode | None) -> Location | None:
 
 
 def with_applications(data: Path, code: DeployedCode | None, spec: str) -> str:
-    """Return the deployed set with some applications in the versions that `spec` names; others are added.
+    """Return the deployed applications with some in the versions that `spec` names; others are added.
+
+    An application with another name than the deployed one makes a set of both. One with the same name replaces it.
 
     The source of the whole is stored as an archive, and the result names the folder of its files. So the set that is
     checked is the set that is deployed.
@@ -45,19 +49,47 @@ def with_applications(data: Path, code: DeployedCode | None, spec: str) -> str:
         spec: The applications, as for `load_app`.
 
     Returns:
-        The set, as for `load_app`; `spec` itself if no set is deployed.
+        The set, as for `load_app`; `spec` itself if it replaces all that is deployed.
 
     Raises:
-        ConfigError: An application does not exist, or has a file that differs from that of another application.
+        ConfigError: An application does not exist, cannot be imported, or has a file that differs from that of another
+            named application.
         Corrupt: The archive is missing, or was changed.
         OperationalError: A file cannot be read or written.
     """
-    deployed = deployed_set(data, code)
-    if deployed is None:
+    if code is None:
         return spec
-    given = {part.label: part for part in locate(spec).applications}
+    deployed, place = unpacked(data, code), locate(spec)
+    given = {part.label: part for part in place.applications}
     kept = {part.label: part for part in deployed.applications}
-    return _stored(data, deployed, {**kept, **given}.values())
+    if not deployed.is_set and (place.is_set or not _joins(data, kept, place)):
+        return spec
+    return _stored(data, deployed, {**kept, **given}.values(), first=given)
+
+
+def _joins(data: Path, kept: Collection[str], place: Location) -> bool:
+    """Say whether an application is another one than the only deployed one, which may have moved to another module."""
+    return place.label not in kept and application_name(place.spec) != DataDirectory(data).app_name
+
+
+def member_changes(was: DeployedCode | None, now: DeployedCode) -> list[str]:
+    """Return a sentence for each application of a set that a deployment adds or changes.
+
+    Args:
+        was: The deployed code; None without a deployment.
+        now: The code to deploy.
+    """
+    if was is None or not now.sources:
+        return []
+    single: dict[str, str | None] = {Location(was.module, was.name, "", None).label: None}
+    members = was.sources or single
+    lines = []
+    for label, source in now.sources.items():
+        if label not in members:
+            lines.append(f"application {label} joins {', '.join(members)}")
+        elif members[label] not in (None, source):
+            lines.append(f"application {label} has other files")
+    return lines
 
 
 def without_application(data: Path, code: DeployedCode | None, name: str) -> str:
@@ -87,10 +119,19 @@ def without_application(data: Path, code: DeployedCode | None, name: str) -> str
     return _stored(data, deployed, kept)
 
 
-def _stored(data: Path, deployed: Location, parts: Iterable[Location]) -> str:
-    """Store the source of a changed set, and return the set in the folder of its archive."""
-    name = deployed.name or DataDirectory(data).app_name or ""
-    changed, archive = code_of(set_of(name, tuple(parts)))
+def _stored(
+    data: Path, deployed: Location, parts: Iterable[Location], first: Collection[str] = ()
+) -> str:
+    """Store the source of a changed set, and return the set in the folder of its archive.
+
+    Args:
+        data: The data directory.
+        deployed: What is deployed.
+        parts: The applications of the changed set.
+        first: The labels of those whose files the others take.
+    """
+    name = (deployed.is_set and deployed.name) or DataDirectory(data).app_name or ""
+    changed, archive = code_of(set_of(name, tuple(parts)), first=first)
     with storage(f"store the source of {changed.module}"):
         Archives(data).put(archive)
     return unpacked(data, changed).spec

@@ -173,18 +173,28 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     return deployment
 
 
-def code_of(location: Location, *, warns: bool = False) -> tuple[DeployedCode, bytes]:
+def code_of(
+    location: Location, *, warns: bool = False, first: Collection[str] = ()
+) -> tuple[DeployedCode, bytes]:
     """Return the code of an application as it is now, and the archive of its source.
 
     Args:
         location: The application.
         warns: Whether the log output names data files that are too large for the archive.
+        first: The labels of the applications of a set whose files the others take.
 
     Raises:
         ConfigError: A source file cannot be read, or the source is too large.
         OperationalError: The disk fails, or source files change all the time.
     """
-    return _packed(location, _sources_of(location, warns=warns))
+    sources = _sources_of(location, warns=warns)
+    named = [part.label in first for part in location.applications]
+    if any(named):
+        files = merged(
+            [source for source, is_first in zip(sources, named, strict=True) if is_first]
+        ).files
+        sources = [source.with_files(files) for source in sources]
+    return _packed(location, sources)
 
 
 def _sources_of(location: Location, *, warns: bool) -> list[Source]:

@@ -30,7 +30,7 @@ from penstock.process.config import Config
 from penstock.process.control_append import append_control
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import deployment_in_force
-from penstock.process.deployed_set import with_applications, without_application
+from penstock.process.deployed_set import member_changes, with_applications, without_application
 from penstock.process.deploying import code_of
 from penstock.process.dropped_classes import NOTHING_DROPPED, Drop
 from penstock.process.loading import locate
@@ -71,7 +71,7 @@ def deployed_code(data: Path) -> DeployedCode | None:
 def store_code(data: Path, spec: str) -> DeployedCode:
     """Store the archive of an application's present source, and return the code.
 
-    If a set of applications is deployed, the archive has the others as they are deployed.
+    The archive has the other deployed applications as they are deployed; see `with_applications`.
 
     Raises:
         ConfigError: There is no such application, or a source file cannot be read.
@@ -150,7 +150,8 @@ def append_deployment(
         Archives(config.data).read(code.archive)
         chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
         lsn = append_control(log, chosen, Deploy(code, drop.names, by))
-    return AppendedDeployment(chosen, lsn, code, checked.changes)
+    changes = member_changes(newest, code) + checked.changes
+    return AppendedDeployment(chosen, lsn, code, changes)
 
 
 def wait_for_deployment(

@@ -10,8 +10,8 @@ import ast
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +49,11 @@ class Source:
     large: frozenset[Path] = frozenset()
     changed_ns: int = 0
     code_changed_ns: int = 0
+
+    def with_files(self, others: Mapping[str, bytes]) -> "Source":
+        """Return the source with the content that other files of the same path have."""
+        files = {path: others.get(path, content) for path, content in self.files.items()}
+        return replace(self, files=files)
 
 
 def read_source(location: Location) -> Source:

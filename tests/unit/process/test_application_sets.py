@@ -5,17 +5,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.cli.source_files import SourceFiles
 from penstock.errors import ClassChanged, ConfigError, DefinitionError
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
-from penstock.process.archives import Archives
+from penstock.process.archives import Archives, pack
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.deployed_code import unpacked
-from penstock.process.deployed_set import with_applications, without_application
+from penstock.process.deployed_set import member_changes, with_applications, without_application
 from penstock.process.deploying import code_of, deploy
 from penstock.process.dropped_classes import classes_in_force
 from penstock.process.live_deployment import (
@@ -193,13 +194,63 @@ def test_an_application_that_others_use_cannot_be_removed(deployed: Path) -> Non
 
 
 def test_a_single_application_is_deployed_as_it_is(tmp_path: Path) -> None:
-    """Without a deployed set, the name of the application stays as it was given, and it cannot be removed."""
+    """Without a deployment, the name of the application stays as it was given, and it cannot be removed."""
     assert with_applications(tmp_path, None, "shop.py") == "shop.py"
     code = DeployedCode("0", "shop", "app", "3", {})
+    archive = Archives(tmp_path).put(pack({"shop.py": b""}))
+    code = msgspec.structs.replace(code, archive=archive)
     with pytest.raises(ConfigError, match="shop is the only application"):
         without_application(tmp_path, code, "shop")
     with pytest.raises(ConfigError, match="no deployed application 'shp'; did you mean shop"):
         without_application(tmp_path, code, "shp")
+
+
+@pytest.fixture
+def alone(market: Path, tmp_path: Path) -> Path:
+    """Return a data directory in which a single application is deployed."""
+    data, spec = tmp_path / "data", str(market / "stock")
+    app = load_app(spec)
+    DataDirectory(data).create()
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        deploy(data, spec, app, journal)
+    return data
+
+
+def test_another_application_joins_a_single_one(market: Path, alone: Path) -> None:
+    """The set has the name of the first application; the report and the deployment name the new one."""
+    deployed = deployment_of(alone)
+    code = store_code(alone, str(market / "payment"))
+    assert (code.module, code.name) == ("stock:app,payment:app", "stock")
+    appended = append_deployment(Config(alone), code, replaces=deployed)
+    assert appended is not None
+    assert appended.changes == ["application payment:app joins stock:app"]
+
+
+def test_a_moved_application_replaces_itself(market: Path, alone: Path) -> None:
+    """An application of the same name in another module is the next version of the deployed one."""
+    (market / "stock").rename(market / "moved_stock")
+    code = store_code(alone, str(market / "moved_stock"))
+    assert (code.module, code.name) == ("moved_stock", "app")
+
+
+def test_files_that_two_applications_import_come_from_the_deployed_one(tmp_path: Path) -> None:
+    """An application that another one imports is deployed alone, and both run its files."""
+    text = "from penstock import App, Entity, key\n{}\nclass {}(Entity):\n    k: str = key()\napp = App('{}', {})\n"
+    with own_modules(("part_a", "part_b")):
+        for name, head in (("a", "import part_b"), ("b", "RATE = 1")):
+            source = text.format(head, name.upper(), name, name.upper())
+            (tmp_path / f"part_{name}.py").write_text(source)
+        spec = f"both={tmp_path}/part_a.py,{tmp_path}/part_b.py"
+        app, data = load_app(spec), tmp_path / "data"
+        DataDirectory(data).create()
+        with closing(DataDirectory(data).open_journal(app)) as journal:
+            deploy(data, spec, app, journal)
+        part = tmp_path / "part_b.py"
+        part.write_text(part.read_text().replace("RATE = 1", "RATE = 2"))
+        code = store_code(data, str(part))
+    assert b"RATE = 2" in Archives(data).files(code.archive)["part_b.py"]
+    changes = member_changes(deployment_of(data), code)
+    assert changes == [f"application part_{name}:app has other files" for name in "ab"]
 
 
 def test_two_deployments_of_one_set_do_not_undo_each_other(market: Path, deployed: Path) -> None:
