@@ -87,6 +87,7 @@ PUBLIC = [
     "savepoint",
     "send",
     "send_after",
+    "send_at",
     "sequencer",
     "splitter",
     "states",

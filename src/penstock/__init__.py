@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from penstock.model.repeatable import now, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
-    from penstock.model.sending import send, send_after
+    from penstock.model.sending import send, send_after, send_at
     from penstock.model.streams.ask import gather
     from penstock.model.streams.failed_atom import FailedAtom
     from penstock.model.streams.flow import Emit, flow
@@ -159,6 +159,7 @@ __all__ = [
     "savepoint",
     "send",
     "send_after",
+    "send_at",
     "sequencer",
     "splitter",
     "states",
@@ -180,7 +181,7 @@ _DEFINITIONS: Final = {
     "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),
-    "penstock.model.sending": ("send", "send_after"),
+    "penstock.model.sending": ("send", "send_after", "send_at"),
     "penstock.model.streams.ask": ("gather",),
     "penstock.model.streams.failed_atom": ("FailedAtom",),
     "penstock.model.streams.flow": ("Emit", "flow"),

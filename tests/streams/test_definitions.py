@@ -159,6 +159,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: flow("f", numbers).task(Returns).sink("out", int), "on_event returns int, which is"),
     (lambda: flow("f", numbers).task(Echo()).sink("out"), "is no task; a task is a class"),  # type: ignore[call-overload]
     (
+        lambda: flow("f", numbers).union(words).sink("out"),  # type: ignore[arg-type]
+        ".union of workflow f: <OpenStream words> is no branch of it; to join streams",
+    ),
+    (
         lambda: flow("f", numbers).union(flow("g", numbers)).sink("out"),
         "a union joins branches of a single flow",
     ),

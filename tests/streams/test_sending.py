@@ -1,6 +1,6 @@
 """Requests that handlers and workflows send: each is processed once, as a transaction of its own."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -11,7 +11,6 @@ from penstock import (
     Emit,
     Entity,
     OutsideTransaction,
-    RequestError,
     UserError,
     ask,
     call,
@@ -23,8 +22,10 @@ from penstock import (
     savepoint,
     send,
     send_after,
+    send_at,
     stream,
 )
+from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.engine.limits import Limits
 from tests.streams.two_ways import Kit
 
@@ -77,6 +78,16 @@ class Item(Entity):
     def remind_after(self, days: int) -> None:
         send_after(timedelta(days=days), Item.note_time, self)
 
+    def remind_at(self, when: datetime) -> None:
+        send_at(when, self.note_time)
+
+    def remind_at_seven(self) -> None:
+        send_at(datetime(2026, 1, 2, 7), self.note_time)  # noqa: DTZ001 -- the mistake
+
+    def remind_another(self, name: str) -> None:
+        send_after(timedelta(hours=1), Item(name).note_time)
+        send(Item(name).note, "bound")
+
     def note_time(self) -> None:
         self.log.append(now().isoformat())
 
@@ -101,6 +112,14 @@ class Buyer:
             out(f"failed: {failed}")
         else:
             out(f"{left} left")
+
+
+class BoundBuyer:
+    """Asks by the method of a reference."""
+
+    async def on_event(self, order: tuple[str, int], out: Emit[int]) -> None:
+        name, amount = order
+        out(await ask(Item(name).take, amount))
 
 
 def sales() -> Kit:
@@ -157,15 +176,80 @@ def test_send_after_waits_for_its_time() -> None:
 
 @pytest.mark.parametrize("days", [-1, 365_001, 999_999_999])
 def test_a_delay_is_neither_negative_nor_too_long_for_the_log(days: int) -> None:
-    """The handler gets the error; otherwise its epoch could not be written."""
-    with pytest.raises(RequestError, match=r"past|1,000 years"):
+    """The handler gets the error, with its line; otherwise its epoch could not be written."""
+    with pytest.raises(Aborted, match=r"Item.remind_after, line \d+: .*(past|1,000 years)") as refused:
         sales().call.Item("tea").remind_after(days)
+    assert refused.value.code == "aborted"
 
 
 def test_arguments_are_checked_when_sent() -> None:
-    """A wrong argument is an error of the handler that sends."""
-    with pytest.raises(RequestError, match="note"):
+    """A wrong argument is an error of the handler that sends, and not of its caller."""
+    with pytest.raises(Aborted, match=r"Item.send_wrongly, line \d+: Item.note") as refused:
         sales().call.Item("tea").send_wrongly()
+    assert refused.value.code == "aborted"
+
+
+def test_send_at_waits_for_its_time() -> None:
+    """A request that is sent at a time runs at this time, whatever its zone."""
+    kit = sales()
+    kit.call.Item("tea").remind_at(
+        datetime(2026, 1, 1, 5, 30, tzinfo=timezone(timedelta(hours=5)))
+    )
+    kit.clock.advance(timedelta(minutes=29))
+    kit.settle()
+    assert kit.entity("Item", "tea") == {"name": "tea", "stock": 5, "log": []}
+    kit.clock.advance(timedelta(hours=2))
+    kit.settle()
+    assert kit.entity("Item", "tea") == {
+        "name": "tea",
+        "stock": 5,
+        "log": ["2026-01-01T00:30:00+00:00"],
+    }
+
+
+def test_send_at_a_time_that_has_passed() -> None:
+    """Such a request is due at once."""
+    kit = sales()
+    kit.call.Item("tea").remind_at(datetime(2025, 1, 1, tzinfo=UTC))
+    assert len(kit.entity("Item", "tea")["log"]) == 1  # type: ignore[index]
+
+
+def test_send_at_needs_an_instant() -> None:
+    """A time without a zone, and one that the log cannot store, are errors of the handler."""
+    kit = sales()
+    with pytest.raises(Aborted, match=r"Item.remind_at_seven, line \d+: .* no time zone"):
+        kit.call.Item("tea").remind_at_seven()
+    with pytest.raises(Aborted, match="1,000 years"):
+        kit.call.Item("tea").remind_at(datetime(9999, 1, 1, tzinfo=UTC))
+
+
+def test_the_method_of_a_reference_is_sent() -> None:
+    """It names the entity, so no reference is repeated."""
+    kit = sales()
+    kit.call.Item.create("milk", stock=1)
+    kit.call.Item("tea").remind_another("milk")
+    kit.clock.advance(timedelta(hours=1))
+    kit.settle()
+    log = kit.entity("Item", "milk")["log"]  # type: ignore[index]
+    assert log == ["bound", "2026-01-01T01:00:00+00:00"]
+
+
+def test_a_task_asks_by_the_method_of_a_reference() -> None:
+    """A task cannot read the entity, and needs only its name."""
+    kit = Kit(App("shop", Item, restocked, flow("buy", orders).task(BoundBuyer).sink("results")))
+    kit.call.Item.create("tea", stock=5)
+    kit.append(orders, [("tea", 2)])
+    assert [event for atom in kit.atoms("results") for event in atom] == [3]
+
+
+def test_a_workflow_calls_the_method_of_a_reference() -> None:
+    """All requests go to one entity."""
+    target = call(orders, Item("tea").take, lambda order: (order[1],))
+    kit = Kit(App("shop", Item, restocked, target))
+    kit.call.Item.create("tea", stock=5)
+    kit.append(orders, [("x", 2), ("y", 1)])
+    assert kit.entity("Item", "tea")["stock"] == 2  # type: ignore[index]
+    assert any(edge.target.member == "take" for edge in analyze_app(kit.runtime.app).edges)
 
 
 def test_a_workflow_calls_entities() -> None:

@@ -357,6 +357,25 @@ def alike(value: Any, stored: Any) -> bool:
     return bool(same)
 
 
+def changed_part(value: Any, stored: Any) -> tuple[str, Any]:
+    """Return the first part of a value that decoding changes: its path, such as `['net'].amount`, and the part itself.
+
+    Only for messages, of a value and a decoded value that are not `alike`.
+    """
+    whole = ("", value)
+    if type(value) is not type(stored):
+        return whole
+    try:
+        parts, kept = _parts_of(value), dict(_parts_of(stored))
+        for step, part in parts:
+            if step in kept and not alike(part, kept[step]):
+                path, changed = changed_part(part, kept[step])
+                return step + path, changed
+    except UNENCODABLE:  # user code of a part
+        pass
+    return whole
+
+
 def _alike_pairs(value: dict[Any, Any], stored: dict[Any, Any]) -> bool:
     if value.keys() != stored.keys():
         value = {_in_utc(name): item for name, item in value.items()}

@@ -68,22 +68,26 @@ def call_of(
     """Return the call of a method, a creation or a function.
 
     Args:
-        method: The function as its class or module has it: `Item.add`, `Item.create`, `transfer`.
-        positional: The arguments; those of a method begin with the reference.
+        method: The function as its class or module has it: `Item.add`, `Item.create`, `transfer`. Or a method of a
+            reference: `item.add`.
+        positional: The arguments; those of `Item.add` begin with the reference.
         named: The arguments by name.
 
     Raises:
         RequestError: A method was given without a reference to an entity of its class.
     """
     name = getattr(method, "__name__", repr(method))
-    creator = _entity_type(getattr(method, "__self__", None))
+    of = getattr(method, "__self__", None)
+    creator = _entity_type(of)
     if creator is not None:
         return _class_call(creator, name, positional, named)
+    if _entity_type(type(of)) is not None:
+        method, positional = method.__func__, (of, *positional)  # type: ignore[attr-defined]
     receiver = _entity_type(type(positional[0])) if positional else None
-    declaring = () if receiver is None else (receiver.cls, *receiver.interfaces)
-    if receiver is not None and any(getattr(cls, name, None) is method for cls in declaring):
+    known_as = None if receiver is None else _name_in(receiver, method, name)
+    if receiver is not None and known_as is not None:
         key = receiver.key_at(receiver.text_of(positional[0]))
-        return Call(receiver.name, key, name, tuple(positional[1:]), named)
+        return Call(receiver.name, key, known_as, tuple(positional[1:]), named)
     *owner, _ = getattr(method, "__qualname__", name).rpartition("<locals>.")[2].split(".")
     if owner:
         raise RequestError(
@@ -91,6 +95,14 @@ def call_of(
             f"call({owner[-1]}.{name}, {owner[-1]}(key), …)"
         )
     return Call("", None, name, tuple(positional), named)
+
+
+def _name_in(receiver: EntityType, method: object, name: str) -> str | None:
+    """Return the name that a class has for a function, which a decorator can have renamed; None for a stranger."""
+    declaring = (receiver.cls, *receiver.interfaces)
+    if any(getattr(cls, name, None) is method for cls in declaring):
+        return name
+    return next((known for known in receiver.methods if getattr(receiver.cls, known) is method), None)
 
 
 def append_of(

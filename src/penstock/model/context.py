@@ -171,6 +171,10 @@ class Transaction:
         if self._watched:
             self._note(key)
 
+    def reaches(self, entity_type: EntityType) -> bool:
+        """Say whether handlers of this transaction may load entities of a class."""
+        return self._entity_types.get(entity_type.name) is entity_type
+
     def _present(self, entity_type: EntityType, name: object, data: bytes) -> bytes:
         """Return a row of an earlier version as the class declares it."""
         try:

@@ -95,12 +95,13 @@ def _declared(cls: T, *, personal: bool, was: str) -> T:
         "exists": classmethod(_own(_exists, cls)),
         "delete": _own(_delete, cls),
     }
-    for name, value in behaviour.items():
-        if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
-            setattr(cls, name, value)
     for name in [declaration.key_name, *declaration.defaults, *declaration.plain_fields]:
         if name in vars(cls):
             delattr(cls, name)  # an instance that lost its attribute must not find the default
+    # After the defaults: an attribute that has the name of a method is refused by `App`, which needs the method.
+    for name, value in behaviour.items():
+        if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
+            setattr(cls, name, value)
     entity_type.unloaded = _hidden(cls, load_to_get, _load_to_set, _load_to_delete)
     entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls
@@ -207,11 +208,41 @@ def _load(instance: Any) -> None:
     current().load(type(instance).__reference__, instance)
 
 
+class ReferenceMethod:
+    """A method of an entity that cannot be loaded here, as in `kit.call(seat.pay, 5)`; `call_of` makes a call of it."""
+
+    def __init__(self, instance: Any, function: FunctionType, name: str) -> None:
+        self.__self__ = instance
+        self.__func__ = self.__wrapped__ = function
+        self.__name__ = name
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<method {self.__name__} of {self.__self__!r}>"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the method where the entity can be loaded now.
+
+        Raises:
+            OutsideTransaction: No transaction runs.
+            UserError: The entity does not belong to the application, or a handler of a task runs.
+        """
+        _load(self.__self__)
+        return self.__func__(self.__self__, *arguments, **named)
+
+
 def _load_to_get(instance: Any, name: str) -> Any:
     entity_type: EntityType = type(instance).__reference__
     if name[:2] == "__" or name == entity_type.key_name or name == "delete":
         return _get(instance, name)
-    (active() or current()).load(entity_type, instance)
+    txn = active()
+    if txn is None or not txn.reaches(entity_type):
+        function = getattr(entity_type.cls, name, None)
+        if type(function) is FunctionType:
+            return ReferenceMethod(instance, function, name)
+    (txn or current()).load(entity_type, instance)
     return getattr(instance, name)
 
 

@@ -1,27 +1,82 @@
 """The signatures of an entity class: those of its methods, of `create`, and of the methods that each entity has."""
 
+import functools
 import inspect
 from inspect import Parameter
-from typing import Any, Final
+from types import FunctionType
+from typing import Any, Final, overload
 
-from penstock.model.declaration import RESERVED, Declaration
+from penstock.model.declaration import RESERVED, Declaration, where_of
 from penstock.model.entity_type import EntityType
+from penstock.model.handler import function_in, misplaced_mark
 from penstock.model.resolver import Resolver
 from penstock.model.signature import Signature
 
 
+CALL: Final = "__call__"
+_OVERLOADED: Final = overload(lambda: None).__code__
+_AT_MODULE_LEVEL: Final = (
+    "write a function with @transactional in its place; if handlers alone use it, let its name begin with _"
+)
+_AS_METHOD: Final = "write a method with def"
+
+
 def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
-    """Return the signatures of the public methods; of private methods check only that they are sync."""
+    """Return the signatures of the public methods, and complain of members that look like handlers and are none.
+
+    A private method is a helper of handlers: it has to be sync, and has no mark that only a request obeys.
+    """
     signatures: dict[str, Signature] = {}
-    for name, function in inspect.getmembers_static(entity_type.cls, inspect.isfunction):
-        if name in RESERVED or (name.startswith("__") and name.endswith("__")):
+    for name, member in inspect.getmembers_static(entity_type.cls):
+        if name in RESERVED or (name.startswith("__") and name.endswith("__") and name != CALL):
             continue
         label = f"{entity_type.name}.{name}"
-        if name.startswith("_"):
-            resolver.check_sync(label, function)
+        complaint = misplaced_mark(member, is_handler=_is_public(name)) or _no_handler(name, member)
+        if complaint:
+            resolver.complaints.append(f"{_where(member, entity_type)}: {label} {complaint}")
+        elif not isinstance(member, FunctionType):
+            if isinstance(member, property):
+                resolver.check_sync(label, member.fget)
+        elif _is_public(name):
+            signatures[name] = resolver.signature(label, member, entity_type.cls)
         else:
-            signatures[name] = resolver.signature(label, function, entity_type.cls)
+            resolver.check_sync(label, member)
     return signatures
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _where(member: Any, entity_type: EntityType) -> str:
+    function = function_in(member)
+    is_foreign = function is None or function.__code__ is _OVERLOADED
+    return entity_type.where if is_foreign else where_of(function)
+
+
+def _no_handler(name: str, member: Any) -> str:
+    """Say why no request can call a member that looks like a handler; empty for handlers and for all other members."""
+    if name == CALL and isinstance(member, FunctionType):
+        return "serves no request, because it has no name; give the method a name"
+    if not _is_public(name):
+        return ""
+    match member:
+        case FunctionType():
+            is_dummy = member.__code__ is _OVERLOADED
+            return f"has overloads and no implementation; {_AS_METHOD}" if is_dummy else ""
+        case staticmethod() | classmethod():
+            return f"is a {type(member).__name__}, which no request can call; {_AT_MODULE_LEVEL}"
+        case property() | type():
+            return ""
+        case functools.cached_property():
+            return "is a cached_property, which would store its value as an attribute; use property"
+        case functools.partialmethod() | functools.singledispatchmethod() | functools.partial():
+            return f"is a {type(member).__name__}, which no request can call; {_AS_METHOD}"
+        case _ if callable(member) and hasattr(member, "__wrapped__"):  # such as functools.cache
+            what = type(member).__name__
+            return f"is a {what} around a function, which no request can call; {_AS_METHOD}"
+        case _:
+            return ""
 
 
 def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
@@ -31,7 +86,7 @@ def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Res
         return resolver.signature(name, declaration.initializer, entity_type.cls)
     parameters = [
         Parameter(
-            entity_type.key_name or "key",
+            entity_type.key_name or "__key__",  # without a key there is a complaint
             Parameter.POSITIONAL_OR_KEYWORD,
             annotation=entity_type.key_annotation,
             default=None,  # derived from the request

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
-from penstock.base.lowering import Lower, alike, lower_of, place_in
+from penstock.base.lowering import Lower, alike, changed_part, lower_of, place_in
 from penstock.base.misfit import place_of
 from penstock.base.schema import (
     ENCODER,
@@ -201,10 +201,10 @@ class EntityType:
         attributes = dict(zip(self._names, restored[1:], strict=True))
         for name, value in attributes.items():
             if not alike(values[name], value):
-                raise Unencodable(
-                    f"{self.name}.{name} is {name_of(self.attributes[name])} "
-                    f"and cannot hold {shown(values[name])}"
-                )
+                path, part = changed_part(values[name], value)
+                what = name_of(self.attributes[name])
+                what = f": {what} cannot" if path else f" is {what} and cannot"
+                raise Unencodable(f"{self.name}.{name}{path}{what} hold {shown(part)}")
         after = self._packed(attributes)
         return None if after == before else after
 

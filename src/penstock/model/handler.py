@@ -2,15 +2,70 @@
 
 import functools
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar, cast
 
+from penstock.errors import DefinitionError
 from penstock.model.savepoint import Unchanged
+from penstock.model.streams.stream import caller_place
 
 _LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
 """The types of results whose code has not run yet."""
 
+_FOR_REQUESTS: Final = {"__routes__": "@route", "__limits__": "@limit"}
+"""The marks that only a request obeys."""
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def check_marked(thing: object, mark: str, where: str) -> None:
+    """Refuse a mark on what is neither a method nor a function, where it would have no effect.
+
+    Args:
+        thing: What is marked.
+        mark: The decorator, in the message: `@readonly`.
+        where: `file:line` of the decorator.
+
+    Raises:
+        DefinitionError: The thing is a class, a property or the like.
+    """
+    if isinstance(thing, FunctionType):
+        return
+    if isinstance(thing, property | classmethod | staticmethod | functools.cached_property):
+        what = f"a {type(thing).__name__}"
+    else:
+        what = f"the class {thing.__name__}" if isinstance(thing, type) else repr(thing)
+    raise DefinitionError([f"{where}: {mark} marks a method or a function, and not {what}"])
+
+
+def function_in(member: Any) -> FunctionType | None:
+    """Return the function of a member of a class: of a method, a property and the like; None for other members."""
+    if isinstance(member, FunctionType):
+        return member
+    inner = (getattr(member, name, None) for name in ("fget", "func", "__func__", "__wrapped__"))
+    return next((function for function in inner if isinstance(function, FunctionType)), None)
+
+
+def misplaced_mark(member: Any, *, is_handler: bool) -> str:
+    """Say that a member of an entity class has a mark that it cannot obey; empty without one.
+
+    Args:
+        member: The member as the class has it.
+        is_handler: Whether requests can call it if it is a function.
+    """
+    function = function_in(member)
+    if function is None:
+        return ""
+    if hasattr(function, "__migration__"):
+        return "is marked @migrate; write it as a function outside of the class, and name it in the App"
+    if hasattr(function, "__portal__"):
+        return "replies to a portal, which only the task of a workflow does; name it in a class for .task(…)"
+    wrong = [word for mark, word in _FOR_REQUESTS.items() if hasattr(function, mark)]
+    if not wrong or (is_handler and isinstance(member, FunctionType)):
+        return ""
+    if isinstance(member, property):
+        return f"is a property, and {wrong[0]} is for requests; write a method"
+    return f"is marked {wrong[0]} and serves no request; let its name begin without _"
 
 
 def transactional(function: F) -> F:
@@ -18,7 +73,11 @@ def transactional(function: F) -> F:
 
     Every request is a transaction, so the mark on a method only documents it. A function needs the
     mark: it makes the function a member of an `App`.
+
+    Raises:
+        DefinitionError: What is marked is neither a method nor a function.
     """
+    check_marked(function, "@transactional", caller_place())
     function.__transactional__ = True  # type: ignore[attr-defined]
     return function
 
@@ -27,7 +86,11 @@ def readonly(function: F) -> F:
     """Declare that a method or function changes no entity; a change aborts the transaction.
 
     The function must not return a generator, because the generator would run after the check.
+
+    Raises:
+        DefinitionError: What is marked is neither a method nor a function.
     """
+    check_marked(function, "@readonly", caller_place())
 
     @functools.wraps(function)
     def guarded(*arguments: Any, **named: Any) -> Any:

@@ -25,9 +25,10 @@ from typing import Any, Final, TypeVar
 
 from penstock.errors import RequestError
 from penstock.model.entity_type import EntityType
+from penstock.model.handler import check_marked
 from penstock.model.signature import Signature
 from penstock.model.streams.stream import NAME as STREAM_NAME
-from penstock.model.streams.stream import Stream
+from penstock.model.streams.stream import Stream, caller_place
 
 EVERYTHING: Final = "*"
 """The target of a limit or a pause that covers every method and function."""
@@ -91,7 +92,11 @@ def limit(*limits: str) -> Callable[[M], M]:
         limits: The limits; all of them apply.
     """
 
+    where = caller_place()
+
     def mark(member: M) -> M:
+        if not isinstance(member, type):
+            check_marked(member, "@limit", where)
         member.__limits__ = (*limits, *vars(member).get("__limits__", ()))  # type: ignore[attr-defined]
         return member
 

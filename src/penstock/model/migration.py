@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.model.entity_type import EntityType
+from penstock.model.handler import check_marked
+from penstock.model.streams.stream import caller_place
 
 F = TypeVar("F", bound=Callable[[dict[str, Any]], Mapping[str, Any]])
 
@@ -32,7 +34,10 @@ def migrate(cls: type, *, since: int) -> Callable[[F], F]:
         since: The number of the version that the function makes; `penstock explain` shows the number that is stored.
     """
 
+    where = caller_place()
+
     def mark(function: F) -> F:
+        check_marked(function, "@migrate", where)
         function.__migration__ = Migration(cls, since)  # type: ignore[attr-defined]
         return function
 

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.annotations import annotations_of, evaluate, signature_of
 from penstock.base.key_text import is_key_type
-from penstock.base.lowering import alike, lower_of
+from penstock.base.lowering import alike, changed_part, lower_of
 from penstock.base.record import RecordKind, is_frozen, kind_of, members_of, simplified
 from penstock.base.schema import (
     complaints_of,
@@ -58,8 +58,9 @@ class Resolver:
         else:
             path = getattr(method, "__qualname__", "").rpartition("<locals>.")[2]
             class_name = path.rpartition(".")[0]
+            function = getattr(method, "__func__", method)  # of a method of a reference
             is_known = any(
-                inspect.getattr_static(cls, name, None) is method for cls in self._classes
+                inspect.getattr_static(cls, name, None) is function for cls in self._classes
             )
         if class_name and not is_known:
             self.complaints.append(
@@ -141,6 +142,12 @@ class Resolver:
         plain = inspect.unwrap(function)
         where = where_of(plain)
         self.check_sync(name, plain)
+        called: Any = function.__wrapped__ if hasattr(function, "__readonly__") else function  # type: ignore[attr-defined]
+        if inspect.isgeneratorfunction(called):
+            self.complaints.append(
+                f"{where}: {name} is a generator, which cannot be a reply; return a list, or let the name begin "
+                "with _ if handlers alone use it"
+            )
         shape = signature_of(plain)
         parameters = list(shape.parameters.values())
         if entity is not None and not parameters:
@@ -215,7 +222,10 @@ def default_complaint(default: Any, annotation: Any) -> str | None:
         stored = msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
     except (msgspec.ValidationError, Unencodable, TypeError, ValueError, OverflowError) as error:
         return f"the default does not fit: {error}"
-    return None if alike(default, stored) else f"the default does not fit: {default!r}"
+    if alike(default, stored):
+        return None
+    path, part = changed_part(default, stored)
+    return f"the default does not fit: {part!r}{f' at {path}' if path else ''}"
 
 
 def default_complaints(entity_type: EntityType) -> list[str]:

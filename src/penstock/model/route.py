@@ -18,7 +18,9 @@ from typing import Any, Final, TypeVar
 
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.handler import check_marked
 from penstock.model.signature import Signature
+from penstock.model.streams.stream import caller_place
 
 VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SHOW: Final = "show"
@@ -116,8 +118,11 @@ def route(
         shows: On a class, the attributes that its GET returns; empty for all.
     """
     declared = Declared(patterns, status, refused, content_type, tuple(shows))
+    where = caller_place()
 
     def mark(member: M) -> M:
+        if not isinstance(member, type):
+            check_marked(member, "@route", where)
         known: tuple[Declared, ...] = vars(member).get("__routes__", ())
         member.__routes__ = (declared, *known)  # type: ignore[attr-defined]
         member.__transactional__ = True  # type: ignore[attr-defined]

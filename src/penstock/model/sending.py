@@ -1,33 +1,38 @@
-"""`send`: a handler sends a request, which is processed once if the transaction takes effect."""
+"""`send`, `send_after` and `send_at`: a handler sends a request, which is processed once if the transaction takes effect."""
 
+import sys
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any, ParamSpec
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+from typing import Any, Final, ParamSpec
 
-from penstock.errors import OutsideTransaction, RequestError
+from penstock.errors import Aborted, OutsideTransaction, RequestError
 from penstock.model.call import call_of, encoded
-from penstock.model.context import active
+from penstock.model.context import Transaction, active
 from penstock.model.running_step import DELAY_MAX, Dispatch
 
 P = ParamSpec("P")
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNIX_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def send(method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs) -> None:
     """Send a request when the running transaction takes effect.
 
-    The request is a transaction of its own: `send(Item.restock, Item("i1"), 5)`. It is processed exactly once, before
-    the next request of the log, and its failure changes nothing in the transaction that sent it.
+    The request is a transaction of its own: `send(Item.restock, Item("i1"), 5)`, or `send(item.restock, 5)`. It is
+    processed exactly once, before the next request of the log, and its failure changes nothing in the transaction that
+    sent it.
 
     Args:
-        method: A method, a creation or a function.
-        arguments: The reference, for a method, and the arguments.
+        method: A method, a creation or a function; also the method of a reference.
+        arguments: The reference, for a method of a class, and the arguments.
         named: The arguments by name.
 
     Raises:
-        RequestError: The method does not exist, or the arguments do not fit.
+        Aborted: The method does not exist, or the arguments do not fit.
         OutsideTransaction: No transaction runs.
     """
-    _dispatch(0, method, arguments, named)
+    _dispatch(_sender(), 0, method, arguments, named)
 
 
 def send_after(
@@ -37,31 +42,86 @@ def send_after(
 
     Args:
         delay: The time from the time of the running request to that of the sent request.
-        method: A method, a creation or a function.
-        arguments: The reference, for a method, and the arguments.
+        method: A method, a creation or a function; also the method of a reference.
+        arguments: The reference, for a method of a class, and the arguments.
         named: The arguments by name.
 
     Raises:
-        RequestError: The delay is no duration from 0 to 1,000 years, the method does not exist, or the arguments do
-            not fit.
+        Aborted: The delay is no duration from 0 to 1,000 years, the method does not exist, or the arguments do not fit.
         OutsideTransaction: No transaction runs.
     """
+    txn = _sender()
     given: object = delay  # a handler may pass anything
     if not isinstance(given, timedelta):
-        raise RequestError(f"the delay of a request is a timedelta, not {type(given).__qualname__}")
+        raise _refused(f"the delay of a request is a timedelta, not {type(given).__qualname__}")
     if timedelta.__lt__(given, timedelta()):
-        raise RequestError(f"a request cannot be sent into the past: the delay is {delay}")
-    if timedelta.__gt__(given, DELAY_MAX):
-        raise RequestError(f"the delay of a request is at most 1,000 years, not {delay}")
-    _dispatch(timedelta.__floordiv__(given, timedelta(microseconds=1)), method, arguments, named)
+        text = timedelta.__str__(given)
+        raise _refused(f"a request cannot be sent into the past: the delay is {text}")
+    _dispatch(txn, _checked_us(given), method, arguments, named)
 
 
-def _dispatch(
-    delay_us: int, method: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+def send_at(
+    when: datetime, method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs
 ) -> None:
+    """Send a request that is processed at a time, or at once if the time of the running request is later; see `send`.
+
+    Args:
+        when: The time, with a time zone.
+        method: A method, a creation or a function; also the method of a reference.
+        arguments: The reference, for a method of a class, and the arguments.
+        named: The arguments by name.
+
+    Raises:
+        Aborted: The time has no time zone or is more than 1,000 years ahead, the method does not exist, or the
+            arguments do not fit.
+        OutsideTransaction: No transaction runs.
+    """
+    txn = _sender()
+    given: object = when
+    if not isinstance(given, datetime):
+        raise _refused(f"the time of a request is a datetime, not {type(given).__qualname__}")
+    if datetime.utcoffset(given) is None:
+        text = datetime.isoformat(given)
+        raise _refused(
+            f"{text} has no time zone, so its instant is unknown; add one, as in datetime(…, tzinfo=UTC)"
+        )
+    delay = datetime.__sub__(given, _UNIX_EPOCH) - timedelta(microseconds=txn.time_us)
+    _dispatch(txn, max(0, _checked_us(delay)), method, arguments, named)
+
+
+def _sender() -> Transaction:
     txn = active()
     if txn is None:
         raise OutsideTransaction("a handler sends requests; from outside, call or use a client")
-    call = call_of(method, arguments, named)
-    body, _ = encoded(txn.outlet(), call)
+    return txn
+
+
+def _checked_us(delay: timedelta) -> int:
+    if timedelta.__gt__(delay, DELAY_MAX):
+        text = timedelta.__str__(delay)
+        raise _refused(f"the delay of a request is at most 1,000 years, not {text}")
+    return timedelta.__floordiv__(delay, _MICROSECOND)
+
+
+def _dispatch(
+    txn: Transaction,
+    delay_us: int,
+    method: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    outlet = txn.outlet()
+    try:
+        body, _ = encoded(outlet, call_of(method, arguments, named))
+    except RequestError as error:
+        raise _refused(str(error)) from error
     txn.outbox.append(Dispatch(body, delay_us))
+
+
+def _refused(why: str) -> Aborted:
+    """Return the error of the handler that has called this module, with its line: its caller has made no mistake."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 -- the documented way to the place of a call
+    while frame is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}: " if frame else ""
+    return Aborted(f"{place}{why}")

@@ -59,12 +59,12 @@ class Leaf(Entity):
         return 2 * self.size
 
     @staticmethod
-    def both(one: "Leaf", two: "Leaf") -> None:
+    def _both(one: "Leaf", two: "Leaf") -> None:
         one.grow(1)
         two.grow(1)
 
     @classmethod
-    def named(cls, name: str) -> "Leaf":
+    def _named(cls, name: str) -> "Leaf":
         return cls(name)
 
 

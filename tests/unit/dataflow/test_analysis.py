@@ -208,9 +208,9 @@ def test_static_and_class_methods_and_properties() -> None:
     """Static and class methods are followed like functions; a property is a call."""
 
     def root(leaf: Leaf) -> int:
-        Leaf.both(leaf, leaf)
-        leaf.both(leaf, leaf)
-        return Leaf.named("x").double
+        Leaf._both(leaf, leaf)
+        leaf._both(leaf, leaf)
+        return Leaf._named("x").double
 
     assert edges_of(root) == {"call Leaf.grow argument", "call Leaf.double constant"}
 

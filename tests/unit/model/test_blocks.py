@@ -50,8 +50,11 @@ class Cell(Entity):
 
     @readonly
     def later(self) -> Any:
-        self.number = 9
-        yield 1
+        def numbers() -> Any:
+            self.number = 9
+            yield 1
+
+        return numbers()
 
     @readonly
     def much_later(self) -> Any:

@@ -14,12 +14,12 @@ from penstock.testing import Kit
 
 HEADER = """
 from __future__ import annotations
-import abc, asyncio, dataclasses, enum, typing
+import abc, asyncio, dataclasses, enum, functools, typing
 from datetime import *
 from decimal import Decimal
 from typing import *
 from uuid import UUID
-from penstock import App, entity, key, readonly, transactional
+from penstock import App, entity, key, limit, migrate, portal, readonly, route, transactional
 """
 
 
@@ -91,6 +91,97 @@ CASES = {
         "@transactional\nasync def f(): pass\n@entity\nclass E:\n  k: str = key()\nextra = [f]",
         "f is async",
     ),
+    "generator": ("@entity\nclass E:\n  k: str = key()\n  def f(self): yield 1", "E.f is a generator"),
+    "readonly generator": (
+        "@entity\nclass E:\n  k: str = key()\n  @readonly\n  def f(self): yield 1",
+        "E.f is a generator",
+    ),
+    "generator function": (
+        "@transactional\ndef f(): yield 1\nextra = [f]\nE = f",
+        "f is a generator, which cannot be a reply",
+    ),
+    "static method": (
+        "@entity\nclass E:\n  k: str = key()\n  @staticmethod\n  def f(x: int): pass",
+        "E.f is a staticmethod, which no request can call; write a function with @transactional",
+    ),
+    "class method of a mixin": (
+        "class M:\n  @classmethod\n  def f(cls): pass\n@entity\nclass E(M):\n  k: str = key()",
+        "E.f is a classmethod, which no request can call",
+    ),
+    "marked static method": (
+        "@entity\nclass E:\n  k: str = key()\n  @staticmethod\n  @transactional\n  def f(): pass",
+        "E.f is a staticmethod",
+    ),
+    "partial method": (
+        "@entity\nclass E:\n  k: str = key()\n  def _f(self, x: int): pass\n"
+        "  f = functools.partialmethod(_f, 1)",
+        "E.f is a partialmethod, which no request can call; write a method",
+    ),
+    "single dispatch": (
+        "@entity\nclass E:\n  k: str = key()\n  @functools.singledispatchmethod\n  def f(self, x): pass",
+        "E.f is a singledispatchmethod, which no request can call",
+    ),
+    "cached method": (
+        "@entity\nclass E:\n  k: str = key()\n  @functools.cache\n  def f(self): pass",
+        "E.f is a _lru_cache_wrapper around a function, which no request can call",
+    ),
+    "cached property": (
+        "@entity\nclass E:\n  k: str = key()\n  @functools.cached_property\n  def f(self): pass",
+        "E.f is a cached_property, which would store its value as an attribute; use property",
+    ),
+    "async property": (
+        "@entity\nclass E:\n  k: str = key()\n  @property\n  async def f(self): pass",
+        "E.f is async",
+    ),
+    "call": (
+        "@entity\nclass E:\n  k: str = key()\n  def __call__(self): pass",
+        "E.__call__ serves no request, because it has no name",
+    ),
+    "overloads alone": (
+        "@entity\nclass E:\n  k: str = key()\n  @overload\n  def f(self): ...\n"
+        "  @overload\n  def f(self, x: int): ...",
+        "E.f has overloads and no implementation",
+    ),
+    "migration inside": (
+        "@entity\nclass E:\n  k: str = key()\n  @migrate(int, since=2)\n  def f(old): pass",
+        "E.f is marked @migrate; write it as a function outside of the class",
+    ),
+    "private limit": (
+        "@entity\nclass E:\n  k: str = key()\n  @limit('1/s')\n  def _f(self): pass",
+        "E._f is marked @limit and serves no request",
+    ),
+    "private route": (
+        "@entity\nclass E:\n  k: str = key()\n  @route('GET /x')\n  @readonly\n  def _f(self): pass",
+        "E._f is marked @route and serves no request",
+    ),
+    "limited property": (
+        "@entity\nclass E:\n  k: str = key()\n  @property\n  @limit('1/s')\n  def f(self): pass",
+        "E.f is a property, and @limit is for requests",
+    ),
+    "portal of an entity": (
+        "p = portal('p', int, int)\n@entity\nclass E:\n  k: str = key()\n"
+        "  @p.reply\n  def f(self, x: int) -> int: return x",
+        "E.f replies to a portal, which only the task of a workflow does",
+    ),
+    **{
+        f"{mark} on a {thing}": (
+            f"class E:\n  @{mark}\n  @{thing}\n  def f(self): pass",
+            f"@{mark.partition('(')[0]} marks a method or a function, and not a {thing}",
+        )
+        for mark in ["readonly", "transactional", "limit('1/s')", "route('GET /x')", "migrate(int, since=2)"]
+        for thing in ["property", "classmethod", "staticmethod"]
+    },
+    **{
+        f"{mark} on a class": (
+            f"@{mark}\nclass E: pass",
+            f"@{mark} marks a method or a function, and not the class E",
+        )
+        for mark in ["readonly", "transactional"]
+    },
+    "create as attribute": ("@entity\nclass E:\n  k: str = key()\n  create: str = ''", "E.create clashes"),
+    "create as key": ("@entity\nclass E:\n  create: str = key()", "E.create clashes"),
+    "upsert as attribute": ("@entity\nclass E:\n  k: str = key()\n  upsert: str = ''", "E.upsert clashes"),
+    "attribute key without a key": ("@entity\nclass E:\n  key: str = ''", "E has no key"),
     "create": ("@entity\nclass E:\n  k: str = key()\n  def create(self): pass", "E.create clashes"),
     "delete": ("@entity\nclass E:\n  k: str = key()\n  delete: int = 0", "E.delete clashes"),
     "exists": ("@entity\nclass E:\n  k: str = key()\n  exists: bool", "E.exists clashes"),

@@ -71,11 +71,11 @@ class Machine(Counting, Named, Entity):
         self.count = 2 * value
 
     @staticmethod
-    def shout(text: str) -> str:
+    def _shout(text: str) -> str:
         return text.upper()
 
     @classmethod
-    def at(cls, name: str) -> "Machine":
+    def _at(cls, name: str) -> "Machine":
         return cls(name)
 
     def _hidden(self) -> int:
@@ -149,7 +149,7 @@ class Machine(Counting, Named, Entity):
             bound(5),
             other.half,
             other.title,
-            Machine.at("b").title,
+            Machine._at("b").title,
         ]
 
     def describe(self, other: Any) -> str:
@@ -175,7 +175,7 @@ class Machine(Counting, Named, Entity):
         yield from (self.step(), self._hidden())
 
     def not_a_result(self):  # type: ignore[no-untyped-def]
-        yield self.count
+        return (count for count in [self.count])
 
     def undeclared(self) -> None:
         self.surprise = 1
@@ -363,7 +363,7 @@ def test_misuse_aborts_and_says_why(kit: Kit, method: str, what: str) -> None:
     assert kit.digest() == before
 
 
-@pytest.mark.parametrize("method", ["_hidden", "shout", "at", "half", "title", "__init__", "nope"])
+@pytest.mark.parametrize("method", ["_hidden", "_shout", "_at", "half", "title", "__init__", "nope"])
 def test_only_public_methods_are_callable(kit: Kit, method: str) -> None:
     """Requests call public methods of entities only: nothing private, static or computed."""
     with pytest.raises(RequestError, match=method):

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from penstock import Aborted, AsyncClient, Client, NoSuchEntity, RequestError
+from penstock import (
+    Aborted,
+    App,
+    AsyncClient,
+    Client,
+    Entity,
+    NoSuchEntity,
+    OutsideTransaction,
+    RequestError,
+    key,
+)
 from penstock.model.call import Call, Preparing
 from penstock.testing import Kit
 from tests.gateway_thread import RunningGateway
@@ -31,6 +41,49 @@ def test_method_is_called_on_its_first_argument() -> None:
     assert prepare(Coat.twin_worn, Coat(1)) == prepare.Coat(1).twin_worn()
     assert prepare(Coat.delete, Coat(1)) == prepare.Coat(1).delete()
     assert prepare(hang_up, "h", [Coat(1)]) == prepare.hang_up("h", [Coat(1)])
+
+
+def test_method_of_a_reference_is_called() -> None:
+    """`coat.wear` has all that the call needs."""
+    assert prepare(Coat(1).wear, times=4) == prepare(Coat.wear, Coat(1), times=4)
+    assert prepare(Coat(1).twin_worn) == prepare.Coat(1).twin_worn()
+    assert prepare(Coat(1).delete) == prepare.Coat(1).delete()
+    kit = Kit(app)
+    coat = kit.call(Coat.create, 1)
+    assert kit.call(coat.wear, 5) == 5
+    assert kit.call.with_id("once")(coat.wear, times=2) == kit.call.with_id("once")(coat.wear, times=2)
+
+
+def test_method_of_a_reference_does_not_run_outside_of_a_transaction() -> None:
+    """Its call is a mistake there, as the use of an attribute is."""
+    coat = Coat(1)
+    with pytest.raises(OutsideTransaction):
+        coat.wear(1)
+    with pytest.raises(OutsideTransaction):
+        prepare(coat.no_such_method)  # type: ignore[attr-defined]
+    with pytest.raises(OutsideTransaction):
+        assert coat.worn
+
+
+def test_method_whose_decorator_gives_it_another_name_is_called() -> None:
+    """The name in the class counts."""
+
+    def renaming(function: Any) -> Any:
+        def wrapper(self: Any) -> Any:
+            return function(self)
+
+        return wrapper
+
+    class Renamed(Entity):
+        name: str = key()
+
+        @renaming
+        def size(self) -> int:
+            return len(self.name)
+
+    kit = Kit(App("renamed", Renamed))
+    renamed = kit.call(Renamed.create, "abc")
+    assert kit.call(Renamed.size, renamed) == kit.call(renamed.size) == 3
 
 
 def test_creation_is_called_with_its_key() -> None:
@@ -72,6 +125,7 @@ def test_call_over_http_is_the_same(gateway: RunningGateway) -> None:
             coat = Coat(number)
             call(Coat.create, number)
             assert call(Coat.wear, coat, 5) == 5
+            assert call(coat.wear, 0) == 5
             call(Coat.upsert, number, worn=1)
             assert call.with_id(f"once-{number}")(Coat.wear, coat, times=2) == 3
             assert call.with_id(f"once-{number}")(Coat.wear, coat, times=2) == 3

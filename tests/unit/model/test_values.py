@@ -1,6 +1,7 @@
 """The values of attributes: every declared type survives unchanged, and other values are refused."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock import Aborted, App, Entity, key, readonly
+from penstock import Aborted, App, Entity, emit, key, readonly, stream
 from penstock.base.lowering import place_in
 from penstock.errors import RequestError, Unencodable
 from penstock.model.call import Call
@@ -306,3 +307,47 @@ def test_place_of_a_refused_part_is_named() -> None:
     assert place_in([Slot(fine), Slot(NAIVE)]) == "[1].at"
     assert place_in({"a": (1, Slot(NAIVE))}) == "['a'][1].at"
     assert place_in([1, Raising(fine), NAIVE]) == ""
+
+
+@dataclass
+class Net:
+    amount: Any
+
+
+class Note(Entity):
+    name: str = key()
+    fields: dict[str, Any] = {}
+    events: list[Any] = []
+
+    def put(self, place: int) -> None:
+        setattr(self, *MISFITS[place][:2])
+
+    def publish(self) -> None:
+        emit(notes, {"net": {"amount": Decimal("1.5")}})
+
+
+notes = stream("notes", dict[str, Any])
+MISFITS: list[tuple[str, Any, str]] = [
+    ("fields", {"x": 1, "net": {"amount": Decimal("1.50")}}, "fields['net']['amount']: dict[str, Any] cannot hold Decimal('1.50')"),
+    ("fields", {"x": {2: NAIVE.date()}}, "fields['x'][2]: dict[str, Any] cannot hold datetime.date"),
+    ("fields", {"x": (1, 2)}, "fields['x']: dict[str, Any] cannot hold a value of type tuple"),
+    ("events", [1, {"net": [Net(1)]}], "events[1]['net'][0]: list[Any] cannot hold a value of type Net"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", range(len(MISFITS)))
+def test_a_part_that_would_come_back_changed_is_named(place: int) -> None:
+    """A value inside of `Any` that decoding changes is named with its path."""
+    kit = Kit(App("notes", Note, notes))
+    kit.call.Note.create("n")
+    with pytest.raises(Aborted, match=re.escape("Note." + MISFITS[place][2])):
+        kit.call.Note("n").put(place)
+
+
+def test_a_part_of_an_event_is_named() -> None:
+    """So is a part of an event."""
+    kit = Kit(App("notes", Note, notes))
+    kit.call.Note.create("n")
+    where = re.escape("cannot hold Decimal('1.5') at ['net']['amount']")
+    with pytest.raises(Aborted, match=where):
+        kit.call.Note("n").publish()

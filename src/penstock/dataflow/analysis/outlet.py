@@ -1,4 +1,4 @@
-"""The abstract interpretation of `emit`, `send`, `send_after`, `ask` and the `ask` of a portal.
+"""The abstract interpretation of `emit`, `send`, `send_after`, `send_at`, `ask` and the `ask` of a portal.
 
 They lead from a handler to streams, requests and portals. The stream, the method and the portal are objects of the
 application, so an edge names them if the source does.
@@ -23,6 +23,7 @@ from penstock.dataflow.analysis.value import (
     TupleValue,
     Value,
     elements,
+    entity_of,
     join,
     of_type,
     origin_of,
@@ -31,14 +32,14 @@ from penstock.dataflow.analysis.value import (
 from penstock.dataflow.graph import Action, Endpoint, Origin, StreamKind, path_of
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_ask import ask
-from penstock.model.sending import send, send_after
+from penstock.model.sending import send, send_after, send_at
 from penstock.model.signature import Signature
 from penstock.model.streams.ask import gather
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Stream, emit
 from penstock.model.streams.task_state import states
 
-_METHOD_AT: Final = {send: 0, send_after: 1, ask: 0}
+_METHOD_AT: Final = {send: 0, send_after: 1, send_at: 1, ask: 0}
 """The position of the method among the arguments."""
 
 
@@ -94,6 +95,8 @@ class Outlets(Expressions, ABC):
                 known = True
                 is_function = target.operator == target.member
                 given = join((*arguments.positional[at + 1 : at + 2], arguments.rest))
+                if isinstance(atom, BoundMethod) and entity_of(atom.receiver) is not None:
+                    given = single(atom.receiver)
                 origin = Origin.CONSTANT if is_function else origin_of(given)
                 self.edge(node, action, target, origin)
                 replies = join((replies, of_type(returns, Origin.RESULT)))
@@ -109,6 +112,10 @@ class Outlets(Expressions, ABC):
                 entity = getattr(cls, "__reference__", None)
                 if entity is not None:
                     yield Endpoint(entity.name, name), cls if name in CREATIONS else Any
+            case BoundMethod(receiver=receiver, name=name) if (
+                entity := entity_of(receiver)
+            ) is not None and name in entity.methods:
+                yield Endpoint(entity.name, name), entity.methods[name].returns
             case StaticObject(thing=thing) if (function := plain_function(thing)) is not None:
                 for end, signature in self._signatures():
                     if plain_function(signature.function) is function:

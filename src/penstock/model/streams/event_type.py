@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from penstock.base.lowering import alike, lower_of
+from penstock.base.lowering import alike, changed_part, lower_of
 from penstock.base.msgpack_array import array_head
 from penstock.base.schema import (
     ENCODER,
@@ -153,8 +153,10 @@ class EventType(Generic[T]):
             return data
         stored = self._readable(data)
         if not (self._exact and stored == value) and not alike(value, stored):
+            path, part = changed_part(value, stored)
+            at = f" at {path}" if path else ""
             raise Unencodable(
-                f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(value)}"
+                f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(part)}{at}"
             )
         return data
 

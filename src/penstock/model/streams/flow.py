@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
+from penstock.errors import DefinitionError
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.stream import UNKNOWN, Stream, caller_place, check_source
 
@@ -157,9 +158,17 @@ class Flow(Generic[T]):
 
     def union(self, *flows: Flow[T]) -> Flow[T]:
         """Go on with the events of several branches: those of this flow, then those of the others."""
+        where = caller_place()
+        for other in flows:
+            if not isinstance(other, Flow):
+                raise DefinitionError(
+                    [
+                        f"{where}: .union of workflow {self._name}: {other!r} is no branch of it; to join streams, "
+                        f'let the workflow take a sequencer("name", type, stream, stream)'
+                    ]
+                )
         nodes = (self._node, *(flow._node for flow in flows))  # noqa: SLF001 -- its own class
-        node = FlowNode(FlowOperator.UNION, nodes, where=caller_place())
-        return self._at(node)
+        return self._at(FlowNode(FlowOperator.UNION, nodes, where=where))
 
     def split(self, *predicates: Callable[[T], object]) -> tuple[Flow[T], ...]:
         """Return a branch for each predicate; an event goes to the first branch whose predicate is true."""

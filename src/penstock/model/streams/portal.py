@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from penstock.base.schema import complaints_of
+from penstock.model.handler import check_marked
 from penstock.model.streams.ask import Ask, running_step
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.stream import caller_place
@@ -74,7 +75,11 @@ class Portal(Generic[Q, A]):
 
         The method may be `async` and ask other portals; it replies when it returns. It may take the
         task's `out` as its second argument.
+
+        Raises:
+            DefinitionError: What is marked is no method.
         """
+        check_marked(method, f"@{self.name}.reply", caller_place())
         method.__portal__ = self  # type: ignore[attr-defined]
         return method
 
