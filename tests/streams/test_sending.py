@@ -177,7 +177,9 @@ def test_send_after_waits_for_its_time() -> None:
 @pytest.mark.parametrize("days", [-1, 365_001, 999_999_999])
 def test_a_delay_is_neither_negative_nor_too_long_for_the_log(days: int) -> None:
     """The handler gets the error, with its line; otherwise its epoch could not be written."""
-    with pytest.raises(Aborted, match=r"Item.remind_after, line \d+: .*(past|1,000 years)") as refused:
+    with pytest.raises(
+        Aborted, match=r"Item.remind_after, line \d+: .*(past|1,000 years)"
+    ) as refused:
         sales().call.Item("tea").remind_after(days)
     assert refused.value.code == "aborted"
 
@@ -192,9 +194,7 @@ def test_arguments_are_checked_when_sent() -> None:
 def test_send_at_waits_for_its_time() -> None:
     """A request that is sent at a time runs at this time, whatever its zone."""
     kit = sales()
-    kit.call.Item("tea").remind_at(
-        datetime(2026, 1, 1, 5, 30, tzinfo=timezone(timedelta(hours=5)))
-    )
+    kit.call.Item("tea").remind_at(datetime(2026, 1, 1, 5, 30, tzinfo=timezone(timedelta(hours=5))))
     kit.clock.advance(timedelta(minutes=29))
     kit.settle()
     assert kit.entity("Item", "tea") == {"name": "tea", "stock": 5, "log": []}

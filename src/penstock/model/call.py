@@ -102,7 +102,9 @@ def _name_in(receiver: EntityType, method: object, name: str) -> str | None:
     declaring = (receiver.cls, *receiver.interfaces)
     if any(getattr(cls, name, None) is method for cls in declaring):
         return name
-    return next((known for known in receiver.methods if getattr(receiver.cls, known) is method), None)
+    return next(
+        (known for known in receiver.methods if getattr(receiver.cls, known) is method), None
+    )
 
 
 def append_of(

@@ -8,6 +8,7 @@ sees all of them together.
 import ast
 import inspect
 import re
+import sys
 import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +73,12 @@ def where_of(thing: Any) -> str:
     except (OSError, TypeError, SyntaxError):
         return f"{getattr(thing, '__module__', '?')}:?"
     return f"{file}:{line}"
+
+
+def caller_place() -> str:
+    """Return `file:line` of the caller of the function that calls this function."""
+    frame = sys._getframe(2)  # noqa: SLF001 -- the documented way to the place of a call
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def declare(cls: type, was: str = "") -> Declaration:

@@ -12,13 +12,18 @@ from penstock.model.handler import function_in, misplaced_mark
 from penstock.model.resolver import Resolver
 from penstock.model.signature import Signature
 
-
 CALL: Final = "__call__"
 _OVERLOADED: Final = overload(lambda: None).__code__
-_AT_MODULE_LEVEL: Final = (
-    "write a function with @transactional in its place; if handlers alone use it, let its name begin with _"
-)
+_AT_MODULE_LEVEL: Final = "write a function with @transactional in its place; if handlers alone use it, let its name begin with _"
 _AS_METHOD: Final = "write a method with def"
+_REMEDIES: Final[tuple[tuple[Any, str], ...]] = (
+    ((staticmethod, classmethod), _AT_MODULE_LEVEL),
+    (functools.cached_property, "use property: the cached value would be an undeclared attribute"),
+    (
+        (functools.partialmethod, functools.singledispatchmethod, functools.partial),
+        _AS_METHOD,
+    ),
+)
 
 
 def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
@@ -35,7 +40,7 @@ def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signatu
         if complaint:
             resolver.complaints.append(f"{_where(member, entity_type)}: {label} {complaint}")
         elif not isinstance(member, FunctionType):
-            if isinstance(member, property):
+            if isinstance(member, property) and member.fget is not None:
                 resolver.check_sync(label, member.fget)
         elif _is_public(name):
             signatures[name] = resolver.signature(label, member, entity_type.cls)
@@ -56,27 +61,20 @@ def _where(member: Any, entity_type: EntityType) -> str:
 
 def _no_handler(name: str, member: Any) -> str:
     """Say why no request can call a member that looks like a handler; empty for handlers and for all other members."""
-    if name == CALL and isinstance(member, FunctionType):
+    is_function = isinstance(member, FunctionType)
+    if name == CALL and is_function:
         return "serves no request, because it has no name; give the method a name"
-    if not _is_public(name):
+    if not _is_public(name) or isinstance(member, property | type):
         return ""
-    match member:
-        case FunctionType():
-            is_dummy = member.__code__ is _OVERLOADED
-            return f"has overloads and no implementation; {_AS_METHOD}" if is_dummy else ""
-        case staticmethod() | classmethod():
-            return f"is a {type(member).__name__}, which no request can call; {_AT_MODULE_LEVEL}"
-        case property() | type():
-            return ""
-        case functools.cached_property():
-            return "is a cached_property, which would store its value as an attribute; use property"
-        case functools.partialmethod() | functools.singledispatchmethod() | functools.partial():
-            return f"is a {type(member).__name__}, which no request can call; {_AS_METHOD}"
-        case _ if callable(member) and hasattr(member, "__wrapped__"):  # such as functools.cache
-            what = type(member).__name__
-            return f"is a {what} around a function, which no request can call; {_AS_METHOD}"
-        case _:
-            return ""
+    if is_function:
+        overloaded = member.__code__ is _OVERLOADED
+        return f"has overloads and no implementation; {_AS_METHOD}" if overloaded else ""
+    remedy = next((hint for kinds, hint in _REMEDIES if isinstance(member, kinds)), "")
+    if (
+        not remedy and callable(member) and hasattr(member, "__wrapped__")
+    ):  # such as functools.cache
+        remedy = _AS_METHOD
+    return f"is a {type(member).__name__}, which no request can call; {remedy}" if remedy else ""
 
 
 def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:

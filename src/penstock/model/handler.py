@@ -6,14 +6,20 @@ from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar, cast
 
 from penstock.errors import DefinitionError
+from penstock.model.declaration import caller_place
 from penstock.model.savepoint import Unchanged
-from penstock.model.streams.stream import caller_place
 
 _LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
 """The types of results whose code has not run yet."""
 
 _FOR_REQUESTS: Final = {"__routes__": "@route", "__limits__": "@limit"}
 """The marks that only a request obeys."""
+
+_ELSEWHERE: Final = {
+    "__migration__": "is marked @migrate; write it as a function outside of the class, and name it in the App",
+    "__portal__": "replies to a portal, which only the task of a workflow does; name it in a class for .task(…)",
+}
+"""The marks that a member of an entity class cannot have, with the complaint."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,18 +60,15 @@ def misplaced_mark(member: Any, *, is_handler: bool) -> str:
         is_handler: Whether requests can call it if it is a function.
     """
     function = function_in(member)
-    if function is None:
+    wrong = [mark for mark in (*_ELSEWHERE, *_FOR_REQUESTS) if hasattr(function, mark)]
+    if not wrong or (wrong[0] in _FOR_REQUESTS and is_handler and isinstance(member, FunctionType)):
         return ""
-    if hasattr(function, "__migration__"):
-        return "is marked @migrate; write it as a function outside of the class, and name it in the App"
-    if hasattr(function, "__portal__"):
-        return "replies to a portal, which only the task of a workflow does; name it in a class for .task(…)"
-    wrong = [word for mark, word in _FOR_REQUESTS.items() if hasattr(function, mark)]
-    if not wrong or (is_handler and isinstance(member, FunctionType)):
-        return ""
+    if wrong[0] in _ELSEWHERE:
+        return _ELSEWHERE[wrong[0]]
+    word = _FOR_REQUESTS[wrong[0]]
     if isinstance(member, property):
-        return f"is a property, and {wrong[0]} is for requests; write a method"
-    return f"is marked {wrong[0]} and serves no request; let its name begin without _"
+        return f"is a property, and {word} is for requests; write a method"
+    return f"is marked {word} and serves no request; let its name begin without _"
 
 
 def transactional(function: F) -> F:

@@ -24,11 +24,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from penstock.errors import RequestError
+from penstock.model.declaration import caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
 from penstock.model.signature import Signature
 from penstock.model.streams.stream import NAME as STREAM_NAME
-from penstock.model.streams.stream import Stream, caller_place
+from penstock.model.streams.stream import Stream
 
 EVERYTHING: Final = "*"
 """The target of a limit or a pause that covers every method and function."""
@@ -91,7 +92,6 @@ def limit(*limits: str) -> Callable[[M], M]:
     Args:
         limits: The limits; all of them apply.
     """
-
     where = caller_place()
 
     def mark(member: M) -> M:

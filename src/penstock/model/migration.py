@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.model.declaration import caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
-from penstock.model.streams.stream import caller_place
 
 F = TypeVar("F", bound=Callable[[dict[str, Any]], Mapping[str, Any]])
 
@@ -33,7 +33,6 @@ def migrate(cls: type, *, since: int) -> Callable[[F], F]:
         cls: The entity class.
         since: The number of the version that the function makes; `penstock explain` shows the number that is stored.
     """
-
     where = caller_place()
 
     def mark(function: F) -> F:

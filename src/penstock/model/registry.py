@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from penstock.errors import DefinitionError
+from penstock.model.declaration import caller_place
 from penstock.model.entity import entity
 from penstock.model.entity_type import EntityType
 from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath, parse_path
 from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.portal import Portal
-from penstock.model.streams.stream import Stream, caller_place
+from penstock.model.streams.stream import Stream
 
 E = TypeVar("E", bound=type)
 T = TypeVar("T")

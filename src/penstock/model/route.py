@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from penstock.model.declaration import CREATIONS
+from penstock.model.declaration import CREATIONS, caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
 from penstock.model.signature import Signature
-from penstock.model.streams.stream import caller_place
 
 VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SHOW: Final = "show"

@@ -123,11 +123,11 @@ CASES = {
     ),
     "cached method": (
         "@entity\nclass E:\n  k: str = key()\n  @functools.cache\n  def f(self): pass",
-        "E.f is a _lru_cache_wrapper around a function, which no request can call",
+        "E.f is a _lru_cache_wrapper, which no request can call",
     ),
     "cached property": (
         "@entity\nclass E:\n  k: str = key()\n  @functools.cached_property\n  def f(self): pass",
-        "E.f is a cached_property, which would store its value as an attribute; use property",
+        "E.f is a cached_property, which no request can call; use property",
     ),
     "async property": (
         "@entity\nclass E:\n  k: str = key()\n  @property\n  async def f(self): pass",

@@ -363,7 +363,9 @@ def test_misuse_aborts_and_says_why(kit: Kit, method: str, what: str) -> None:
     assert kit.digest() == before
 
 
-@pytest.mark.parametrize("method", ["_hidden", "_shout", "_at", "half", "title", "__init__", "nope"])
+@pytest.mark.parametrize(
+    "method", ["_hidden", "_shout", "_at", "half", "title", "__init__", "nope"]
+)
 def test_only_public_methods_are_callable(kit: Kit, method: str) -> None:
     """Requests call public methods of entities only: nothing private, static or computed."""
     with pytest.raises(RequestError, match=method):

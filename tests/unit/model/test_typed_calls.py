@@ -51,7 +51,9 @@ def test_method_of_a_reference_is_called() -> None:
     kit = Kit(app)
     coat = kit.call(Coat.create, 1)
     assert kit.call(coat.wear, 5) == 5
-    assert kit.call.with_id("once")(coat.wear, times=2) == kit.call.with_id("once")(coat.wear, times=2)
+    assert kit.call.with_id("once")(coat.wear, times=2) == kit.call.with_id("once")(
+        coat.wear, times=2
+    )
 
 
 def test_method_of_a_reference_does_not_run_outside_of_a_transaction() -> None:

@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from penstock.errors import DefinitionError
+from penstock.model.declaration import caller_place
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.stream import UNKNOWN, Stream, caller_place, check_source
+from penstock.model.streams.stream import UNKNOWN, Stream, check_source
 
 T = TypeVar("T")
 U = TypeVar("U")

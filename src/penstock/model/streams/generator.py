@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
-from penstock.model.streams.stream import Stream, caller_place, check_source
+from penstock.model.declaration import caller_place
+from penstock.model.streams.stream import Stream, check_source
 
 T = TypeVar("T")
 

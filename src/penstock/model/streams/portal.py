@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from penstock.base.schema import complaints_of
+from penstock.model.declaration import caller_place
 from penstock.model.handler import check_marked
 from penstock.model.streams.ask import Ask, running_step
 from penstock.model.streams.event_type import EventType
-from penstock.model.streams.stream import caller_place
 
 Q = TypeVar("Q")
 A = TypeVar("A")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from penstock.errors import DefinitionError
+from penstock.model.declaration import caller_place
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.model.streams.stream import Stream, caller_place, check_source
+from penstock.model.streams.stream import Stream, check_source
 
 T = TypeVar("T")
 

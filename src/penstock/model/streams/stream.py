@@ -6,13 +6,13 @@ handlers; workflows, splitters and sequencers publish streams of their own.
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.base.schema import complaints_of, name_of
 from penstock.errors import DefinitionError, OutsideTransaction, UserError
 from penstock.model.context import Transaction, active
+from penstock.model.declaration import caller_place
 from penstock.model.running_step import Emission
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.failed_atom import FailedAtom, FailedAtomType
@@ -161,9 +161,3 @@ def check_source(source: object, what: str, where: str) -> None:
                 'that ends with .sink(…), or an output of a splitter, such as parity["even"]'
             ]
         )
-
-
-def caller_place() -> str:
-    """Return `file:line` of the caller of the function that calls this function."""
-    frame = sys._getframe(2)  # noqa: SLF001 -- the documented way to the place of a call
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
