@@ -27,9 +27,9 @@ _REMEDIES: Final[tuple[tuple[Any, str], ...]] = (
 
 
 def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
-    """Return the signatures of the public methods, and complain of members that look like handlers and are none.
+    """Return the signatures of the public methods, and complain of members that only look like handlers.
 
-    A private method is a helper of handlers: it has to be sync, and has no mark that only a request obeys.
+    A private method is a helper of handlers. It must be sync, and cannot have the marks that requests obey.
     """
     signatures: dict[str, Signature] = {}
     for name, member in inspect.getmembers_static(entity_type.cls):

@@ -25,10 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_marked(thing: object, mark: str, where: str) -> None:
-    """Refuse a mark on what is neither a method nor a function, where it would have no effect.
+    """Refuse a mark where it would have no effect: on a class, a property and the like.
 
     Args:
-        thing: What is marked.
+        thing: The marked object.
         mark: The decorator, in the message: `@readonly`.
         where: `file:line` of the decorator.
 
@@ -78,7 +78,7 @@ def transactional(function: F) -> F:
     mark: it makes the function a member of an `App`.
 
     Raises:
-        DefinitionError: What is marked is neither a method nor a function.
+        DefinitionError: The marked object is neither a method nor a function.
     """
     check_marked(function, "@transactional", caller_place())
     function.__transactional__ = True  # type: ignore[attr-defined]
@@ -91,7 +91,7 @@ def readonly(function: F) -> F:
     The function must not return a generator, because the generator would run after the check.
 
     Raises:
-        DefinitionError: What is marked is neither a method nor a function.
+        DefinitionError: The marked object is neither a method nor a function.
     """
     check_marked(function, "@readonly", caller_place())
 

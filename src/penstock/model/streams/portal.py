@@ -77,7 +77,7 @@ class Portal(Generic[Q, A]):
         task's `out` as its second argument.
 
         Raises:
-            DefinitionError: What is marked is no method.
+            DefinitionError: The marked object is no method.
         """
         check_marked(method, f"@{self.name}.reply", caller_place())
         method.__portal__ = self  # type: ignore[attr-defined]
