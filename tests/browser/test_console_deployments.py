@@ -44,7 +44,7 @@ class Cup(Entity):
 
 app = App("kiosk", Item, Cup)
 """
-SECOND = APP.format(type="float", more="\n    def halve(self) -> None:\n        self.price /= 2\n")
+SECOND = APP.format(type="int | float", more="\n    def halve(self) -> None:\n        self.price /= 2\n")
 
 
 class Served(NamedTuple):
@@ -103,7 +103,7 @@ def test_history_shows_the_differences(served: Served) -> None:
     assert (newest[6], first[5], first[6]) == ("in force", "the first deployment", "Roll back …")
     page.click("#deployments details summary")
     text = page.until("#deployments .findings", "method Item.halve is added")
-    assert "Item: price: int became float" in text
+    assert "Item: price: int became int | float" in text
 
 
 def test_operator_checks_and_deploys_files(served: Served) -> None:

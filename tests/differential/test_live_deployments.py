@@ -99,9 +99,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def test_code_changes_at_its_place_in_the_order(shop: Shop) -> None:
     """Requests before a deployment run with the old code, those after it with the new code."""
     shop.call("create", "bump")
-    shop.deploy(shop.version(attributes="stock: float = 0.0", step="0.5"))
+    shop.deploy(shop.version(attributes="stock: int | float = 0", step="0.5"))
     shop.call("bump", "bump")
-    first = shop.version(attributes="stock: float = 0.0", step="100")
+    first = shop.version(attributes="stock: int | float = 0", step="100")
     shop.deploy(first)
     shop.call("bump")
     assert shop.run()[1:] == [1, None, 1.5, 2.0, None, 102.0]
@@ -159,7 +159,7 @@ def test_history_runs_each_epoch_with_its_code(
 ) -> None:
     """Replay and verification go over deployments, of which one was refused; a trace names the deployment."""
     shop.call("create", "bump")
-    shop.deploy(code := shop.version(attributes="stock: float = 0.0", step="0.5"))
+    shop.deploy(code := shop.version(attributes="stock: int | float = 0", step="0.5"))
     shop.call("bump")
     shop.deploy(shop.version("import nowhere"))
     shop.call("bump")
@@ -178,7 +178,7 @@ def test_history_runs_each_epoch_with_its_code(
 def test_a_refused_record_leaves_nothing_of_an_earlier_attempt(shop: Shop) -> None:
     """A driver has ended before the commit; then the archive is damaged, and the same record is refused."""
     shop.call("create", "bump")
-    code = shop.version(attributes="stock: float = 0.0", step="0.5")
+    code = shop.version(attributes="stock: int | float = 0", step="0.5")
     shop.deploy(code)
     commit = shop.runtime.journal.commit
 

@@ -190,7 +190,7 @@ def test_a_class_that_comes_back_has_its_entities(shop: Shop) -> None:
     deploy(shop, version(shop))
     box(shop, "put", "tea")
     deploy(shop, version(shop, None), "Box")
-    deploy(shop, version(shop, "size: float = 0.0; lid: str = 'blue'"))
+    deploy(shop, version(shop, "size: int | float = 0; lid: str = 'blue'"))
     box(shop, "put", "tea")
     assert shop.run()[4:] == [None, "class-changed", None, 3.0, None, None, 6.0]
     numbers = [(v.number, v.removed) for v in shop.runtime.journal.schemas()["Box"]]

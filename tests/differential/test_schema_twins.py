@@ -110,7 +110,7 @@ class Twin:
             self.former = {f"r{self.number}": old}
         if step.widened and new:
             last = list(new)[-1]
-            new[last] = {int: float, float: float | None}.get(new[last], new[last])
+            new[last] = {int: int | None}.get(new[last], new[last])
         new |= {name: int for name in step.kept if name not in new and name not in self.declared}
         new[f"n{self.number}"] = int  # a shape never comes back
         fixed: dict[str, int] = {}

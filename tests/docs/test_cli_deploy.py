@@ -39,7 +39,7 @@ JAR = """
 
     app = App("jars", Jar)
 """
-FIRST, SECOND = JAR.format(beans="int = 0", step=1), JAR.format(beans="float = 0.0", step=0.5)
+FIRST, SECOND = JAR.format(beans="int = 0", step=1), JAR.format(beans="int | float = 0.0", step=0.5)
 UNFIT = JAR.format(beans="str = ''", step="'x'")
 
 pytestmark = pytest.mark.usefixtures("kept_imports")

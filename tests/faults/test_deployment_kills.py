@@ -49,8 +49,8 @@ def results(journal: DeltaJournal, count: int) -> list[object]:
 def test_a_kill_at_every_step_of_a_deployment_changes_no_outcome(tmp_path: Path) -> None:
     """After each kill the next driver runs the code that the journal names, and each record takes effect once."""
     shop = Shop(tmp_path)
-    other = shop.version(attributes="stock: float = 0.0", step="0.5")
-    last = shop.version(attributes="stock: float = 0.0", step="100")
+    other = shop.version(attributes="stock: int | float = 0", step="0.5")
+    last = shop.version(attributes="stock: int | float = 0", step="100")
     shop.call("create", "bump")
     shop.deploy(other)
     shop.call("bump", "bump")

@@ -244,9 +244,11 @@ class _Comparison:
         """Refuse another type of the key, in which keys have other texts; an enumeration may grow, a tuple may not."""
         was, now = self._former, self._declared
         before, after = was.key_annotation, now.key_annotation
-        if narrowing(before, after) is not None or not have_same_parts(before, after):
+        why = narrowing(before, after)
+        if why is not None or not have_same_parts(before, after):
+            reason = "" if why is None else f": {why}"
             self.refusals.append(
-                f"the key {was.key_name}: {name_of(before)} became {name_of(after)}; keep the type of the key, and "
+                f"the key {was.key_name}: {name_of(before)} became {name_of(after)}{reason}; keep the type of the key, and "
                 "add an attribute for the other identification"
             )
         elif was.key_name != now.key_name:
@@ -361,7 +363,13 @@ def _mistaken(versions: Sequence[SchemaVersion], added: SchemaVersion) -> Iterat
     """
     for index, earlier in enumerate(versions[:-1]):
         steps = [added, *reversed(versions[index + 1 :])]
-        if earlier.shape.tag != added.shape.tag or any(step.migrated for step in steps):
+        if earlier.shape.tag != added.shape.tag:
+            continue
+        if any(step.migrated for step in steps):
+            yield (
+                f"version {earlier.number} had the same attributes, and a function with @migrate has changed values since, "
+                "so its rows would be mistaken; declare the attributes in another order"
+            )
             continue
         for name in added.attributes:
             former: str | None = name

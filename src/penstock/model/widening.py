@@ -1,7 +1,8 @@
 """Widening: the changes of a type after which each stored value still has its meaning.
 
-A widened type reads all values of the former type: `int` becomes `float`, `T` becomes `T | None`, an enumeration grows,
-a record gets a field with a default, at any depth.
+A widened type reads each value of the former type as the same value: `T` becomes `T | None`, `int` becomes `int | float`,
+an enumeration grows, a record gets a field with a default, at any depth. `int` does not become `float`, which rounds whole
+numbers above 2**53. Members of an enumeration are compared by name and value.
 """
 
 import typing
@@ -24,6 +25,8 @@ from penstock.base.union import UNIONS
 from penstock.model.stored_default import stored_default
 
 _SAME_BYTES: Final = {frozenset: set, deque: list}
+ROUNDED: Final = "float would round whole numbers above 2**53"
+_TOLD_MAX: Final = 5
 _BARE: Final[dict[Any, tuple[Any, ...]]] = {
     list: (Any,),
     set: (Any,),
@@ -42,6 +45,16 @@ def narrowing(former: Any, present: Any) -> str | None:
     return _Comparison().narrowing(former, present)
 
 
+def misreading(former: Any, present: Any) -> str | None:
+    """Return why values of a former type would be read as other values; None if they are read as they are, or not at all.
+
+    Args:
+        former: The type of values that wait: arguments of requests, or events.
+        present: The type that is declared now.
+    """
+    return _Misreading().of(former, present)
+
+
 class _Comparison:
     """Compares types; remembers pairs of records, which may contain themselves."""
 
@@ -50,8 +63,10 @@ class _Comparison:
 
     def narrowing(self, former: Any, present: Any) -> str | None:
         """Return why a type cannot hold all values of a former type; see the function."""
-        if former is present or (former is int and present is float):
+        if former is present:
             return None
+        if former is int and present is float:
+            return ROUNDED
         return self._comparison_of(former, present)(former, present)
 
     def _comparison_of(self, *both: Any) -> Callable[[Any, Any], str | None]:
@@ -69,10 +84,13 @@ class _Comparison:
 
     def _of_unions(self, former: Any, present: Any) -> str | None:
         """Compare types of which at least one is a union."""
-        choices = _choices(present)
-        for choice in _choices(former):
-            if all(self.narrowing(choice, other) is not None for other in choices):
-                return f"{name_of(present)} cannot hold {name_of(choice)}"
+        choices = choices_of(present)
+        for choice in choices_of(former):
+            reasons = [self.narrowing(choice, other) for other in choices]
+            if None not in reasons:
+                plain = [_differ(choice, other) for other in choices]
+                told = next((why for why in reasons if why not in plain), None)
+                return told or f"{name_of(present)} cannot hold {name_of(choice)}"
         return None
 
     def _of_references(self, former: Any, present: Any) -> str | None:
@@ -86,12 +104,18 @@ class _Comparison:
         if (former, present) in self._seen:
             return None
         self._seen.append((former, present))
+        why = self._of_new_records(former, present)
+        if why is not None:  # another member of a union may have the same records
+            self._seen.remove((former, present))
+        return why
+
+    def _of_new_records(self, former: Any, present: Any) -> str | None:
         in_a_row = [kind_of(cls) is RecordKind.NAMED_TUPLE for cls in (former, present)]
         if in_a_row[0] != in_a_row[1] or tag_of_record(former) != tag_of_record(present):
             return _differ(former, present)
         was, now = fields_of(former), fields_of(present)
         if in_a_row[0] and not _extends(was, now):
-            return f"{name_of(present)} is stored by position: new fields come last, and none is removed"
+            return _by_position(present)
         return self._of_fields(present, was, now)
 
     def _of_fields(self, present: Any, was: list[Field], now: list[Field]) -> str | None:
@@ -120,22 +144,123 @@ class _Comparison:
         now, holders = _taken_apart(present)
         if was is not now or len(inside) != len(holders) or not inside:
             return _differ(former, present)
-        for index, (part, holder) in enumerate(zip(inside, holders, strict=True)):
-            fixed = was is dict and index == 0 and part is int and holder is float
-            why = "keys of a dictionary stay int" if fixed else self.narrowing(part, holder)
+        for part, holder in zip(inside, holders, strict=True):
+            why = self.narrowing(part, holder)
             if why is not None:
                 return why
         return None
 
 
-def _choices(annotation: Any) -> tuple[Any, ...]:
+class _Misreading:
+    """Finds the values that another type reads as other values; remembers pairs of records."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[Any, Any]] = []
+
+    def of(self, former: Any, present: Any) -> str | None:
+        """Return the reason; see `misreading`."""
+        if former is present:
+            return None
+        if any(typing.get_origin(annotation) in UNIONS for annotation in (former, present)):
+            return self._of_unions(former, present)
+        was: Any = reference_type(former)
+        now: Any = reference_type(present)
+        if was is not None and now is not None:
+            return self._of_references(was, now)
+        if is_record(former) and is_record(present):
+            return self._of_records(former, present)
+        if is_enum(former) and is_enum(present):
+            return _renumbered(former, present)
+        return ROUNDED if former is int and present is float else self._of_parts(former, present)
+
+    def _of_unions(self, former: Any, present: Any) -> str | None:
+        choices = choices_of(present)
+        for choice in choices_of(former):
+            if any(narrowing(choice, other) is None for other in choices):
+                continue
+            reasons = (self.of(choice, other) for other in choices)
+            why = next(filter(None, reasons), None)
+            if why is not None:
+                return why
+        return None
+
+    def _of_references(self, was: Any, now: Any) -> str | None:
+        if was.stored_name != now.stored_name:
+            return f"references to {was.name} would be read as references to {now.name}"
+        return self.of(was.key_annotation, now.key_annotation)
+
+    def _of_records(self, former: Any, present: Any) -> str | None:
+        if (former, present) in self._seen:
+            return None
+        self._seen.append((former, present))
+        was, now = fields_of(former), fields_of(present)
+        kinds = [kind_of(annotation) for annotation in (former, present)]
+        if RecordKind.NAMED_TUPLE in kinds:
+            if kinds[0] is not kinds[1]:
+                return None  # an array is no map
+            if not _extends(was, now) and not _extends(now, was):
+                return _by_position(present)
+        after = {field.member.wire: field.annotation for field in now}
+        for member, annotation in was:
+            why = self.of(annotation, after[member.wire]) if member.wire in after else None
+            if why is not None:
+                return f"{name_of(present)}.{member.name}: {why}"
+        return None
+
+    def _of_parts(self, former: Any, present: Any) -> str | None:
+        was, inside = _taken_apart(former)
+        now, holders = _taken_apart(present)
+        if not inside or not holders or (was is dict) != (now is dict):
+            return None
+        if now is set and was is not set:
+            return f"equal elements of {name_of(former)} would become one in {name_of(present)}"
+        width = max(len(_elements(inside)), len(_elements(holders)))
+        pairs = zip(_elements(inside, width), _elements(holders, width), strict=False)
+        return next(filter(None, (self.of(*pair) for pair in pairs)), None)
+
+
+def _elements(inside: tuple[Any, ...], width: int = 1) -> tuple[Any, ...]:
+    """Return the types of the first elements of a collection whose arguments are given."""
+    if len(inside) == 1 or inside[-1] is Ellipsis:  # all elements have one type
+        return (inside[0],) * width
+    return inside
+
+
+def choices_of(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union; a type that is no union is its only member."""
     is_union = typing.get_origin(annotation) in UNIONS
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
 def _of_enumerations(former: Any, present: Any) -> str | None:
     values = [[member.value for member in cls.__members__.values()] for cls in (former, present)]
-    return _of_values(former, present, *values)
+    return _of_values(former, present, *values) or _renumbered(former, present)
+
+
+def _renumbered(former: Any, present: Any) -> str | None:
+    """Return the members whose stored values have other names, or whose names have other values; None without any."""
+    was, now = _values_of(former), _values_of(present)
+    names = {value: name for name, value in reversed(now.items())}
+    kept = {value for name, value in was.items() if now.get(name) == value}
+    told = []
+    for name, value in was.items():
+        if now.get(name) == value or (name not in now and (value in kept or value not in names)):
+            continue  # a second name of a member may go, and decoding refuses a value without a name
+        then = f"which is {names[value]} now" if value in names else f"and is {now[name][1]!r} now"
+        told.append(f"{name} is stored as {value[1]!r}, {then}")
+    if not told:
+        return None
+    more = f" (and {len(told) - _TOLD_MAX} more)" if len(told) > _TOLD_MAX else ""
+    return (
+        f"{name_of(present)}: {', '.join(told[:_TOLD_MAX])}{more}: give each member the value that it had, and keep the "
+        "former name of a renamed member below the new one, with the same value"
+    )
+
+
+def _values_of(enumeration: Any) -> dict[str, tuple[type, Any]]:
+    """Return the value of each member of an enumeration by name; 1 differs from True."""
+    members = enumeration.__members__.items()
+    return {name: (type(member.value), member.value) for name, member in members}
 
 
 def _of_literals(former: Any, present: Any) -> str | None:
@@ -176,6 +301,10 @@ def _taken_apart(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     cls = typing.get_origin(annotation) or annotation
     stored: Any = _SAME_BYTES.get(cls, cls)
     return stored, typing.get_args(annotation) or _BARE.get(stored, ())
+
+
+def _by_position(present: Any) -> str:
+    return f"{name_of(present)} is stored by position: new fields come last, and none is removed"
 
 
 def _differ(former: Any, present: Any) -> str:

@@ -87,7 +87,7 @@ def test_an_archive_is_deployed_once(
 ) -> None:
     """The order is in the log and the log output; the gateway has not imported the code."""
     trace = source.parent / "imported"
-    text = APP.format(type="float") + (
+    text = APP.format(type="int | float") + (
         f"import os, pathlib\nwith pathlib.Path({str(trace)!r}).open('a') as out:\n"
         "    print(os.getpid(), file=out)\n"
     )
@@ -100,7 +100,7 @@ def test_an_archive_is_deployed_once(
     with caplog.at_level(logging.INFO, logger="penstock.gateway.handlers.deployments"):
         answer = operator.post(path, content=archive, headers=ZIP)
     assert (answer.status_code, answer.headers["Location"]) == (202, "/deployments")  # no driver
-    assert answer.json()["changes"] == ["Item: price: int became float"]
+    assert answer.json()["changes"] == ["Item: price: int became int | float"]
     assert "a deployment was ordered" in caplog.messages
     again = operator.post(path, content=archive, headers=ZIP)
     assert (again.status_code, again.json()["changed"]) == (200, False)
@@ -136,7 +136,7 @@ def test_orders_that_do_not_fit_are_refused(
     ):
         assert operator.post(path, content=archive, headers=ZIP).status_code == 400
     assert not (source.parent / "outside.py").exists()
-    fine = pack({source.name: APP.format(type="float").encode()})
+    fine = pack({source.name: APP.format(type="int | float").encode()})
     for wrong in (
         "/deployments",
         "/deployments?app=../x:app",
@@ -188,7 +188,7 @@ def test_commands_order_through_a_gateway(
 ) -> None:
     """With `--url`, the commands need no data directory; a key without the scope `admin` is refused."""
     admin, reader = keys["admin"], keys["read"]
-    source.write_text(APP.format(type="float"))
+    source.write_text(APP.format(type="int | float"))
 
     def run(*words: str, key: str) -> tuple[int, str]:
         status = execute([*words, "--url", gateway.url, "--key", key, "--json"])

@@ -39,7 +39,7 @@ from penstock import App, Entity, key, was
 class Item(Entity):
     item_id: str = key()
     stock: int = 7
-    price: float = was("cost", default=0.0)
+    price: int | float = was("cost", default=0)
 
     def raise_by(self, amount: int) -> int:
         self.price += amount

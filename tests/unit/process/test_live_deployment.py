@@ -59,11 +59,11 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
     """Equal code is no deployment, whether the former one is in force or still waits; its archive stays."""
     config = Config(source.parent / "data")
     assert append_deployment(config, store_code(config.data, str(source))) is None
-    source.write_text(APP.format(type="float") + "# a longer file\n")
+    source.write_text(APP.format(type="int | float") + "# a longer file\n")
     code = store_code(config.data, str(source))
     appended = append_deployment(config, code, "d1")
     assert appended is not None
-    assert appended.changes == ["Item: price: int became float"]
+    assert appended.changes == ["Item: price: int became int | float"]
     assert append_deployment(config, code) is None
     with pytest.raises(ConfigError, match="--drop Nothing"):  # a mistyped name is told also then
         append_deployment(config, code, drop=dropped(["Nothing"]))

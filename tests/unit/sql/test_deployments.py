@@ -41,7 +41,7 @@ SECOND = """
 
     class Jar(Entity):
         name: str = key()
-        beans: float = 0
+        beans: int | None = 0
         lid: str = "blue"
 
     class Shelf(Entity):
@@ -71,7 +71,7 @@ PERSONAL = (
     .replace("Shelf, opened", "Shelf, User, opened")
 )
 MADE: list[Call] = [("Jar", "tin", "create", {"beans": 3}), ("Shelf", "top", "create", {})]
-LATER: list[Call] = [("Jar", "pot", "create", {"beans": 1.5}), ("Table", "long", "create", {})]
+LATER: list[Call] = [("Jar", "pot", "create", {"beans": 2}), ("Table", "long", "create", {})]
 
 
 @pytest.mark.usefixtures("kept_imports")
@@ -101,8 +101,8 @@ def test_tables_change_at_the_epoch_of_the_deployment(
         journal_of(f"{data}/run/code/{code.archive}//jars:app", data, [LATER])
         rows = view.ask(Query("SELECT * FROM Jar ORDER BY name", min_epoch=1)).table.to_pylist()
         assert rows == [
-            {"name": "pot", "beans": 1.5, "lid": "blue"},
-            {"name": "tin", "beans": 3.0, "lid": "blue"},
+            {"name": "pot", "beans": 2, "lid": "blue"},
+            {"name": "tin", "beans": 3, "lid": "blue"},
         ]
         counts = "SELECT (SELECT count(*) FROM Shelf), (SELECT count(*) FROM 'Table'), "
         counts += "(SELECT count(*) FROM streams.closed), (SELECT count(*) FROM requests)"
