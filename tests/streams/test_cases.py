@@ -1,13 +1,11 @@
 """The cases of the programming model, each alone in the local runtime."""
 
-from collections.abc import Callable
 from itertools import chain
 
 import pytest
 
 from penstock import App
-from tests.streams.cases import CASES, flows, portals
-from tests.streams.cases.case import Atoms
+from tests.streams.cases import CASES, flows
 from tests.streams.two_ways import Kit
 
 
@@ -23,10 +21,9 @@ def test_case(name: str) -> None:
     assert not [key for key in kit.runtime.state if key.startswith("$")]
 
 
-@pytest.mark.parametrize("check", [flows.words_of_an_atom, portals.shopping_cart])
-def test_keys_without_state_are_not_stored(check: Callable[[Atoms], None]) -> None:
-    """Counts that were cleared, sold items and carts that were checked out leave nothing in the state."""
-    case = CASES[check.__name__]
+def test_cleared_keys_are_not_stored() -> None:
+    """Counts that were cleared leave nothing in the state."""
+    case = CASES[flows.words_of_an_atom.__name__]
     kit = Kit(App("cleared", *case.members))
     for source, events in chain(*case.rounds):
         kit.append(source, events)

@@ -43,14 +43,17 @@ class RunningStep(Protocol):
     def publish(self, task: Any, event: Any) -> None:
         """Add an event to the output of a task."""
 
-    def blank_row(self, name: str) -> bytes:
-        """Return the row of a key without state, by the name of its entity class."""
-
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order."""
 
-    def note_row(self, key: EntityKey, row: bytes | None) -> None:
-        """Note that the running handler is the first handler of the step that reads a row; None is a missing row."""
+    def is_state(self, entity_type: Any, key: EntityKey, values: Mapping[str, Any]) -> bool:
+        """Say whether the values of a stored or live key are state: not those of a key that no handler has changed."""
+
+    def note_cleared(self, key: EntityKey) -> None:
+        """Note that a handler has set the attributes of a key to their defaults, so that its row is removed."""
+
+    def note_row(self, key: EntityKey, row: bytes) -> None:
+        """Note that the running handler is the first handler of the step that reads a row."""
 
     def note_joined(self, entity_type: Any, key: EntityKey, values: Mapping[str, Any]) -> None:
         """Note that the running handler begins to use an instance that another handler of the step has used."""

@@ -60,6 +60,9 @@ class HandlerTurns:
             the step again, which notes them then.
         has_listed_keys: Whether a handler has asked for all keys of its task.
         shared_writes: The rows that other tasks have changed for the step (`key_shares`).
+        missing: The rows that the step has looked for, and that are not stored.
+        changed: Those of them that a handler has changed before another one began.
+        cleared: The rows that a handler has cleared since then.
     """
 
     # Defaults of the class cost no step anything.
@@ -98,9 +101,14 @@ class HandlerTurns:
         self._outputs: list[tuple[Any, bytes]] = []
         self.begun: list[Waiting] = []
         self.shared_writes: dict[EntityKey, bytes | None] = {}
+        self.missing: set[EntityKey] = set()
+        self.changed: set[EntityKey] = set()
+        self.cleared: set[EntityKey] = set()
 
     def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
         """Begin a handler, and return its `self`."""
+        if self.missing or self.cleared:
+            self.look_back(task, place[1])
         self._enter(task, key, place, item)
         known: Any = task.rows.prefix + place[1]
         instance = self._txn.instances.get(known)
@@ -267,7 +275,7 @@ class HandlerTurns:
         self._listed, self.has_listed_keys = self._turns, True
         return self._services.keys(prefix)
 
-    def note_row(self, key: EntityKey, row: bytes | None) -> None:
+    def note_row(self, key: EntityKey, row: bytes) -> None:
         """Note that the running handler is the first handler of the step that reads a row."""
         if self._turn is None:
             self._missed = self._turns
@@ -283,6 +291,63 @@ class HandlerTurns:
         elif key not in self._turn.rows:
             self._turn.rows[key] = entity_type.encode(values)
 
-    def blank_row(self, name: str) -> bytes:
-        """Return the row of a key without state, by the name of its entity class."""
-        return self._topology.blank_rows[name]
+    def note_missing(self, key: EntityKey) -> bytes:
+        """Note that a row is missing, and return the row of a key without state."""
+        self.missing.add(key)
+        return self._topology.blank_rows[key.partition("/")[0]]
+
+    def look_back(self, task: TaskType, key_text: str) -> None:
+        """Note whether the handlers before the next one have changed attributes that were missing or cleared.
+
+        The next handler may change them back. Then the key has state nevertheless, so its row is stored.
+        """
+        for key in state_keys(task, key_text):
+            instance = self._txn.instances.get(key)
+            if instance is None or (key not in self.missing and key not in self.cleared):
+                continue
+            entity_type: EntityType = type(instance).__reference__
+            is_live = self._txn.is_live(entity_type, instance)
+            if is_live and not self._is_blank(entity_type, instance.__dict__):
+                self.cleared.discard(key)
+                if key in self.missing:
+                    self.missing.discard(key)
+                    self.changed.add(key)
+
+    def _is_blank(self, entity_type: EntityType, values: Mapping[str, Any]) -> bool:
+        """Say whether attributes equal the defaults; values that cannot be stored differ from them."""
+        blank = self._topology.blank_rows[entity_type.name]
+        try:
+            return entity_type.encode_change(values, blank) is None
+        except Exception:  # noqa: BLE001 -- the step fails at its end, if the values are still there
+            return False
+
+    def is_state(self, entity_type: EntityType, key: EntityKey, values: Mapping[str, Any]) -> bool:
+        """Say whether the values of a stored or live key are state; see `RunningStep`."""
+        has_none = key in self.cleared or key in self.missing
+        return not (has_none and self._is_blank(entity_type, values))
+
+    def note_cleared(self, key: EntityKey) -> None:
+        """Note that a handler has cleared a key."""
+        self.cleared.add(key)
+
+    def with_defaults(
+        self, writes: dict[EntityKey, bytes | None]
+    ) -> dict[EntityKey, bytes | None]:
+        """Return the writes of the step with the rows that equal the defaults: a cleared one is removed, a changed one is stored.
+
+        Args:
+            writes: The rows that differ from those before the step, or from the defaults if there was none.
+        """
+        blank, before = self._topology.blank_rows, self._txn.before
+        stored = dict(writes)
+        for key in self.cleared:
+            row = blank[key.partition("/")[0]]
+            if stored.get(key, before.get(key)) != row:
+                continue  # it has changed again
+            if key in self.changed or key in self.missing:
+                stored.pop(key, None)  # it had no row
+            else:
+                stored[key] = None
+        for key in self.changed - self.cleared:
+            stored.setdefault(key, blank[key.partition("/")[0]])
+        return stored

@@ -252,15 +252,18 @@ class Resumption:
         assert task.output is not None, "its `out` has a declared type"
         task.output.encode(event)
 
-    def blank_row(self, name: str) -> bytes:
-        """Return the row of a key without state, by the name of its entity class."""
-        return self._topology.blank_rows[name]
+    def is_state(self, entity_type: Any, key: EntityKey, values: Mapping[str, Any]) -> bool:
+        """Refuse: a handler that waits has not listed its keys."""
+        raise self._diverge(f"listed the key {key}")
+
+    def note_cleared(self, key: EntityKey) -> None:
+        """Do nothing: the first run has cleared the key."""
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Refuse: a handler that waits has not listed its keys."""
         raise self._diverge(f"listed the keys {prefix}…")
 
-    def note_row(self, key: EntityKey, row: bytes | None) -> None:
+    def note_row(self, key: EntityKey, row: bytes) -> None:
         """Do nothing: the first run has noted it."""
 
     def note_joined(self, entity_type: Any, key: EntityKey, values: Mapping[str, Any]) -> None:

@@ -47,7 +47,6 @@ class StepRunner:
         self._apply = apply
         self._rows = topology.rows
         self._blank_rows = topology.blank_rows
-        self._blank = frozenset(topology.blank_rows.values())
         self._step: WorkflowStep | None = None
         self.refusal: Failure | None = None
         self.decided: Mapping[RequestId, Outcome] = {}
@@ -81,7 +80,9 @@ class StepRunner:
             try:
                 take(step)
                 writes = txn.conclude()
-                return _NO_RESULT, self._stored(writes, step.shared_writes)
+                if step.changed or step.cleared:
+                    writes = step.with_defaults(writes)
+                return _NO_RESULT, writes | step.shared_writes if step.shared_writes else writes
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
@@ -152,18 +153,14 @@ class StepRunner:
         return Transaction(step, cascade.time_us, self._read_row, self._rows, secret)
 
     def _read_row(self, key: EntityKey) -> bytes | None:
-        """Return a row of a task; a row without state is read as a blank row."""
-        row = self._read(key)
-        if self._step is not None:
-            self._step.note_row(key, row)
-        return self._blank_rows[key.partition("/")[0]] if row is None else row
-
-    def _stored(self, writes: Writes, shared: Writes) -> Writes:
-        """Return the writes of a step and those of its shares; a row of a key without state is removed."""
-        if not writes:
-            return shared
-        blank = self._blank
-        return {key: None if row in blank else row for key, row in writes.items()} | shared
+        """Return a row of a task; a missing one is read as the row of the defaults."""
+        row, step = self._read(key), self._step
+        if step is None:
+            return self._blank_rows[key.partition("/")[0]] if row is None else row
+        if row is None:
+            row = step.note_missing(key)
+        step.note_row(key, row)
+        return row
 
     def _perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
         """Run user code as a transaction, unless all steps are refused or its outcome is decided."""

@@ -242,8 +242,11 @@ class WorkflowStep(HandlerTurns):
         keys, decoded, encoded = piece
         events = map(task.event.decode, encoded) if decoded is None else decoded  # type: ignore[union-attr]
         columns = zip(keys, events, encoded, starts.known(keys), turns, strict=True)
+        missing, cleared = self.missing, self.cleared
         for key, event, data, known, turn in columns:
             self._start = start = known or starts.of(key, turn)
+            if start[2] != turn and (missing or cleared):  # handlers before it have used the rows
+                self.look_back(task, start[0][1])
             self._turns = txn.turn = turn
             self.running = task
             self._key = key
@@ -338,6 +341,8 @@ class WorkflowStep(HandlerTurns):
     def _continue(self, handler: Waiting, answer: Answer) -> None:
         """Begin the next turn of a handler."""
         last, step_id = handler.last_turn(), self._txn.request_id
+        if self.missing or self.cleared:
+            self.look_back(handler.task, handler.place[1])
         self._enter(handler.task, handler.key, handler.place, handler.item)
         turn = Turn(answer, step_id, self._txn.time_us, self._turns)
         self._handler, self._turn = handler, turn

@@ -1,8 +1,8 @@
 """The rows of a task: hidden entity classes that hold the state of its keys.
 
 A task gets a hidden subclass of the user's class that is an entity class, so its instances load, change and are
-stored as entities are. A key whose attributes equal the defaults has no row. Attributes marked `PerTask` are in one
-row of the task, in an entity class of their own.
+stored as entities are. A key has a row once a handler has changed its attributes, until `clear`. Attributes marked
+`PerTask` are in one row of the task, in an entity class of their own.
 """
 
 import inspect

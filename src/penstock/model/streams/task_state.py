@@ -17,7 +17,7 @@ def states(task: T) -> Iterator[tuple[Any, T]]:
 
     Written as `for word, count in states(self)`.
 
-    A key whose attributes equal the defaults has no state. The keys come in the order of their texts. A task sees
+    A key has state from the first handler on that has changed its attributes, until `clear`. The keys come in the order of their texts. A task sees
     its own keys only, as they are in the running atom.
 
     Args:
@@ -33,21 +33,20 @@ def states(task: T) -> Iterator[tuple[Any, T]]:
         raise UserError(
             "states(…) gives the state of a task; only a handler of the task can call it"
         )
-    blank = txn.step.blank_row(rows.name)
     keys = set(txn.step.keys(rows.prefix))
     keys |= {key for key, instance in txn.instances.items() if _is_of(rows, instance)}
     for key in sorted(keys):
         instance = rows.of_text(key[len(rows.prefix) :])
         getattr(instance, next(iter(rows.attributes), KEY))  # loads it
         values = {**object.__getattribute__(instance, "__dict__")}
-        if rows.encode(values) != blank:
+        if txn.step.is_state(rows, key, values):
             yield described.key_at(key[len(rows.prefix) :]), instance
 
 
 def clear(task: Any) -> None:
     """Set the attributes of the current key to their defaults; in `on_atom_complete`, those of every key.
 
-    Attributes that all keys share stay.
+    The state of the key is removed: only a key without state has the defaults of later code. Attributes that all keys share stay.
 
     Args:
         task: The `self` of a handler of the task, or a state that `states` gave.
@@ -62,6 +61,9 @@ def clear(task: Any) -> None:
         return
     for name, default in described.rows.defaults.items():
         setattr(task, name, new_value(default))
+    step = current().step
+    if step is not None:
+        step.note_cleared(described.rows.key_of(task))
 
 
 def _is_of(rows: EntityType, instance: Any) -> bool:
