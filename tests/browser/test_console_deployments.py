@@ -44,7 +44,9 @@ class Cup(Entity):
 
 app = App("kiosk", Item, Cup)
 """
-SECOND = APP.format(type="int | float", more="\n    def halve(self) -> None:\n        self.price /= 2\n")
+SECOND = APP.format(
+    type="int | float", more="\n    def halve(self) -> None:\n        self.price /= 2\n"
+)
 
 
 class Served(NamedTuple):

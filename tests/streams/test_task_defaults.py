@@ -141,4 +141,3 @@ def test_states_has_each_key_with_state() -> None:
     kit.runtime.deploy(listing(6))
     kit.append("numbers", [3])
     assert kit.atoms("s")[-1] == ["1 5", "2 7", "3 9"]
-

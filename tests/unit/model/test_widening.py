@@ -156,7 +156,11 @@ NARROWER: dict[str, tuple[Any, Any, str]] = {
     "longer tuple": (tuple[int], tuple[int, int], "cannot hold"),
     "any length": (tuple[int, ...], tuple[int, int], "cannot hold"),
     "enumeration": (Grown, Colour, "Colour lacks 3 of Grown"),
-    "inserted member": (Colour, Inserted, "Inserted: BLUE is stored as 2, which is RED now, RED is stored as 1, which is GREEN now"),
+    "inserted member": (
+        Colour,
+        Inserted,
+        "Inserted: BLUE is stored as 2, which is RED now, RED is stored as 1, which is GREEN now",
+    ),
     "renamed member": (Colour, Named1, "Named1: RED is stored as 1, which is CRIMSON now"),
     "exchanged texts": (Size, SwappedSizes, "S is stored as 's', which is M now"),
     "exchanged flags": (Right, SwappedRights, "READ is stored as 1, which is WRITE now"),

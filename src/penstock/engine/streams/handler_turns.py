@@ -330,9 +330,7 @@ class HandlerTurns:
         """Note that a handler has cleared a key."""
         self.cleared.add(key)
 
-    def with_defaults(
-        self, writes: dict[EntityKey, bytes | None]
-    ) -> dict[EntityKey, bytes | None]:
+    def with_defaults(self, writes: dict[EntityKey, bytes | None]) -> dict[EntityKey, bytes | None]:
         """Return the writes of the step with the rows that equal the defaults: a cleared one is removed, a changed one is stored.
 
         Args:
