@@ -161,17 +161,19 @@ class _Misreading:
         """Return the reason; see `misreading`."""
         if former is present:
             return None
-        if any(typing.get_origin(annotation) in UNIONS for annotation in (former, present)):
-            return self._of_unions(former, present)
-        was: Any = reference_type(former)
-        now: Any = reference_type(present)
-        if was is not None and now is not None:
-            return self._of_references(was, now)
-        if is_record(former) and is_record(present):
-            return self._of_records(former, present)
-        if is_enum(former) and is_enum(present):
-            return _renumbered(former, present)
-        return ROUNDED if former is int and present is float else self._of_parts(former, present)
+        if former is int and present is float:
+            return ROUNDED
+        return self._comparison_of(former, present)(former, present)
+
+    def _comparison_of(self, *both: Any) -> Callable[[Any, Any], str | None]:
+        """Return the method that compares two types of this sort."""
+        if any(typing.get_origin(annotation) in UNIONS for annotation in both):
+            return self._of_unions
+        if all(reference_type(annotation) is not None for annotation in both):
+            return self._of_references
+        if all(map(is_record, both)):
+            return self._of_records
+        return _renumbered if all(map(is_enum, both)) else self._of_parts
 
     def _of_unions(self, former: Any, present: Any) -> str | None:
         choices = choices_of(present)
@@ -184,7 +186,9 @@ class _Misreading:
                 return why
         return None
 
-    def _of_references(self, was: Any, now: Any) -> str | None:
+    def _of_references(self, former: Any, present: Any) -> str | None:
+        was: Any = reference_type(former)
+        now: Any = reference_type(present)
         if was.stored_name != now.stored_name:
             return f"references to {was.name} would be read as references to {now.name}"
         return self.of(was.key_annotation, now.key_annotation)

@@ -29,7 +29,7 @@ class Grown(enum.Enum):
 
 class Named2(enum.Enum):
     CRIMSON = 1
-    RED = 1
+    RED = 1  # noqa: PIE796 -- the former name of a renamed member
     BLUE = 2
 
 
