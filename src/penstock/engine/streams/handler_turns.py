@@ -34,7 +34,7 @@ from penstock.engine.streams.step_services import (
 )
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
 from penstock.engine.streams.waits import Asker
-from penstock.errors import LimitExceeded, UserError
+from penstock.errors import LimitExceeded, Unencodable, UserError
 from penstock.model.call import Call, encoded, returns_of
 from penstock.model.context import Transaction
 from penstock.model.entity_type import EntityType
@@ -318,7 +318,7 @@ class HandlerTurns:
         blank = self._topology.blank_rows[entity_type.name]
         try:
             return entity_type.encode_change(values, blank) is None
-        except Exception:  # noqa: BLE001 -- the step fails at its end, if the values are still there
+        except Unencodable:
             return False
 
     def is_state(self, entity_type: EntityType, key: EntityKey, values: Mapping[str, Any]) -> bool:
@@ -338,7 +338,7 @@ class HandlerTurns:
         """
         blank, before = self._topology.blank_rows, self._txn.before
         stored = dict(writes)
-        for key in self.cleared:
+        for key in sorted(self.cleared):
             row = blank[key.partition("/")[0]]
             if stored.get(key, before.get(key)) != row:
                 continue  # it has changed again
@@ -346,6 +346,6 @@ class HandlerTurns:
                 stored.pop(key, None)  # it had no row
             else:
                 stored[key] = None
-        for key in self.changed - self.cleared:
+        for key in sorted(self.changed - self.cleared):
             stored.setdefault(key, blank[key.partition("/")[0]])
         return stored
