@@ -208,7 +208,7 @@ MUTANTS = (
     Mutant(
         "an entity sleeps although a variable holds its list",
         "model/savepoint.py",
-        "        if is_private(instance) and ",
+        "        if is_private(instance, known) and ",
         "        if ",
         SERIAL,
     ),

@@ -1,7 +1,7 @@
 """The dumb twin of everything: the same programs over plain dictionaries, copied as a whole.
 
 A transaction is a copy of the whole state that replaces it or is thrown away; a savepoint is a copy
-as well. Nothing here knows Penstock, except for the two recipes that requests depend on: how keys
+of the contents of all rows and lists, which are put back in place. Nothing here knows Penstock, except for the two recipes that requests depend on: how keys
 and random numbers are derived from a request id.
 """
 
@@ -216,11 +216,16 @@ class Frame:
             self.execute(last)
 
     def save(self, program: Program) -> bool:
-        before = deepcopy(self.twin.live)
+        live = self.twin.live
+        before = {name: (row, {**vars(row)}, [*row.items]) for name, row in live.items()}
         try:
             return self.execute(program)
         except Trouble:
-            self.twin.live = before
+            live.clear()
+            for name, (row, attributes, items) in before.items():
+                live[name] = row
+                vars(row).update(attributes)
+                row.items[:] = items
             raise
 
     def loop(self, times: int, program: Program) -> bool:

@@ -56,7 +56,7 @@ _TRUSTED: Final = (
     "penstock.engine.task",
     "penstock.model.application",
     "penstock.model.context",
-    "penstock.model.copies",
+    "penstock.model.contents",
     "penstock.model.derived_values",
     "penstock.model.entity",
     "penstock.model.entity_type",

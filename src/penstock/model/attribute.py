@@ -1,10 +1,9 @@
 """Attributes: what a class says about an attribute in the place of its default."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import MISSING, dataclass
 from typing import Any
-
-from penstock.model.copies import fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +58,4 @@ def was(former: str, *, default: Any = MISSING) -> Any:
 
 def new_value(default: Any) -> Any:
     """Return the value of a default for a new entity; entities share no mutable value."""
-    return default.make() if type(default) is DefaultFactory else fresh(default)
+    return default.make() if type(default) is DefaultFactory else deepcopy(default)

@@ -21,7 +21,7 @@ from penstock.errors import (
     Unencodable,
     UserError,
 )
-from penstock.model.copies import ALONE, Flat, copied
+from penstock.model.contents import ALONE, Image
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
@@ -66,7 +66,6 @@ class Transaction:
         before: The encoded attributes of every entity that was read; None if it did not exist.
         deleted: The deleted entities, numbered in the order of their first deletion.
         blocks: The open blocks (`savepoint.Block`), outermost first.
-        flats: The last copies of flat containers, by entity and attribute; see `copies.copied`.
         awake: The live entities that do not sleep; unused before the first block opens.
         damage: The error of a damaged entity, for which the request is not responsible.
         outlets: The application, where the runtime takes events and requests of handlers; else None.
@@ -89,7 +88,6 @@ class Transaction:
         "blocks",
         "damage",
         "deleted",
-        "flats",
         "instances",
         "outbox",
         "outlets",
@@ -127,7 +125,6 @@ class Transaction:
         self.deleted: dict[EntityKey, int] = {}
         self.blocks: list[Any] = []
         self.awake: dict[EntityKey, None] = {}
-        self.flats: dict[EntityKey, dict[str, Flat]] = {}
         self._watched = False
         self._aliases: dict[EntityKey, list[Any]] = {}
         self._derived: dict[int, DerivedValues] = {}
@@ -184,20 +181,22 @@ class Transaction:
             raise
 
     def wake(self, entity_type: EntityType, instance: Any) -> None:
-        """Make a sleeping entity a plain object again; the open block copies it first."""
+        """Make a sleeping entity a plain object again; the open block reads its contents first."""
         key = entity_type.key_of(instance)
         if self.blocks:
             images = self.blocks[-1].images
             if key not in images:
-                images[key] = copied(_get(instance, "__dict__"), {}, {})
+                images[key] = Image(_get(instance, "__dict__"))
         _set(instance, "__class__", entity_type.cls)
         self.awake[key] = None
 
-    def _note(self, key: EntityKey) -> None:
-        """Note that an entity has become live since the open block began."""
+    def _note(self, key: EntityKey, *, is_new: bool = False) -> None:
+        """Note that an entity has become live since the open block began: it was read, or it is new."""
         self.awake[key] = None
         if self.blocks:
-            self.blocks[-1].images.setdefault(key, None)
+            images = self.blocks[-1].images
+            if key not in images:
+                images[key] = None if is_new else Image(_get(self.instances[key], "__dict__"))
 
     def _join(self, entity_type: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
         """Let a reference from an earlier transaction share the attributes of the live instance."""
@@ -254,7 +253,7 @@ class Transaction:
             _set(held, "__class__", entity_type.cls)
             self._aliases.setdefault(key, []).append(instance)
         if self._watched:
-            self._note(key)
+            self._note(key, is_new=True)
         return held
 
     def delete(self, entity_type: EntityType, instance: Any) -> None:

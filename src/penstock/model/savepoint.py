@@ -2,22 +2,26 @@
 
 A block costs as much as the entities that are touched while it is open. When a block opens, the live
 entities that were touched since the previous block opened fall *asleep*: `__class__` is assigned, and
-they become instances of a hidden subclass. Its first touch wakes an entity and copies its attributes,
-which cannot have changed in between. If a variable holds an attribute (`items = self.items`), the
-entity may change without a touch; so it stays awake, and each block copies it at once until the
+they become instances of a hidden subclass. Its first touch wakes an entity and takes an `Image` of its
+attributes, which cannot have changed in between. If a variable holds an attribute (`items = self.items`),
+the entity may change without a touch; so it stays awake, and each block takes its image at once until the
 variable is gone.
+
+A block that is undone puts the contents of its images back in place. So a variable that holds a list or a
+record of an entity still holds that of the entity, also if the block was the first to read the entity.
 
 Blocks end in reverse order. Only a generator can break that order: if it is suspended inside a block
 and dropped, the block ends when the generator is collected. So the transaction fails, and the block
 undoes nothing, if the block outlives an outer block, is open at the end, or is left by `GeneratorExit`.
 """
 
-from typing import Any, Final, Self
+from collections import Counter
+from typing import Final, Self
 
 from penstock.base.ids import EntityKey
-from penstock.errors import ReadonlyViolation, Unencodable
+from penstock.errors import ReadonlyViolation, Unencodable, UserError
+from penstock.model.contents import Image, is_private
 from penstock.model.context import current
-from penstock.model.copies import Attributes, are_same, copied, is_private
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Emission
 
@@ -30,8 +34,8 @@ class SavepointBlock:
     """A part of a transaction; it can compare entities with their state at its beginning.
 
     Attributes:
-        images: The attributes at the beginning of each entity that was touched since; None for an
-            entity that was not live then.
+        images: The contents at the beginning of each entity that was touched since; None for an
+            entity that the block created.
         deleted: The number of entities that were deleted at the beginning.
         sent: The length of the outbox at the beginning.
     """
@@ -40,7 +44,7 @@ class SavepointBlock:
 
     def __init__(self) -> None:
         self._txn = current()
-        self.images: dict[EntityKey, Attributes | None] = {}
+        self.images: dict[EntityKey, Image | None] = {}
         self.deleted = 0
         self.sent = 0
 
@@ -48,10 +52,9 @@ class SavepointBlock:
         """Begin the block.
 
         Raises:
-            Unencodable: The value of an attribute cannot be copied.
+            Unencodable: The contents of an attribute cannot be read.
         """
         txn = self._txn
-        memo: dict[int, Any] = {}
         touched = txn.touched()
         txn.awake = {}
         self.deleted = len(txn.deleted)
@@ -59,24 +62,27 @@ class SavepointBlock:
         txn.blocks.append(self)
         try:
             for key in touched:
-                self._look_at(key, memo)
+                self._look_at(key)
         except BaseException:
             txn.awake.update(dict.fromkeys(touched))
             txn.blocks.remove(self)
             raise
 
-    def _look_at(self, key: EntityKey, memo: dict[int, Any]) -> None:
-        """Let an entity fall asleep, or copy it if it could change without a touch."""
+    def _look_at(self, key: EntityKey) -> None:
+        """Let an entity fall asleep, or take its image if it could change without a touch."""
         txn = self._txn
         instance = txn.instances[key]
         entity_type: EntityType = type(instance).__reference__
         if type(instance) is not entity_type.cls:
             return
-        if is_private(instance) and txn.is_alone(entity_type, key, instance):
+        known: Counter[int] = Counter()
+        for block in txn.blocks[:-1]:  # the images of the blocks around are no variables
+            if (image := block.images.get(key)) is not None:
+                known.update(image.references())
+        if is_private(instance, known) and txn.is_alone(entity_type, key, instance):
             _set(instance, "__class__", entity_type.asleep)
         else:
-            flats = txn.flats.setdefault(key, {})
-            self.images[key] = copied(_get(instance, "__dict__"), memo, flats)
+            self.images[key] = Image(_get(instance, "__dict__"))
             txn.awake[key] = None
 
     def close(self) -> bool:
@@ -98,9 +104,20 @@ class SavepointBlock:
                 outer.images.setdefault(key, image)
 
     def restore(self) -> None:
-        """Restore all entities to their state at the beginning."""
+        """Restore all entities to their state at the beginning, in place."""
         txn = self._txn
-        outer = txn.blocks[-1].images if txn.blocks else None
+        try:
+            self._restore()
+        except BaseException:  # out of time or memory in the middle
+            txn.doom(
+                UserError(
+                    "a savepoint could not undo its block, because the handler was interrupted"
+                )
+            )
+            raise
+
+    def _restore(self) -> None:
+        txn = self._txn
         while len(txn.deleted) > self.deleted:
             txn.deleted.popitem()
         del txn.outbox[self.sent :]
@@ -111,13 +128,14 @@ class SavepointBlock:
             if image is None:
                 txn.unload(entity_type, key, instance)
                 continue
-            txn.flats.pop(key, None)  # its copies are the attributes now
-            _set(instance, "__dict__", image)
-            if outer is None or key in outer:
-                _set(instance, "__class__", entity_type.cls)
-                txn.awake[key] = None
-            else:  # as it was when the block around began, and so are all copies inside it
-                _set(instance, "__class__", entity_type.asleep)
+            image.restore()
+            _set(instance, "__dict__", image.values)
+            _set(instance, "__class__", entity_type.cls)
+            txn.awake[key] = None
+            # A variable may hold a part now, so the entity cannot sleep until the next block looks. It has not changed
+            # between the beginnings of the block around and of this block if that block has no image of it.
+            if txn.blocks:
+                txn.blocks[-1].images.setdefault(key, image)
 
     def changed(self) -> EntityKey | None:
         """Return the first entity that differs from its state at the beginning; None if all are equal.
@@ -128,17 +146,17 @@ class SavepointBlock:
         changed = {key for key, image in self.images.items() if self._differs(key, image)}
         return next((key for key in self._txn.before if key in changed), None) if changed else None
 
-    def _differs(self, key: EntityKey, image: Attributes | None) -> bool:
+    def _differs(self, key: EntityKey, image: Image | None) -> bool:
         txn = self._txn
         instance = txn.instances[key]
         entity_type: EntityType = type(instance).__reference__
         now = _get(instance, "__dict__") if txn.is_live(entity_type, instance) else None
-        if are_same(image, now, txn.flats.get(key, {})):
+        if image is not None and now is not None and image.is_current(now):
             return False
         before = txn.before[key]
         was = None if txn.deleted.get(key, _NEVER) < self.deleted else before
         if image is not None:
-            was = entity_type.encode(image)
+            was = image.then(entity_type.encode)
         if now is not None:
             return entity_type.encode(now) != was
         return was != (None if key in txn.deleted else before)
@@ -162,6 +180,7 @@ class SavepointContext(SavepointBlock):
             self.hand_on()
         else:
             self.restore()
+        self.images = {}  # a variable may hold the block
 
 
 class Unchanged(SavepointBlock):
@@ -214,8 +233,8 @@ class Unchanged(SavepointBlock):
 def savepoint() -> SavepointContext:
     """Undo the changes of the block to entities if the block raises; the exception propagates.
 
-    Values that the block computed stay; lists, dictionaries and sets inside restored entities are
-    new objects, so read them again from the entity. A generator may be suspended inside the block
+    Lists, dictionaries, sets and records of the entities get their contents back and stay the same objects,
+    so a variable that holds one can be used further. Other values that the block computed stay. A generator may be suspended inside the block
     only if it is resumed and leaves it, as in a function marked `@contextmanager`.
     """
     return SavepointContext()
