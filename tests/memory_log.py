@@ -138,6 +138,25 @@ class MemoryLog:
             self._changed.notify_all()
             return lsn
 
+    def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
+        """Append a request again. See `Log.repeat`."""
+        with self._changed:
+            self._check(ONLY_PARTITION)
+            if entry.request_id in self._scheduled:
+                raise RequestConflict(f"request {entry.request_id!r} is scheduled")
+            known = self._known(entry.request_id)
+            if known is not None and known[1] != entry.body:
+                raise RequestConflict(f"request {entry.request_id!r} has another body")
+            if known is not None and known[0] > after:
+                return known[0]
+            lsn = self._end()
+            self._seen[entry.request_id] = (lsn, entry.body, self._now_s())
+            if mark is not None:
+                entry = msgspec.structs.replace(entry, body=mark(entry.body), touches=b"")
+            self._entries.append(entry)
+            self._changed.notify_all()
+            return lsn
+
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held. See `Log.start`."""
         with self._changed:

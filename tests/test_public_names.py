@@ -59,6 +59,7 @@ PUBLIC = [
     "Truncated",
     "Unauthenticated",
     "Unencodable",
+    "Unhandled",
     "Unreachable",
     "UserError",
     "ViewUnavailable",

@@ -123,6 +123,15 @@ class Aborted(UserError):
     code: str = "aborted"
 
 
+class Unhandled(Aborted):
+    """An exception that no class of `Aborted` declares left a handler, and its transaction was undone.
+
+    It may be a mistake in the code. When the code is mended, `penstock retry` runs the request again.
+    """
+
+    code: str = "unhandled"
+
+
 class NoSuchEntity(Aborted):
     """An entity was used that was never created or has been deleted."""
 

@@ -223,3 +223,42 @@ def test_cancellations_and_promotions_race_for_each_entry_once(log: Log) -> None
     records = log.read(Lsn(0), log.end())
     bodies = {record.lsn for record in records if record.body.startswith(b"cancelled ")}
     assert bodies == set(taken)
+
+
+def test_a_request_is_appended_again_as_its_next_attempt(log: Log) -> None:
+    """The id leads to the newest attempt, also for callers that append the first body again."""
+    log.append(entries("a", "b"))
+    again = Entry(RequestId("a"), entry("a").body, b"12345678", 70)
+    assert log.repeat(again, Lsn(0)) == 2
+    assert log.repeat(again, Lsn(0)) == 2, "another caller has seen the same attempt"
+    assert log.find(RequestId("a")) == (0, 2)
+    assert log.append([entry("a"), entry("b")]) == [2, 1]
+    assert log.repeat(again, Lsn(2), marked) == 3
+    assert log.find(RequestId("a")) == (0, 3)
+    assert log.append([entry("a")]) == [3], "the id keeps the body of the first append"
+    assert log.end() == 4
+    assert [record.body for record in log.read(Lsn(2), Lsn(4))] == [again.body, marked(again.body)]
+    assert log.touches(Lsn(2), Lsn(4)) == [b"12345678", b""]
+
+
+def test_an_attempt_of_another_request_is_refused(log: Log) -> None:
+    """The body must be that of the request, and a request that waits has no attempt yet."""
+    log.append(entries("a"))
+    log.schedule(entry("later"), 100)
+    with pytest.raises(RequestConflict, match="another body"):
+        log.repeat(Entry(RequestId("a"), b"other", b"", 1), Lsn(0))
+    with pytest.raises(RequestConflict, match="scheduled"):
+        log.repeat(entry("later"), Lsn(0))
+    assert log.end() == 1
+
+
+def test_an_attempt_is_known_after_reopening(make: Make) -> None:
+    """A new process finds the newest attempt; an expired id may be appended again, too."""
+    first = make()
+    first.append(entries("a", "b"))
+    first.repeat(entry("a"), Lsn(0))
+    first.truncate(Lsn(3))
+    log = make()
+    if log.end() == 3:  # a log that is durable
+        assert log.find(RequestId("a")) == (0, 2)
+        assert log.repeat(entry("a"), Lsn(2)) == 3

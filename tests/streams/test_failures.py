@@ -47,7 +47,7 @@ def test_a_failed_atom_leaves_nothing() -> None:
     [[failed]] = kit.atoms("picky-failed")
     assert (failed.source, failed.code, failed.message) == (
         "numbers",
-        "aborted",
+        "unhandled",
         "ValueError: negative: -1",
     )
     assert failed.events == (b"\x02", b"\xff", b"\x03")

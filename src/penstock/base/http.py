@@ -47,6 +47,7 @@ STATUS: Final = {
     "record-too-large": 413,
     "outside-transaction": 400,
     "aborted": 400,
+    "unhandled": 400,
     "no-such-entity": 404,
     "already-exists": 409,
     "dangling-reference": 409,

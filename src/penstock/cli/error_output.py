@@ -70,6 +70,7 @@ ADVICE: Final = {
     "record-too-large": "Send less at once, or raise record_bytes_max.",
     "outside-transaction": "Use entities in methods of entities and in @transactional functions.",
     "aborted": "Nothing of the request remains; the application refused it.",
+    "unhandled": "Nothing of the request remains; when the code is mended, penstock retry runs it again.",
     "no-such-entity": 'Check the key: penstock sql "FROM CLASS" APP lists the entities of a class; '
     "penstock call APP CLASS KEY create makes one.",
     "already-exists": "Choose another key, or leave the key out (-) to have one derived.",

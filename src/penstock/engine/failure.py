@@ -11,13 +11,38 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey
-from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, LimitExceeded, UserError
+from penstock.errors import (
+    BY_CODE,
+    Cancelled,
+    Internal,
+    LimitExceeded,
+    MigrationFailed,
+    ReadonlyViolation,
+    RequestError,
+    Unencodable,
+    Unhandled,
+    UserError,
+)
 from penstock.model.interruption import Interrupted
 from penstock.model.request import Failure
 
 DECIDED: Final = frozenset({LimitExceeded.code, Internal.code})
 """Codes of outcomes that depend on a clock, a memory limit or a dead process. Such an outcome is
 recorded once, and every later run of the request uses the record."""
+
+REPEATABLE: Final = frozenset(
+    error.code
+    for error in (
+        Unhandled,
+        Internal,
+        LimitExceeded,
+        MigrationFailed,
+        ReadonlyViolation,
+        RequestError,
+        Unencodable,
+    )
+)
+"""Codes of failures that other code, or a larger limit, may remedy: no application has declared them as its answer."""
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
 _LENGTH_MAX: Final = 2_000
@@ -57,7 +82,7 @@ def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
     try:
         code, name = _code_of(error_type), _clean(_name_of(error_type), _NAME_MAX)
     except BaseException:  # noqa: BLE001 -- a class whose very dictionary is hostile
-        code, name = Aborted.code, BaseException.__name__
+        code, name = Unhandled.code, BaseException.__name__
     return Failure(code, name, _text_of(raised))
 
 
@@ -90,16 +115,17 @@ def _code_of(error_type: type[BaseException]) -> str:
 
     A handler may not use the codes of `OperationalError` and `IntegrityError`, because they report
     that the environment failed or that data are damaged, nor those of `Internal` and `Cancelled`,
-    which Penstock gives to requests whose handlers did not end.
+    which Penstock gives to requests whose handlers did not end. Without such a class the application has not declared
+    the exception.
     """
     for base in _bases_of(error_type):
         if any(base is own for own in BY_CODE.values()):
             own_word = issubclass(base, UserError) and base not in (Internal, Cancelled)
-            return base.code if own_word else Aborted.code
+            return base.code if own_word else Unhandled.code
         code = _namespace_of(base).get("code")
         if type(code) is str and _CODE.fullmatch(code) is not None and code not in BY_CODE:
-            return code if issubclass(error_type, UserError) else Aborted.code
-    return Aborted.code
+            return code if issubclass(error_type, UserError) else Unhandled.code
+    return Unhandled.code
 
 
 def _text_of(raised: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Replies in the journal: looked up by the log positions of their requests."""
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,15 +68,47 @@ def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) ->
         TimedOut: No committed epoch holds the position.
         RequestError: Its epoch is forgotten.
     """
-    record, last = find_reply(journal, position), journal.last()
-    assert last is not None, "the record is committed"
-    columns = ("request_id", "error", "reply")
-    for part in _commit_of(journal, position, last).parts_of(PartKind.SENT):
-        table = journal.read(part, columns)
-        rows = table.filter(pc.equal(table["request_id"], request_id)).to_pylist()
-        for row in rows:
-            name = RequestId(request_id)
-            return Reply(name, record.lsn, record.epoch, row["error"], row["reply"])
+    find_reply(journal, position)  # its epoch may be forgotten
+    outcome = find_outcome(journal, position, PartKind.SENT, request_id)
+    return None if outcome is None else outcome.reply
+
+
+class Outcome(NamedTuple):
+    """A processed request: its reply, and its body as it was appended or sent."""
+
+    reply: Reply
+    body: bytes
+
+
+def find_outcome(
+    journal: Journal, position: LogPosition, part_kind: PartKind, request_id: str
+) -> Outcome | None:
+    """Return the outcome of a request by its id, and by the position of the record in whose cascade it ran.
+
+    Args:
+        journal: The journal.
+        position: The position.
+        part_kind: `TRANSACTIONS` for the record itself, `SENT` for a request that its cascade has sent.
+        request_id: The id of the request.
+
+    Returns:
+        The outcome; None if the epoch of the position has no such request.
+
+    Raises:
+        TimedOut: No committed epoch holds the position.
+    """
+    last = journal.last()
+    if last is None or last.positions.get(position[0], Lsn(0)) <= position[1]:
+        raise TimedOut(f"the request at log position {position[1]} is not processed yet")
+    commit = _commit_of(journal, position, last)
+    for part in commit.parts_of(part_kind):
+        table = journal.read(part, ("lsn", "request_id", "request", "error", "reply"))
+        for row in table.filter(pc.equal(table["request_id"], request_id)).to_pylist():
+            if row["lsn"] == position[1]:
+                reply = Reply(
+                    RequestId(request_id), Lsn(row["lsn"]), commit.epoch, row["error"], row["reply"]
+                )
+                return Outcome(reply, row["request"])
     return None
 
 

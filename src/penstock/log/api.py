@@ -139,6 +139,22 @@ class Log(Protocol):
             LogUnavailable: As for `append`; call again to learn whether the entry was cancelled.
         """
 
+    def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
+        """Append a request again, as the next attempt of its id, and return the position.
+
+        If the id has a newer position than `after`, that one is returned and nothing is appended: of several callers that
+        have seen the same attempt, one appends. The id stays the id of the first body, and its retention begins again.
+
+        Args:
+            entry: The request, with the body of its first append.
+            after: The position of its newest attempt.
+            mark: Returns the body to append for the body of the request; None: the same body.
+
+        Raises:
+            RequestConflict: The id has another body, or is scheduled.
+            LogUnavailable: As for `append`.
+        """
+
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Return the oldest position still held; equal to `end` if no record is."""
 
@@ -162,7 +178,7 @@ class Log(Protocol):
         """Return the `touches` of the records of [start, end), in order."""
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
-        """Return where a request id was first appended; None after its retention."""
+        """Return where a request id was appended last; None after its retention."""
 
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
         """Return the greatest end with at most `records` records and `size` body bytes from `start`.

@@ -21,7 +21,7 @@ from typing import Final, TypedDict
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
-from penstock.errors import Corrupt, LogUnavailable, Truncated
+from penstock.errors import Corrupt, LogUnavailable, RequestConflict, Truncated
 from penstock.log import block as blocks
 from penstock.log import ranges, schedule
 from penstock.log.api import Entry, Record
@@ -178,6 +178,33 @@ class SqliteLog:
             lambda entry: Entry(request_id, mark(entry.body), b"", now_us),
         )
         return Lsn(promoted[0]) if promoted else None
+
+    def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
+        """Append a request again, in one transaction. See `Log.repeat`."""
+        self._check(ONLY_PARTITION)
+        call = self._pending([entry], limited=False)
+        (id_hash,), (body_hash,) = call.id_hashes, call.body_hashes
+        newest = after
+
+        def take(connection: sqlite3.Connection) -> list[ScheduledEntry]:
+            nonlocal newest
+            seen = self._index.seen(connection, [id_hash], self._now_s()).get(id_hash)
+            if schedule.find(connection, [id_hash], str(self._path)):
+                raise RequestConflict(f"request {entry.request_id!r} is scheduled")
+            if seen is not None and seen.body_hash != body_hash:
+                raise RequestConflict(f"request {entry.request_id!r} has another body")
+            if seen is not None and seen.lsn > after:
+                newest = seen.lsn
+                return []
+            return [ScheduledEntry(entry.time_us, id_hash, entry)]
+
+        def marked(taken: Entry) -> Entry:
+            if mark is None:
+                return taken
+            return msgspec.structs.replace(taken, body=mark(taken.body), touches=b"")
+
+        appended = self._promote(take, marked)
+        return Lsn(appended[0]) if appended else newest
 
     def _promote(
         self,

@@ -58,7 +58,7 @@ def test_aborted_transaction_leaves_touches_only(state: dict[EntityKey, bytes]) 
     task = Task(app, state.get, Limits())
     outcome = run(task, 0, [["add", 4], ["write", ["Beta", 0]], ["fail"]])
     assert outcome is not None
-    assert outcome.error == "aborted"
+    assert outcome.error == "unhandled"
     assert task.written == {}
     assert touched(task) == {(0, fingerprint_of(A0), False), (0, fingerprint_of(B0), False)}
 

@@ -258,7 +258,7 @@ HOSTILE = {
     "loops": "limit-exceeded",
     "hangs": "limit-exceeded",
     "grows": "limit-exceeded",
-    "stops": "aborted",
+    "stops": "unhandled",
 }
 
 

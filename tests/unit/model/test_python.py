@@ -274,7 +274,7 @@ def test_exceptions_undo_everything(kit: Kit) -> None:
     before = kit.digest()
     with pytest.raises(Aborted, match=r"^ValueError: a fails$") as caught:
         kit.call.Machine("a").fail()
-    assert (caught.value.code, caught.value.kind) == ("aborted", "ValueError")
+    assert (caught.value.code, caught.value.kind) == ("unhandled", "ValueError")
     assert isinstance(caught.value.__cause__, ValueError)
     assert kit.digest() == before
 
