@@ -72,7 +72,7 @@ def evaluate(
         annotations: Annotations as they are written, or as `annotations_of` returns them.
         global_names: The values of names.
         local_names: The values of names that come before the global ones.
-        include_extras: Whether what `Annotated` adds to a type is kept.
+        include_extras: Whether the additions of `Annotated` to a type are kept.
 
     Returns:
         The type of each annotation.

@@ -1,4 +1,4 @@
-"""Caches by class: what follows from a class of the application is computed once.
+"""Caches by class: a fact that follows from a class of the application is computed once.
 
 The caches keep the classes alive. So a process that loads another version of the application empties them
 (`forget_classes`), and the classes of versions before the former one can be collected.

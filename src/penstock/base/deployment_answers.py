@@ -36,8 +36,8 @@ class ListedDeployment(Struct, frozen=True):
         app: Module and name of the application.
         python: The version of Python.
         libraries: The versions of the libraries that the source imports.
-        applications: Of a set: the hash of each application's source.
-        changed_applications: Of a set: the applications that are added, changed or removed.
+        applications: If a set is deployed, the hash of each application's source.
+        changed_applications: If a set is deployed, the applications that are added, changed or removed.
         source_changed: Whether the source differs.
         changed_classes: The classes whose stored form differs.
         changed_versions: The differences of versions, a text for each.
@@ -68,7 +68,7 @@ class CheckedChange(Struct, frozen=True):
 
     Attributes:
         level: `safe`, `needs-a-word` or `refused`.
-        kind: What the finding is about.
+        kind: The part of the application.
         what: The finding.
     """
 
@@ -133,7 +133,7 @@ class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
     """An order to deploy the code of a former deployment again.
 
     Attributes:
-        number: The number of the deployment; None: the one before.
+        number: The number of the deployment; None: the number before the present one.
         drop: The stored classes that its code lacks.
     """
 

@@ -1,4 +1,4 @@
-"""Reads what JSON has as texts, as `json_keys` writes it: floats that are no numbers, and keys that are no texts."""
+"""Reads values that JSON has as texts, as `json_keys` writes them: floats that are no numbers, and keys that are no texts."""
 
 import typing
 from contextlib import suppress

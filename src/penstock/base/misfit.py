@@ -1,4 +1,4 @@
-"""Misfits: where a wrong value is, and what is wrong with it, from the messages of msgspec.
+"""Misfits: the place and the error of a wrong value, from the messages of msgspec.
 
 msgspec ends its messages with a path, as in ``Expected `int`, got `str` - at `$.zip` ``. A value that Penstock converts
 inside of another one, such as a pydantic model, has a path of its own in its message, which is joined with the outer path.

@@ -21,7 +21,7 @@ class Requests(msgspec.Struct, frozen=True, array_like=True, tag="requests"):
     """Requests of a client.
 
     Attributes:
-        requests: For each of them its id and its body as in the log.
+        requests: The id and the body of each request, as in the log.
         accepted: Whether the gateway says when they are durable.
     """
 

@@ -2,7 +2,7 @@
 
     python -m penstock.history.code_report < ReportQuestion > ReportAnswer
 
-`report_on` is the caller's side; without a complete answer there is no report, so code that ends the process is never
+`report_on` is the caller's side; an incomplete answer is an error, so code that ends the process is never
 called safe. The child changes nothing.
 """
 
@@ -82,12 +82,12 @@ def report_on(
         work_s: The seconds that the whole report may take; None: as long as it needs.
 
     Raises:
-        ConfigError: There is no journal; or the code cannot be imported, ends its process, or is imported for too long.
+        ConfigError: The journal is missing; or the code cannot be imported, ends its process, or is imported for too long.
         TimedOut: The report has taken too long.
         PenstockError: A file of the data directory is damaged, or cannot be read.
     """
     if DataDirectory(settings.data).app_name is None:
-        raise ConfigError(f"there is no journal in {settings.data}; name the directory with --data")
+        raise ConfigError(f"{settings.data} has no journal; name the directory with --data")
     spec = with_applications(settings.data, deployed_code(settings.data), settings.app)
     module = locate(spec).module
     settings = replace(settings, app=spec, data=settings.data.absolute())

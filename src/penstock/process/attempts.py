@@ -83,7 +83,7 @@ def _failed(log: Log, journal: Journal, request_id: RequestId) -> _Failed:
         if log.scheduled(request_id) is not None:
             raise TooLate(f"request {request_id} is scheduled, and has not run yet")
         raise RequestError(
-            f"no processed request has the id {request_id}, or its epoch is no longer kept; penstock failed lists "
+            f"no processed request has the id {request_id}, or its epoch was forgotten; penstock failed lists "
             "the failed requests of the background"
         )
     _check_repeatable(request_id, outcome, after)

@@ -92,7 +92,7 @@ def application_name(spec: str, import_s: float = IMPORT_S) -> str:
     """Return the name of an application, which a child process imports.
 
     Raises:
-        ConfigError: There is no such application, or its import fails, ends the process, or takes too long.
+        ConfigError: The application does not exist, or its import fails, ends the process, or takes too long.
         DefinitionError: It is defined wrongly.
     """
     began, question = time.monotonic(), encode_question(NameQuestion(spec, import_s))
