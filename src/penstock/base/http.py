@@ -24,6 +24,9 @@ VIEW_STATE: Final = "Penstock-View"
 CALLER: Final = "Penstock-Caller"
 """The principal for which a gateway queries the SQL view; the view limits each caller."""
 
+COUNT_MAX: Final = 10**18 - 1
+"""The greatest whole number that a field of a request may have; every store holds it."""
+
 OLDEST_ATOM: Final = "Penstock-Oldest-Atom"
 """The number of the oldest atom of a stream that is held; only with the error `gone`."""
 

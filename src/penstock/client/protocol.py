@@ -52,6 +52,7 @@ from penstock.client.results import (
 from penstock.errors import NoSuchEntity, PenstockError, RequestError, TimedOut, Unencodable
 from penstock.model.application import App
 from penstock.model.call import Call, returns_of
+from penstock.model.running_step import DELAY_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,8 +138,10 @@ class GatewayProtocol:
             RequestError: The call cannot be sent; nothing was sent.
             OperationalError: See `send_with_retries`.
         """
-        if not delay_s >= 0:
-            raise RequestError(f"delay_s must be 0 or more, not {delay_s!r}")
+        if not 0 <= delay_s <= DELAY_MAX.total_seconds():
+            raise RequestError(
+                f"delay_s must be from 0 to {DELAY_MAX.total_seconds():.0f} ({DELAY_MAX.days} days), not {delay_s!r}"
+            )
         request = request_of(self.app, call, _id_of(call), "send")
         returns = returns_of(self.app, call)
         if delay_s:

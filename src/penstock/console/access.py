@@ -1,6 +1,6 @@
 """Access to the console's data: the scope `admin`, and for changes a request from the console's own page."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from penstock.errors import Forbidden, PenstockError
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import response_of
+from penstock.gateway.http_request import query_of
 
 AUTHENTICATOR: Final = "penstock.authenticator"
 """The key of the gateway's authenticator in the ASGI scope."""
@@ -25,8 +26,8 @@ _encode: Final = msgspec.json.Encoder().encode
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def for_operators(handler: Handler) -> Handler:
-    """Check the scope `admin`, and answer errors as the rest of the gateway does."""
+def for_operators(handler: Handler, fields: Collection[str] = ()) -> Handler:
+    """Check the scope `admin` and the fields of the query string, and answer errors as the rest of the gateway does."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -34,6 +35,7 @@ def for_operators(handler: Handler) -> Handler:
             principal = authenticator.identify(request.headers.raw, request.method)
             principal.require_admin()
             request.scope[_PRINCIPAL] = principal
+            query_of(request.scope["query_string"], fields)
             return await handler(request)
         except PenstockError as error:
             return response_of(error)

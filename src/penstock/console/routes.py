@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.console.access import (
     for_operators,
     json_bytes_response,
@@ -26,13 +26,12 @@ from penstock.console.observation import Observation
 from penstock.console.scheduled import scheduled_in
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
-from penstock.errors import RequestError
 from penstock.gateway.errors import HttpError, response_of
+from penstock.gateway.http_request import parse_epoch
 from penstock.model.application import App
 from penstock.process.config import Config
 
 _KILL: Final = "kill-driver"
-_DIGITS_MAX: Final = 18
 
 
 def console_routes(app: App, config: Config, *, dev: bool) -> list[BaseRoute]:
@@ -90,7 +89,7 @@ def _api_routes(app: App, data: Path, observation: Observation) -> list[Route]:
     return [
         Route("/console/api/plan", for_operators(show_plan)),
         Route("/console/api/status", for_operators(status)),
-        Route("/console/api/epochs", for_operators(epochs)),
+        Route("/console/api/epochs", for_operators(epochs, ("after",))),
         Route("/console/api/scheduled", for_operators(scheduled)),
     ]
 
@@ -104,6 +103,4 @@ def _killing(observation: Observation) -> Route:
 
 
 def _epoch_of(text: str) -> Epoch:
-    if not text.removeprefix("-").isdecimal() or len(text) > _DIGITS_MAX:
-        raise RequestError(f"after={text} is not an epoch: it must be a whole number")
-    return Epoch(int(text))
+    return Epoch(BEFORE_FIRST if text == str(BEFORE_FIRST) else parse_epoch("after", text))

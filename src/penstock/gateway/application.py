@@ -35,9 +35,6 @@ from penstock.process.config import GatewayConfig
 
 _log = logging.getLogger(__name__)
 
-OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""Paths that need no credential."""
-
 _OTHER: Final = "other"
 
 
@@ -141,17 +138,19 @@ class Gateway:
         try:
             request = HttpRequest(scope, receive, self._config)
             route = version.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
-            path = scope["path"]
-            if self.draining and path not in OPEN:
+            if self.draining and not (route is not None and route[0].is_open):
                 raise Stopping("this gateway stops; send the request again")
             if route is None:
                 scope["penstock.authenticator"] = self.authenticator
                 await version.more(scope, receive, send)
                 return route_kind, None
-            handler, request.path, route_kind = route
-            if path not in OPEN:
+            endpoint, request.path = route
+            route_kind = endpoint.route_kind
+            if not endpoint.is_open:
                 request.principal = self.authenticator.identify(scope["headers"], scope["method"])
-            return route_kind, await handler(request)
+            if scope["query_string"]:
+                request.take_query(endpoint.fields)
+            return route_kind, await endpoint.handler(request)
         except (PenstockError, HttpError) as error:
             return route_kind, self._refusal(error, request)
         except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class

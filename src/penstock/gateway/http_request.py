@@ -6,17 +6,26 @@ before any decoder reads it.
 
 import asyncio
 import re
-from typing import Any, Final
+from collections.abc import Collection, Iterable
+from typing import Any, Final, overload
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope
 
-from penstock.base.http import IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID, media_type_of
+from penstock.base.http import (
+    COUNT_MAX,
+    IDEMPOTENCY_KEY,
+    JSON,
+    MIN_EPOCH,
+    REQUEST_ID,
+    media_type_of,
+)
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import HttpError
 from penstock.gateway.request_ids import check_chosen, named_id
+from penstock.model.application import unknown
 from penstock.process.config import GatewayConfig
 
 # A string without its end matches up to the end of the text, so that each byte is read once.
@@ -28,8 +37,10 @@ _CHOSEN: Final = IDEMPOTENCY_KEY.lower()
 _DRAWN: Final = REQUEST_ID.lower()
 _OPENING: Final = (b"[", b"{")
 _CLOSING: Final = (b"]", b"}")
+_MIN_EPOCH: Final = MIN_EPOCH.lower()
 _QUERY_FIELDS_MAX: Final = 100
-_DIGITS_MAX: Final = 18
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"[0-9]{1,32}(\.[0-9]{0,32})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,32}")
 
 
 class HttpRequest:
@@ -37,12 +48,22 @@ class HttpRequest:
 
     Attributes:
         path: The values of the names in the route's path.
-        headers: The headers by lower-case name; the last one if a header is repeated.
+        headers: The headers by lower-case name; the values of a repeated header, with commas between (RFC 9110, 5.3).
         principal: The sender of the request.
         request_id: The request id as the principal knows it; empty if the request has none.
     """
 
-    __slots__ = ("_config", "_receive", "_scope", "headers", "path", "principal", "request_id")
+    __slots__ = (
+        "_config",
+        "_fields",
+        "_query",
+        "_receive",
+        "_scope",
+        "headers",
+        "path",
+        "principal",
+        "request_id",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, config: GatewayConfig) -> None:
         """Check the head.
@@ -58,12 +79,18 @@ class HttpRequest:
         size = 0
         for name, value in pairs:
             size += len(name) + len(value)
-            self.headers[name.decode("latin-1")] = value.decode("latin-1")
+            header, text = name.decode("latin-1"), value.decode("latin-1")
+            # So a header of ours that is repeated is refused: no id and no number has a comma and a space.
+            self.headers[header] = (
+                f"{self.headers[header]}, {text}" if header in self.headers else text
+            )
         if size > config.header_bytes_max:
             raise HttpError(
                 431, "headers-too-large", f"headers take at most {config.header_bytes_max} bytes"
             )
         self.path: dict[str, str] = {}
+        self._query: dict[str, str] = {}
+        self._fields: frozenset[str] | None = frozenset()
         self.principal: Principal
         self.request_id = ""
 
@@ -78,23 +105,54 @@ class HttpRequest:
         method: str = self._scope["method"]
         return method
 
-    def query(self) -> dict[str, str]:
-        """Return the fields of the query string; the last one if a field is repeated.
+    def take_query(self, fields: frozenset[str] | None) -> None:
+        """Read the query string, whose fields the route has declared; None: the application's handler checks them.
 
         Raises:
-            RequestError: The query string is malformed.
+            RequestError: The query string is malformed, or a field is unknown or stands twice.
         """
-        raw: bytes = self._scope["query_string"]
-        if not raw:
-            return {}
-        try:
-            text = raw.decode("ascii")
-            pairs = parse_qsl(
-                text, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
-            )
-        except ValueError as error:  # also UnicodeDecodeError
-            raise RequestError(f"the query string cannot be read: {error}") from error
-        return dict(pairs)
+        self._query = query_of(self._scope["query_string"], fields)
+        self._fields = fields
+
+    def query(self) -> dict[str, str]:
+        """Return the fields of the query string."""
+        return self._query
+
+    @overload
+    def field(self, name: str) -> str | None: ...
+    @overload
+    def field(self, name: str, default: str) -> str: ...
+
+    def field(self, name: str, default: str | None = None) -> str | None:
+        """Return a field of the query string that the route declares, or the default without such a field.
+
+        An argument of the application's own handler may have the same name, and is none.
+        """
+        return default if self._fields is None else self._query.get(name, default)
+
+    def flag(self, name: str) -> bool:
+        """Return a field that is `true` or `false`, which is the default.
+
+        Raises:
+            RequestError: The field is something else.
+        """
+        text = self.field(name)
+        if text is None:
+            return False
+        if text not in ("true", "false"):
+            raise RequestError(f"{name}={text} must be true or false")
+        return text == "true"
+
+    def refuse_fields(self, names: Iterable[str], reason: str) -> None:
+        """Refuse fields that have no meaning beside the rest of the request; the reason says why.
+
+        Raises:
+            RequestError: One of the fields is there.
+        """
+        for name in names:
+            text = self.field(name)
+            if text is not None:
+                raise RequestError(f"{name}={text} has no meaning here: {reason}")
 
     async def body(self, most: int | None = None) -> bytes:
         """Return the whole body.
@@ -167,27 +225,26 @@ class HttpRequest:
         """The media type of the body."""
         return media_type_of(self.headers.get("content-type", ""))
 
-    def seconds(self, name: str, default: float, most: float) -> float:
+    def seconds(self, name: str, default: float) -> float:
         """Return a number of seconds from the query string.
-
-        Args:
-            name: The name of the field.
-            default: The result if the field is absent.
-            most: The largest result.
 
         Raises:
             RequestError: The field is not a number, or is negative.
         """
-        text = self.query().get(name)
+        text = self.field(name)
         if text is None:
             return default
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not value >= 0:
+        if not _NUMBER.fullmatch(text):
             raise RequestError(f"{name}={text} must be a number of seconds, 0 or more")
-        return min(value, most)
+        return float(text)
+
+    def wait_s(self, name: str, default: float, most: float) -> float:
+        """Return how long the caller waits at most; a gateway may answer earlier, which `most` decides.
+
+        Raises:
+            RequestError: The field is not a number, or is negative.
+        """
+        return min(self.seconds(name, default), most)
 
     def min_epoch(self) -> int:
         """Return the oldest epoch that may answer; -1 if the request names none.
@@ -195,8 +252,10 @@ class HttpRequest:
         Raises:
             RequestError: The value is not an epoch.
         """
-        text = self.headers.get(MIN_EPOCH.lower()) or self.query().get("min_epoch")
-        return -1 if text is None else parse_epoch("min_epoch", text)
+        texts = (self.headers.get(_MIN_EPOCH), self.field("min_epoch"))
+        return max(
+            (parse_epoch("min_epoch", text) for text in texts if text is not None), default=-1
+        )
 
     @property
     def is_recorded(self) -> bool:
@@ -210,9 +269,13 @@ class HttpRequest:
         again takes effect once, and a `@readonly` call need not be recorded.
 
         Raises:
-            RequestError: The id is too long or has a forbidden character.
+            RequestError: The id is too long or has a forbidden character, or there are two ids.
         """
-        text = self.headers.get(_CHOSEN, self.headers.get(_DRAWN))
+        text, drawn = self.headers.get(_CHOSEN), self.headers.get(_DRAWN)
+        if text is None:
+            text = drawn
+        elif drawn is not None and drawn != text:
+            raise RequestError(f"{IDEMPOTENCY_KEY} and {REQUEST_ID} name two ids; send one of them")
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
 
     def named_id(self) -> RequestId:
@@ -225,15 +288,62 @@ class HttpRequest:
         return named_id(self.principal, self.path["id"], self._config.key_bytes_max)
 
 
+def query_of(raw: bytes, fields: Collection[str] | None) -> dict[str, str]:
+    """Return the fields of a query string.
+
+    Args:
+        raw: The query string.
+        fields: The declared fields; None: any field.
+
+    Raises:
+        RequestError: The query string is malformed, or a field is unknown or stands twice.
+    """
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=_QUERY_FIELDS_MAX,
+        )
+    except ValueError as error:  # also UnicodeDecodeError
+        raise RequestError(f"the query string cannot be read: {error}") from error
+    query: dict[str, str] = {}
+    for name, text in pairs:
+        if fields is not None and name not in fields:
+            raise RequestError(unknown("field of the query string", name, sorted(fields)))
+        if name in query:
+            raise RequestError(f"{name} stands twice in the query string; send it once")
+        query[name] = text
+    return query
+
+
+def whole_number(name: str, text: str, expected: str, least: int, most: int = COUNT_MAX) -> int:
+    """Return the whole number in a field.
+
+    Args:
+        name: The name of the field.
+        text: The text of the field.
+        expected: The meaning of a right number, for the message: `is not an epoch`.
+        least: The smallest number.
+        most: The greatest number.
+
+    Raises:
+        RequestError: The text is not a number in these bounds.
+    """
+    number = int(text) if _DIGITS.fullmatch(text) else -1
+    if least <= number <= most:
+        return number
+    bound = f"{least} or more" if most == COUNT_MAX else f"from {least} to {most:,}"
+    raise RequestError(f"{name}={text} {expected}: a whole number, {bound}")
+
+
 def parse_epoch(name: str, text: str) -> int:
     """Return the epoch in a field.
 
     Raises:
         RequestError: The text is not an epoch.
     """
-    if not text.isdecimal() or len(text) > _DIGITS_MAX:
-        raise RequestError(f"{name}={text} is not an epoch: a whole number, 0 or more")
-    return int(text)
+    return whole_number(name, text, "is not an epoch", 0)
 
 
 def check_depth(text: bytes, most: int) -> None:

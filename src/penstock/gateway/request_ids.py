@@ -79,6 +79,21 @@ def check_stored(text: str) -> RequestId:
     return RequestId(text)
 
 
+def check_cancels(principal: Principal, text: str) -> None:
+    """Check that a principal may cancel the request with an id of its own, as a path names it.
+
+    Requests that a cascade has sent or scheduled, and the time limits of its questions, belong to the application: only
+    an operator cancels them. Their callers may read them.
+
+    Raises:
+        Forbidden: The id is a derived one, and the principal lacks the scope `admin`.
+    """
+    if MARK in text and not principal.is_admin:
+        raise Forbidden(
+            f"{principal.name} lacks the scope admin: request {text} was sent by the application, not by its caller"
+        )
+
+
 def stored_id(principal: Principal, chosen: str) -> RequestId:
     """Return the form in which the log stores an id that a principal has chosen."""
     if not principal.namespace:

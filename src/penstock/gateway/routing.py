@@ -1,10 +1,11 @@
 """Finds the handler of a path, segment by segment.
 
 A path is split before it is decoded, so that a key may hold a slash (`%2F`). A literal segment takes
-precedence over a name. A search takes one dictionary look-up per segment for any number of routes.
+precedence over a name. A search takes one dictionary look-up per segment for any number of routes. A route
+declares the fields of its query string, and whether it needs a credential: nothing else knows either.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -19,13 +20,32 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 PATH_BYTES_MAX: Final = 8_192
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A verb of a path, as it is declared.
+
+    Attributes:
+        handler: The handler.
+        route_kind: The name of the route in metrics.
+        fields: The fields of its query string; None: they are the arguments of the application's own handler.
+        is_open: Whether it needs no credential, and is served while the gateway drains.
+        names: The names in its path.
+    """
+
+    handler: Handler
+    route_kind: str
+    fields: frozenset[str] | None
+    is_open: bool
+    names: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Node:
     """A node of the tree of paths."""
 
     literal: dict[bytes, "_Node"] = field(default_factory=dict)
     named: "_Node | None" = None
-    handlers: dict[str, tuple[Handler, tuple[str, ...], str]] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
 
 class Router:
@@ -34,14 +54,17 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(self, verb: str, path: str, handler: Handler, route_kind: str) -> None:
-        """Add the handler of a path.
-
-        Args:
-            verb: The HTTP method.
-            path: The path; `{name}` in it stands for one segment.
-            handler: The handler.
-            route_kind: The name of the route in metrics.
+    def add(
+        self,
+        verb: str,
+        path: str,
+        handler: Handler,
+        route_kind: str,
+        fields: Iterable[str] | None = (),
+        *,
+        is_open: bool = False,
+    ) -> None:
+        """Add the handler of a path, in which `{name}` stands for one segment; `Endpoint` has the other facts.
 
         Raises:
             ValueError: Verb and path have a handler already.
@@ -53,12 +76,13 @@ class Router:
                 node.named = node = node.named or _Node()
             else:
                 node = node.literal.setdefault(segment.encode(), _Node())
-        if verb in node.handlers:
+        if verb in node.endpoints:
             raise ValueError(f"{verb} {path} has a handler already")
-        node.handlers[verb] = (handler, tuple(names), route_kind)
+        declared = None if fields is None else frozenset(fields)
+        node.endpoints[verb] = Endpoint(handler, route_kind, declared, is_open, tuple(names))
 
-    def find(self, verb: str, raw_path: bytes) -> tuple[Handler, dict[str, str], str] | None:
-        """Return handler, values of the names, and kind of a path; None if it has no handler.
+    def find(self, verb: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]] | None:
+        """Return the endpoint of a path, and the values of its names; None if it has no handler.
 
         Raises:
             HttpError: The path is too long, not UTF-8, or has handlers for other verbs only.
@@ -70,24 +94,23 @@ class Router:
         node = _descend(self._root, segments, 0, values)
         if node is None:
             return None
-        entry = node.handlers.get("GET" if verb == "HEAD" else verb)
-        if entry is None:
-            allowed = ", ".join(sorted(node.handlers))
+        endpoint = node.endpoints.get("GET" if verb == "HEAD" else verb)
+        if endpoint is None:
+            allowed = ", ".join(sorted(node.endpoints))
             raise HttpError(
                 405,
                 "method-not-allowed",
                 f"this path does not accept {verb}; it accepts {allowed}",
                 Allow=allowed,
             )
-        handler, names, route_kind = entry
         try:
             named = {
                 name: (unquote_to_bytes(value) if b"%" in value else value).decode()
-                for name, value in zip(names, values, strict=True)
+                for name, value in zip(endpoint.names, values, strict=True)
             }
         except UnicodeDecodeError:
             raise HttpError(400, "request", "the path is not valid UTF-8") from None
-        return handler, named, route_kind
+        return endpoint, named
 
 
 def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]) -> _Node | None:
@@ -110,4 +133,4 @@ def _descend(node: _Node, segments: list[bytes], index: int, values: list[bytes]
             node = named
         else:
             return None
-    return node if node.handlers else None
+    return node if node.endpoints else None

@@ -7,6 +7,7 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,7 +25,7 @@ from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import handler_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
-from penstock.gateway.handlers.deployments import DeploymentHandler
+from penstock.gateway.handlers.deployments import UPLOADED, DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.erasures import ErasureHandler
 from penstock.gateway.handlers.flow import FlowHandler
@@ -40,9 +41,15 @@ from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
+from penstock.model.route import SHOW
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
+
+WAITED: Final = ("timeout",)
+READ: Final = ("min_epoch", *WAITED)
+SENT: Final = ("delay",)
+"""Fields of query strings that several routes have."""
 
 MoreRoutes = Callable[[App], Sequence[BaseRoute]]
 """Returns the routes of another ASGI application, such as the console, for a version."""
@@ -159,7 +166,7 @@ def version_of(
     _route_shared(routing, shared, changes)
     erasures = ErasureHandler(app, config)
     routing.add("GET", "/erasures", erasures.index, "erasures")
-    routing.add("POST", "/erasures", erasures.order, "erasures")
+    routing.add("POST", "/erasures", erasures.order, "erasures", WAITED)
     flow = FlowHandler(app, config)
     routing.add("GET", "/flow", flow.index, "flow")
     routing.add("POST", "/flow", flow.order, "flow")
@@ -173,18 +180,19 @@ def _route_calls(
     reads: ReadHandler,
     entity_reads: EntityReadHandler,
 ) -> None:
-    for path, handler, route_kind in (("call", calls.call, "call"), ("send", calls.send, "send")):
-        routing.add("POST", f"/{path}/{{entity}}/{{key}}/{{method}}", handler, route_kind)
-        routing.add("POST", f"/{path}/{{function}}", handler, route_kind)
-    routing.add("POST", "/streams/{stream}", calls.call, "append")
-    routing.add("POST", "/send/streams/{stream}", calls.send, "send")
-    routing.add("POST", "/read", reads.batch, "read")
-    routing.add("GET", "/requests/{id}", calls.status, "requests")
-    routing.add("DELETE", "/requests/{id}", calls.cancel, "requests")
-    routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities")
+    for path in ("/{entity}/{key}/{method}", "/{function}"):
+        routing.add("POST", f"/call{path}", calls.call, "call", READ)
+        routing.add("POST", f"/send{path}", calls.send, "send", SENT)
+    routing.add("POST", "/streams/{stream}", calls.call, "append", WAITED)
+    routing.add("POST", "/send/streams/{stream}", calls.send, "send", SENT)
+    routing.add("POST", "/read", reads.batch, "read", READ)
+    routing.add("GET", "/requests/{id}", calls.status, "requests", ("wait",))
+    routing.add("DELETE", "/requests/{id}", calls.cancel, "requests", ("beginning",))
+    routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities", READ)
     for route in app.routes:
         serve = handler_of(app, route, calls, entity_reads)
-        routing.add(route.verb, route.path, serve, "route")
+        fields = READ if route.method == SHOW else None
+        routing.add(route.verb, route.path, serve, "route", fields)
 
 
 def _route_pages(routing: Router, pages: PageHandler) -> None:
@@ -193,24 +201,25 @@ def _route_pages(routing: Router, pages: PageHandler) -> None:
 
 
 def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler) -> None:
-    for path, handler, route_kind in (
-        ("/healthz", shared.health.alive, "health"),
-        ("/readyz", shared.health.ready, "health"),
-        ("/metrics", shared.load.exposition, "metrics"),
-        ("/metrics/recent", shared.load.recent, "metrics"),
-        ("/entities/{entity}/changes", changes.changes, "changes"),
-        ("/requests/{id}/trace", shared.history.trace, "trace"),
-        ("/entities/{entity}/{key}/history", shared.history.history, "history"),
-        ("/streams", shared.streams.index, "streams"),
-        ("/deployments", shared.deployments.index, "deployments"),
-        ("/deployments/{number}", shared.deployments.difference, "deployments"),
-        ("/partitions", shared.deployments.partitions, "partitions"),
-        ("/streams/{stream}", shared.streams.follow, "streams"),
+    routing.add("GET", "/healthz", shared.health.alive, "health", is_open=True)
+    routing.add("GET", "/readyz", shared.health.ready, "health", is_open=True)
+    history, streams, orders = shared.history, shared.streams, shared.deployments
+    for path, handler, route_kind, fields in (
+        ("/metrics", shared.load.exposition, "metrics", ()),
+        ("/metrics/recent", shared.load.recent, "metrics", ("seconds",)),
+        ("/entities/{entity}/changes", changes.changes, "changes", ("from", "to", *READ)),
+        ("/requests/{id}/trace", history.trace, "trace", ()),
+        ("/entities/{entity}/{key}/history", history.history, "history", ("from", "to", "last")),
+        ("/streams", streams.index, "streams", ()),
+        ("/streams/{stream}", streams.follow, "streams", ("from", "limit", "wait")),
+        ("/deployments", orders.index, "deployments", ()),
+        ("/deployments/{number}", orders.difference, "deployments", ()),
+        ("/partitions", orders.partitions, "deployments", ()),
     ):
-        routing.add("GET", path, handler, route_kind)
+        routing.add("GET", path, handler, route_kind, fields)
     routing.add("POST", "/sql", shared.sql.sql, "sql")
-    routing.add("POST", "/deployments", shared.deployments.order, "deployments")
-    routing.add("POST", "/partitions", shared.deployments.move, "partitions")
+    routing.add("POST", "/deployments", orders.order, "deployments", (*UPLOADED, *WAITED))
+    routing.add("POST", "/partitions", orders.move, "deployments", WAITED)
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:

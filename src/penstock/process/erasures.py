@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
+from penstock.base.ids import EntityKey, Epoch, Lsn, split_entity_key
 from penstock.errors import Corrupt, RequestError, Unencodable
 from penstock.files import durable
 from penstock.files.key_file import KeyFile
@@ -225,5 +225,4 @@ def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int
     """
     number = f"{generation}.{failures}" if failures else str(generation)
     digest = hashlib.blake2b(f"{number}:{subject}".encode(), digest_size=12).hexdigest()
-    request_id = RequestId(f"erase-{digest}")
-    return append_control(log, request_id, Erase(subject, generation))
+    return append_control(log, "erase", digest, Erase(subject, generation))

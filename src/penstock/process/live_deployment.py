@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.deployment_answers import DeploymentResult
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import ConfigError, TimedOut
 from penstock.files.durable import storage
 from penstock.files.lock import locked_directory
@@ -42,13 +42,11 @@ class AppendedDeployment(msgspec.Struct, frozen=True):
     """A deployment whose record is in the log.
 
     Attributes:
-        request_id: The request id of the record.
         lsn: The position of the record.
         code: The code.
         changes: The changes of stored classes, a sentence for each.
     """
 
-    request_id: RequestId
     lsn: Lsn
     code: DeployedCode
     changes: list[str]
@@ -104,7 +102,6 @@ def _stored(data: Path, spec: str) -> DeployedCode:
 def append_deployment(
     config: Config,
     code: DeployedCode,
-    request_id: str | None = None,
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
     by: str = "",
@@ -114,7 +111,6 @@ def append_deployment(
     Args:
         config: The settings of the application.
         code: The code.
-        request_id: The request id of the record; None for a new one.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
         by: The principal that orders it; empty for a command on the machine.
@@ -148,10 +144,9 @@ def append_deployment(
         if replaces not in (None, newest):
             raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
-        chosen = RequestId(f"deploy-{uuid.uuid4()}" if request_id is None else request_id)
-        lsn = append_control(log, chosen, Deploy(code, drop.names, by))
+        lsn = append_control(log, "deploy", uuid.uuid4().hex, Deploy(code, drop.names, by))
     changes = member_changes(newest, code) + checked.changes
-    return AppendedDeployment(chosen, lsn, code, changes)
+    return AppendedDeployment(lsn, code, changes)
 
 
 def wait_for_deployment(

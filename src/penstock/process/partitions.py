@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.ids import Epoch, Lsn
 from penstock.errors import StateUnavailable
 from penstock.log.api import Log
 from penstock.model.control import Move
@@ -53,8 +53,7 @@ def append_move(log: Log, partitions: int) -> Lsn:
     Raises:
         LogUnavailable: The log cannot be written.
     """
-    request_id = RequestId(f"move-{uuid.uuid4().hex}")
-    return append_control(log, request_id, Move(partitions))
+    return append_control(log, "move", uuid.uuid4().hex, Move(partitions))
 
 
 def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None:

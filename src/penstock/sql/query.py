@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
@@ -23,6 +24,8 @@ from penstock.sql.error_place import error_place
 from penstock.sql.query_body import QueryBody
 from penstock.sql.view_store import ViewStore
 
+_WIDE: Final = frozenset({"uhugeint", "bignum"})
+_NESTED: Final = frozenset({"list", "array", "struct", "map", "union"})
 _BATCH_ROWS: Final = 2_048
 """How many rows are fetched at once; few, because their size is known only afterwards."""
 
@@ -97,13 +100,15 @@ class QueryLimits:
 
 def limits_of(query: Query, settings: ViewConfig, deadline: float) -> QueryLimits:
     """Return the limits of a query, which are at most the view's own."""
-    rows_max = min(query.rows_max or settings.rows_max, settings.rows_max)
+    rows_max = (
+        settings.rows_max if query.rows_max is None else min(query.rows_max, settings.rows_max)
+    )
     return QueryLimits(deadline, time_ms_of(query, settings), rows_max, settings)
 
 
 def time_ms_of(query: Query, settings: ViewConfig) -> int:
     """Return how long a query may take, which is at most the view's own limit."""
-    return min(query.timeout_ms or settings.time_ms, settings.time_ms)
+    return settings.time_ms if query.timeout_ms is None else min(query.timeout_ms, settings.time_ms)
 
 
 def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
@@ -164,8 +169,22 @@ def read(
     if isinstance(parameters, dict):
         parameters = {name.removeprefix("$"): value for name, value in parameters.items()}
     relation = cursor.sql(query, params=parameters) if parameters else cursor.sql(query)
+    for name, sql_type in zip(relation.columns, relation.types, strict=True):
+        if _is_wide(sql_type):
+            raise QueryError(
+                f"the column {name} has the type {sql_type}, whose values no format of an answer can hold; cast it to "
+                "HUGEINT, DECIMAL or VARCHAR"
+            )
     types = [str(sql_type) for sql_type in relation.types]
     return QueryResult(epoch, _rows(relation, limits), types)
+
+
+def _is_wide(sql_type: DuckDBPyType) -> bool:
+    """Say whether a type holds integers that DuckDB hands on with another value: Arrow has no such type."""
+    if sql_type.id in _WIDE:
+        return True
+    inner = sql_type.children if sql_type.id in _NESTED else ()
+    return any(isinstance(each, DuckDBPyType) and _is_wide(each) for _, each in inner)
 
 
 def _translated(

@@ -4,11 +4,12 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from penstock.base.http import COUNT_MAX
 from penstock.errors import QueryError
 from penstock.journal.as_of import PointInTime, parse_timestamp
 
-_COUNT: Final = Meta(extra_json_schema={"minimum": 0})
-_POSITIVE: Final = Meta(extra_json_schema={"minimum": 1})
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+"""A whole number of a query, such as an epoch."""
 
 
 class AsOf(Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +71,7 @@ class QueryBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     query: Annotated[str, Meta(examples=["SELECT 42 AS answer"])]
     parameters: list[Any] | dict[str, Any] = []
-    min_epoch: Annotated[int | None, _COUNT] = None
+    min_epoch: Count | None = None
     as_of: Annotated[AsOf | None, _AS_OF] = None
-    timeout_ms: Annotated[int | None, _POSITIVE] = None
-    rows_max: Annotated[int | None, _COUNT] = None
+    timeout_ms: Annotated[int, Meta(ge=1, le=COUNT_MAX)] | None = None
+    rows_max: Count | None = None

@@ -48,6 +48,7 @@ from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
 from penstock.process.version_loader import VersionLoader
 from penstock.sql.query import Query
+from penstock.sql.query_body import Count
 from penstock.sql.query_pool import EncodedResult, ResultOptions
 from penstock.sql.result_format import accepted_format
 from penstock.sql.view import View
@@ -62,6 +63,7 @@ WAITING_MAX: Final = 64
 _SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
 _decode: Final = msgspec.json.Decoder(Query).decode
+_decode_count: Final = msgspec.json.Decoder(Count).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -118,6 +120,11 @@ class ViewEndpoints:
             return StreamingResponse(_chunks(result), 200, headers, chosen)
         except PenstockError as error:
             return self._refusal(error)
+        except Exception:  # noqa: BLE001 -- every query gets an answer; the log has the traceback
+            _log.exception("a query failed")
+            return self._refusal(
+                PenstockError("the SQL view failed at this query; its log has the error")
+            )
 
     def _refusal(self, error: PenstockError) -> Response:
         status = STATUS[error.code]
@@ -213,8 +220,11 @@ def _query_of(body: bytes, min_epoch: str | None) -> Query:
     """
     try:
         query = _decode(body)
-        if query.min_epoch is None and min_epoch is not None:
-            query = msgspec.structs.replace(query, min_epoch=int(min_epoch))
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise QueryError(f"the body is not a query: {error}") from error
+    if query.min_epoch is None and min_epoch is not None:
+        try:
+            query = msgspec.structs.replace(query, min_epoch=_decode_count(min_epoch))
+        except msgspec.MsgspecError as error:
+            raise QueryError(f"{MIN_EPOCH}: {min_epoch} is not an epoch: {error}") from error
     return query

@@ -53,7 +53,7 @@ def encode_command(query: Query, limits: QueryLimits, options: ResultOptions) ->
     )
     try:
         data = msgspec.msgpack.encode(command)
-    except TypeError:
+    except (TypeError, OverflowError):  # MessagePack has integers of 64 bits
         return None
     return data if _decode(data) == command else None
 

@@ -74,7 +74,7 @@ def test_path_is_found(
     """Literal segments win, names match one segment, and a segment is decoded last."""
     found = routing.find(verb, path)
     assert found is not None
-    assert (found[2], found[1]) == (kind, names)
+    assert (found[0].route_kind, found[1]) == (kind, names)
 
 
 @pytest.mark.parametrize("path", [b"/", b"/items", b"/items//add", b"/items/a/b/c", b"/nope/a"])
@@ -115,7 +115,7 @@ def test_paths_are_found_as_by_trying_each(paths: list[list[str]], segments: lis
         return
     names = {f"x{at}": segments[at] for at, own in enumerate(paths[fit]) if own == "{x}"}
     assert found is not None
-    assert (found[2], found[1]) == (str(fit), names)
+    assert (found[0].route_kind, found[1]) == (str(fit), names)
 
 
 REFUSED = [

@@ -21,6 +21,8 @@ from penstock.gateway.handlers import history
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
 from penstock.history.lookup import LookupResult
+from penstock.log.api import Entry
+from penstock.model.request import encode_continuation
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
@@ -114,26 +116,39 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def keyed(spec: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, httpx.Client]]:
-    """Clients with keys of their own, by the key's name; `where` tells the data directory."""
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A data directory, and its keys by their names."""
     data = tmp_path_factory.mktemp("keyed")
     with closing(DataDirectory(data).open_log()):
         pass
     scopes = {"ada": ["call", "sql"], "bob": ["call", "sql"], "operator": ["admin", "sql"]}
-    secrets = {
+    return data, {
         name: KeyStore(data).add(name, granted(words), None, datetime.now(UTC))[1]
         for name, words in scopes.items()
     }
-    with RunningGateway(spec, data) as gateway:
-        clients = {
-            name: httpx.Client(base_url=gateway.url, headers={"X-API-Key": secret}, timeout=30)
-            for name, secret in secrets.items()
-        }
-        for name in ("ada", "bob"):
-            clients[name].post(f"/call/Till/{name}/create")
-        yield clients
-        for client in clients.values():
-            client.close()
+
+
+@pytest.fixture(scope="module")
+def standing(spec: str, secrets: tuple[Path, dict[str, str]]) -> Iterator[RunningGateway]:
+    """A gateway with these keys."""
+    with RunningGateway(spec, secrets[0]) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def keyed(
+    standing: RunningGateway, secrets: tuple[Path, dict[str, str]]
+) -> Iterator[dict[str, httpx.Client]]:
+    """Clients with keys of their own, by the key's name."""
+    clients = {
+        name: httpx.Client(base_url=standing.url, headers={"X-API-Key": secret}, timeout=30)
+        for name, secret in secrets[1].items()
+    }
+    for name in ("ada", "bob"):
+        clients[name].post(f"/call/Till/{name}/create")
+    yield clients
+    for client in clients.values():
+        client.close()
 
 
 def sent(client: httpx.Client, path: str, body: Any, chosen: str) -> httpx.Response:
@@ -270,3 +285,25 @@ def test_ids_of_the_log_are_checked() -> None:
     for text in ("", "a~", "a b", "a~b~c", "\udcff"):
         with pytest.raises(RequestError, match="not a request id"):
             check_stored(text)
+
+
+@pytest.mark.parametrize("rest", ["~~1", "~~s1.0", "~~s1.0~~t", "~~c1", "~~1~~2"])
+def test_only_operators_cancel_requests_of_the_application(
+    keyed: dict[str, httpx.Client], standing: RunningGateway, rest: str
+) -> None:
+    """The caller of a request reads what it has scheduled, and cancels none of it: neither a hold nor a time limit."""
+    sent(keyed["ada"], "/call/Till/ada/pay", [1], "hold")
+    name = RequestId(f"ada~hold{rest}")
+    assert standing.driver is not None
+    due_us = (int(datetime.now(UTC).timestamp()) + 3_600) * 1_000_000
+    standing.driver.log.schedule(Entry(name, encode_continuation(), b"", 1), due_us)
+    path = f"/requests/hold{rest}"
+    assert keyed["ada"].get(path).json()["status"] == "scheduled"
+    for own in (path, f"/requests/{name}", f"{path}?beginning=true", path.replace("~", "%7E")):
+        refused = keyed["ada"].delete(own)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+        assert "sent by the application" in refused.json()["error"]["message"]
+    assert keyed["ada"].delete("/requests/hol?beginning=true").status_code == 404
+    assert keyed["bob"].delete(f"/requests/{name}").status_code == 403
+    assert standing.driver.log.scheduled(name) == due_us
+    assert keyed["operator"].delete(f"/requests/{name}").status_code == 200

@@ -61,7 +61,7 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
     assert append_deployment(config, store_code(config.data, str(source))) is None
     source.write_text(APP.format(type="int | float") + "# a longer file\n")
     code = store_code(config.data, str(source))
-    appended = append_deployment(config, code, "d1")
+    appended = append_deployment(config, code)
     assert appended is not None
     assert appended.changes == ["Item: price: int became int | float"]
     assert append_deployment(config, code) is None

@@ -237,3 +237,70 @@ def test_past_is_answered_beside_the_present(view: View) -> None:
     wrong = asked(view, "POST", "/sql", json={**body, "as_of": {"epoch": 7}})
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "query")
     assert "holds epoch 0" in wrong.json()["error"]["message"]
+
+
+HUGE = 2**127
+WRONG_NUMBERS = {
+    "min_epoch": [-1, 10**18, 10**23, -(10**23)],
+    "timeout_ms": [-1, 0, 10**23],
+    "rows_max": [-1, 10**23],
+}
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1, HUGE - 1, -HUGE])
+def test_integers_beyond_64_bits_are_exact(view: View, value: int) -> None:
+    """An integer of up to 128 bits goes into a query and comes back as it is."""
+    answer = asked(view, "POST", "/sql", json={"query": "SELECT ? AS a", "parameters": [value]})
+    assert (answer.status_code, answer.json()["rows"]) == (200, [[str(value)]])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"query": "SELECT ? AS a", "parameters": [HUGE]},
+        {"query": "SELECT ? AS a", "parameters": [10**60]},
+        {"query": "SELECT $x AS a", "parameters": {"x": [[10**60]]}},
+        {"query": f"SELECT {HUGE} AS a"},
+        {"query": f"SELECT {10**60} AS a"},
+        {"query": f"SELECT [{{'x': {10**60}}}] AS a"},
+    ],
+)
+def test_integers_that_no_answer_can_hold_are_refused(view: View, query: dict[str, object]) -> None:
+    """A larger integer is an error that names it or its column; its bits never become another number."""
+    answer = asked(view, "POST", "/sql", json=query)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "query")
+    assert str(10**60) in error["message"] or "the column a" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(name, value) for name, each in WRONG_NUMBERS.items() for value in each]
+)
+def test_numbers_of_a_query_have_bounds(view: View, field: str, value: int) -> None:
+    """A number that no query can obey is refused with its name; zero rows are zero rows."""
+    answer = asked(view, "POST", "/sql", json={"query": "SELECT 1", field: value})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "query")
+    assert f"$.{field}" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "-1", "soon", "1_0", "1, 2", ""])
+def test_header_of_an_epoch_is_checked(view: View, text: str) -> None:
+    """The header takes what the field takes."""
+    headers = {"Penstock-Min-Epoch": text}
+    answer = asked(view, "POST", "/sql", json={"query": "SELECT 1"}, headers=headers)
+    assert answer.status_code == 400
+    assert "Penstock-Min-Epoch" in answer.json()["error"]["message"]
+
+
+def test_no_rows_are_allowed_where_none_come(view: View) -> None:
+    """`rows_max` of 0 is obeyed."""
+    empty = {"query": "SELECT 1 WHERE false", "rows_max": 0}
+    assert asked(view, "POST", "/sql", json=empty).status_code == 200
+    full = asked(view, "POST", "/sql", json={"query": "SELECT 1", "rows_max": 0})
+    assert "more than 0 rows" in full.json()["error"]["message"]
+
+
+def test_deep_json_is_an_error_of_its_sender(view: View) -> None:
+    """A body that no decoder can follow gets 400, as all other bodies that are no query."""
+    body = b'{"query": "SELECT 1", "parameters": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    assert asked(view, "POST", "/sql", content=body).status_code == 400

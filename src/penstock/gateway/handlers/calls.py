@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Final
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -19,14 +18,14 @@ from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
-from penstock.errors import Gone, PenstockError, TimedOut, TooLate
+from penstock.errors import Gone, PenstockError, RequestError, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher, Outcome
 from penstock.gateway.call_target import flow_caller, require_right, target_in, target_of
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.request_ids import RequestIds, check_free, stored_id
+from penstock.gateway.request_ids import RequestIds, check_cancels, check_free, stored_id
 from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
@@ -37,6 +36,7 @@ from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import Failure, decode_failure, decode_request, is_cancelled
+from penstock.model.running_step import DELAY_MAX
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import (
     ArgumentSource,
@@ -45,8 +45,6 @@ from penstock.runtime.reads.arguments import (
     JsonLines,
     MsgpackArguments,
 )
-
-DELAY_MAX_S: Final = 366 * 86_400.0
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +91,12 @@ class CallHandler:
         """Serve `POST /send/…`: append the request, or schedule it with `?delay=`; do not wait."""
         target = target_of(self._app, request)
         source = await self._source(request, target)
-        delay_s = request.seconds("delay", 0.0, DELAY_MAX_S)
+        delay_s = request.seconds("delay", 0.0)
+        if delay_s > DELAY_MAX.total_seconds():
+            raise RequestError(
+                f"delay={request.field('delay')} is too long: at most {DELAY_MAX.total_seconds():.0f} "
+                f"seconds ({DELAY_MAX.days} days)"
+            )
         body, touches = await self._prepared(request, target, source)
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
@@ -116,7 +119,7 @@ class CallHandler:
         request_id = request.named_id()
         request.request_id = request.path["id"]
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
-        wait_s = request.seconds("wait", 0.0, limit_s)
+        wait_s = request.wait_s("wait", 0.0, limit_s)
         place = await self._batcher.place_of(request_id)
         if place is None:
             due_us = await self._batcher.due_of(request_id)
@@ -138,14 +141,15 @@ class CallHandler:
         return self._answered_response(request, reply)
 
     async def cancel(self, request: HttpRequest) -> Response:
-        """Serve `DELETE /requests/{id}`: cancel a scheduled request of the caller's own.
+        """Serve `DELETE /requests/{id}`: cancel a scheduled request that the caller has sent.
 
-        An operator may name the request of any principal. With `?beginning=true`, the path may name the
+        An operator may name any request, also one that the application has sent. With `?beginning=true`, the path may name the
         beginning of an id.
         """
         request_id = request.named_id()
         request.request_id = request.path["id"]
-        if request.query().get("beginning") == "true":
+        check_cancels(request.principal, request.request_id)
+        if request.flag("beginning"):
             completed = await self._batcher.complete(request_id)
             request.request_id += completed[len(request_id) :]
             request_id = completed
@@ -176,11 +180,13 @@ class CallHandler:
         Raises:
             PenstockError: The request was not appended, or its reply did not come in time.
         """
-        timeout_s = self._config.gateway.reply_timeout_ms / 1_000
-        if b"timeout" in request.scope["query_string"]:
-            timeout_s = request.seconds("timeout", timeout_s, timeout_s)
+        limit_s = self._config.gateway.reply_timeout_ms / 1_000
+        timeout_s = request.wait_s("timeout", limit_s, limit_s)
         if target.stream is None and self._reads.serves(request, target):
             return await self._reads.read(request, target, source, timeout_s)
+        request.refuse_fields(
+            ("min_epoch",), "a call that is recorded is newer than each epoch before"
+        )
         body, touches = await self._prepared(request, target, source)
         awaited = AwaitedReply(self._tail, timeout_s)
         await self._append(request, target, body, touches, awaited)

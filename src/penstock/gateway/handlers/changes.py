@@ -52,15 +52,17 @@ class ChangesHandler:
             ViewUnavailable: No view runs, or the connection to it broke.
         """
         entity = self._app.present_name(request.path["entity"])
-        query = request.query()
-        if "from" not in query:
+        first, last = request.field("from"), request.field("to")
+        if first is None:
+            request.refuse_fields(("to",), "changes need from, too")
             return await self._entity_reads.show(request, entity, "changes", (), 200)
         request.principal.require_read(entity, self._app.stored_name(entity))
         self._app.signature(entity, "exists")  # raises for an unknown class
-        last = max(self._tail.epoch, request.min_epoch())
+        request.refuse_fields(("timeout",), "view.time_ms limits a query of changes")
+        newest = max(self._tail.epoch, request.min_epoch())
         bounds = (
-            parse_epoch("from", query["from"]),
-            parse_epoch("to", query.get("to", str(last))),
+            parse_epoch("from", first),
+            newest if last is None else parse_epoch("to", last),
         )
         body = msgspec.json.encode({"query": _QUERY, "parameters": [entity, *bounds]})
         accept = request.headers.get("accept", "")

@@ -28,7 +28,7 @@ from penstock.base.ids import BUCKETS
 from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
 from penstock.gateway.errors import HttpError, error_response
-from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.history.code_report import report_on
@@ -59,6 +59,9 @@ WAIT_S: Final = 60.0
 MOVE_S: Final = 3_600.0
 CHECK_S: Final = 120.0
 EPOCHS: Final = 100
+UPLOADED: Final = ("app", "check", "drop", "epochs")
+"""The fields of the query string that belong to an archive."""
+
 _EPOCHS_MAX: Final = 10_000
 
 
@@ -104,7 +107,7 @@ class DeploymentHandler:
         """Serve `POST /partitions`: change the number of partitions."""
         request.principal.require_admin_key("a move of buckets")
         number = _number_of(await request.json())
-        timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
+        timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
         async with self._moving:
             moved = await asyncio.to_thread(self._move, number, timeout_s)
         facts = {"before": moved.before, "partitions": moved.partitions}
@@ -153,22 +156,28 @@ class DeploymentHandler:
         self, request: HttpRequest
     ) -> tuple[Callable[[], DeploymentResult | DeploymentReport], dict[str, object]]:
         """Return the function that a thread runs, and the facts of its line of the log output."""
-        timeout_s, by = request.seconds("timeout", WAIT_S, WAIT_S), request.principal.name
+        timeout_s, by = request.wait_s("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
+            request.refuse_fields(
+                UPLOADED, f"it belongs to an archive ({ZIP}), and the body is an order"
+            )
             ordered = _order_in(await request.json())
             if isinstance(ordered, Removal):
                 return lambda: self._remove(ordered, timeout_s, by), {"remove": ordered.remove}
             return lambda: self._roll_back(ordered, timeout_s, by), {"rollback": ordered.number}
-        fields = request.query()
-        app = fields.get("app", "")
+        app, dropped_names = request.field("app", ""), request.field("drop", "")
         if not app:
             raise RequestError("?app= names the application in the archive: module:name")
-        if not (app + fields.get("drop", "")).isprintable():
+        if not (app + dropped_names).isprintable():
             raise RequestError("a name in ?app= or ?drop= has a control character")
-        drop = [name for name in fields.get("drop", "").split(",") if name]
+        drop = [name for name in dropped_names.split(",") if name]
+        checks = request.flag("check")
+        if not checks:
+            request.refuse_fields(("epochs",), "only a check runs epochs again; add check=true")
+        text = request.field("epochs", str(EPOCHS))
+        epochs = whole_number("epochs", text, "is not a number of epochs", 0, _EPOCHS_MAX)
         archive = await request.body(UPLOAD_BYTES_MAX)
-        if fields.get("check", "false") == "true":
-            epochs = _epochs(fields)
+        if checks:
             return lambda: self._check(archive, app, epochs, drop), {"app": app, "check": True}
         return lambda: self._deploy(archive, app, timeout_s, drop, by), {"app": app, "drop": drop}
 
@@ -237,10 +246,3 @@ def _number_of(body: bytes) -> int:
     if not 1 <= number <= BUCKETS:
         raise RequestError(f"partitions={number} is not a number from 1 to {BUCKETS}")
     return number
-
-
-def _epochs(fields: dict[str, str]) -> int:
-    text = fields.get("epochs", str(EPOCHS))
-    if not (text.isdecimal() and text.isascii()) or len(text) > 5 or int(text) > _EPOCHS_MAX:
-        raise HttpError(400, "request", f"epochs={text} is not a number from 0 to {_EPOCHS_MAX}")
-    return int(text)

@@ -77,7 +77,7 @@ class EntityReadHandler:
         min_epoch = request.min_epoch()
         if min_epoch > self._tail.epoch:
             limit_s = self._config.gateway.reply_timeout_ms / 1_000
-            await self._tail.until(Epoch(min_epoch), request.seconds("timeout", 10, limit_s))
+            await self._tail.until(Epoch(min_epoch), request.wait_s("timeout", 10, limit_s))
         entity_type = self._app.entity(name)
         epoch, (data,) = await self._entities.read(
             [EntityKey(entity_type.prefix + entity_type.key_text(key))]

@@ -50,7 +50,7 @@ class ErasureHandler:
             RequestError: The body names no entity of a personal class.
         """
         request.principal.require_admin_key("an erasure")
-        timeout_s = request.seconds("timeout", WAIT_S, WAIT_S)
+        timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
         expected = 'an order such as {"subject": "User/ada"}'
         text = order_in(await request.json(), ErasureOrder, expected).subject
         facts = {"subject": text, "principal": request.principal.name}

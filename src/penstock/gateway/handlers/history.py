@@ -30,7 +30,7 @@ from penstock.errors import (
     TimedOut,
 )
 from penstock.gateway.errors import HttpError
-from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.history.lookup import (
     HistoryQuery,
     Lookup,
@@ -62,7 +62,6 @@ _PROCESSOR_S: Final = 240
 """Ends also a child of a killed gateway; several threads may use this up within `TIME_S`."""
 
 _NICE: Final = 10
-_DIGITS_MAX: Final = 18
 _LOG_BYTES_MAX: Final = 2_000
 _CHUNK: Final = 1 << 16
 _MINIMUM: Final = {"from": 0, "to": 0, "last": 1}
@@ -124,7 +123,10 @@ class HistoryHandler:
         request.principal.require_sql()
         entity, key = request.path["entity"], request.path["key"]
         self._app.key_of(entity, key)  # raises for an unknown class
-        bounds = {name: _number(name, text) for name, text in request.query().items()}
+        bounds = {
+            name: whole_number(name, text, "is not such a number", _MINIMUM[name])
+            for name, text in request.query().items()
+        }
         query = HistoryQuery(
             entity, key, bounds.get("from"), bounds.get("to"), bounds.get("last", CHANGES_DEFAULT)
         )
@@ -187,22 +189,6 @@ class HistoryHandler:
                     process.kill()
                 await process.wait()
             self._running.discard(process)
-
-
-def _number(name: str, text: str) -> int:
-    """Return a number from the query string.
-
-    Raises:
-        RequestError: The field does not exist, or the text is not a number in its range.
-    """
-    if name not in _MINIMUM:
-        raise RequestError(
-            f"{name} is not a field of this query; the fields are {', '.join(_MINIMUM)}"
-        )
-    number = int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else -1
-    if number < _MINIMUM[name]:
-        raise RequestError(f"{name}={text} must be a whole number, {_MINIMUM[name]} or more")
-    return number
 
 
 def _limit(pid: int) -> None:

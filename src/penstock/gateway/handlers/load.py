@@ -68,5 +68,5 @@ class LoadHandler:
     async def recent(self, request: HttpRequest) -> Response:
         """Serve `GET /metrics/recent`: the load of the last seconds."""
         request.principal.require_admin()
-        points = await self._load.recent(request.seconds("seconds", KEPT_S, KEPT_S))
+        points = await self._load.recent(request.wait_s("seconds", KEPT_S, KEPT_S))
         return Response(json_of(RecentLoad(STEP_US // 1_000_000, points)), 200, None, JSON)

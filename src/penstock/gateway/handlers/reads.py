@@ -138,7 +138,7 @@ class ReadHandler:
         """
         calls = await self._calls(request)
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
-        timeout_s = request.seconds("timeout", limit_s, limit_s)
+        timeout_s = request.wait_s("timeout", limit_s, limit_s)
         epoch, outcomes = await self._outcomes(request, calls, timeout_s)
         headers = reply_headers(epoch)
         if MSGPACK in request.headers.get("accept", ""):

@@ -73,7 +73,7 @@ class SqlHandler:
         import httpx  # noqa: PLC0415 -- the first query loads it
 
         try:
-            all_headers = {**headers, CALLER: quote(principal.name)}
+            all_headers = {**headers, CALLER: quote(principal.namespace or principal.name)}
             query = client.build_request("POST", "/sql", content=body, headers=all_headers)
             answer = await client.send(query, stream=True)
         except httpx.HTTPError as error:

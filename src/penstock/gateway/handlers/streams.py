@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
-from penstock.errors import Gone, PenstockError, RequestError
+from penstock.errors import Gone, PenstockError
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.errors import response_of
 from penstock.gateway.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
-from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.shared_batches import Question, RenderedBatch, SharedBatches
 from penstock.gateway.stream_bodies import (
@@ -47,7 +47,6 @@ _LIMIT_MAX: Final = 10_000
 _HEARTBEAT_S: Final = 15.0
 _CHECK_S: Final = 1.0
 """How long a follower that gets atoms is served without a look at its credential."""
-_DIGITS_MAX: Final = 18
 _THREADS: Final = 2
 
 
@@ -110,13 +109,13 @@ class StreamHandler:
         name = request.path["stream"]
         request.principal.require_follow(name)
         stream = self._app.stream(name)
-        query, accept = request.query(), request.headers.get("accept", "")
-        limit = _number("limit", query.get("limit", str(_LIMIT_DEFAULT)))
-        if not 1 <= limit <= _LIMIT_MAX:
-            raise RequestError(f"limit={limit} must be a number of atoms from 1 to {_LIMIT_MAX}")
+        accept = request.headers.get("accept", "")
+        text = request.field("limit", str(_LIMIT_DEFAULT))
+        limit = whole_number("limit", text, "is not a number of atoms", 1, _LIMIT_MAX)
         try:
-            start = await self._start(request, name, query.get("from", EARLIEST))
+            start = await self._start(request, name, request.field("from", EARLIEST))
             if MEDIA_TYPE in accept and request.verb == "GET":
+                request.refuse_fields(("wait",), "a response of server-sent events does not end")
                 question = Question(stream, start, limit, server_sent_events)
                 first = self._sent(stream, await self._batches.newest(question))
                 events = self._events(request, question, first)
@@ -150,7 +149,7 @@ class StreamHandler:
         self, request: HttpRequest, stream: Stream[Any], start: int, limit: int
     ) -> Response:
         """Answer with the atoms from a number on; wait for the first one if the request asks for that."""
-        wait_s = request.seconds("wait", 0.0, _WAIT_MAX_S)
+        wait_s = request.wait_s("wait", 0.0, _WAIT_MAX_S)
         packed = MSGPACK in request.headers.get("accept", "")
         question = Question(stream, start, limit, msgpack_body if packed else json_body)
         batch = await self._batches.newest(question)
@@ -260,8 +259,5 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > _DIGITS_MAX:
-        raise RequestError(
-            f"{name}={text} is not the number of an atom: a whole number, {EARLIEST} or {LATEST}"
-        )
-    return int(text)
+    expected = f"is not the number of an atom, and not {EARLIEST} or {LATEST}"
+    return whole_number(name, text, expected, 0)

@@ -171,6 +171,11 @@ def _of_route(signature: Signature, source: RouteArguments) -> dict[str, Any]:
     positional, by_name = _read(signature.of_json, source.body)
     if positional:
         raise RequestError("the body of this path is a JSON object of arguments by name")
+    for name in by_name:
+        if name in beyond:
+            raise RequestError(
+                f"the query string and the body both hold {name}; leave one of them out"
+            )
     beyond |= by_name
     for name in in_path:
         if name in beyond:
