@@ -126,7 +126,7 @@ class HttpRequest:
     def field(self, name: str, default: str | None = None) -> str | None:
         """Return a field of the query string that the route declares, or the default without such a field.
 
-        An argument of the application's own handler may have the same name, and is none.
+        An argument of the application's own handler may have the same name; it is left alone.
         """
         return default if self._fields is None else self._query.get(name, default)
 
@@ -144,7 +144,7 @@ class HttpRequest:
         return text == "true"
 
     def refuse_fields(self, names: Iterable[str], reason: str) -> None:
-        """Refuse fields that have no meaning beside the rest of the request; the reason says why.
+        """Refuse fields that mean nothing together with the rest of the request, for a reason.
 
         Raises:
             RequestError: One of the fields is there.

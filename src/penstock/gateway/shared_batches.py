@@ -22,7 +22,7 @@ _KEPT: Final = 256
 
 
 class Question(NamedTuple):
-    """What a follower asks for.
+    """The question of a follower.
 
     Attributes:
         stream: The stream.

@@ -81,7 +81,8 @@ class ViewEndpoints:
             routes=[
                 Route("/sql", self._sql, methods=["POST"]),
                 Route("/status", self._status, methods=["GET"]),
-            ]
+            ],
+            exception_handlers={Exception: self._failed},
         )
 
     def close(self) -> None:
@@ -120,11 +121,10 @@ class ViewEndpoints:
             return StreamingResponse(_chunks(result), 200, headers, chosen)
         except PenstockError as error:
             return self._refusal(error)
-        except Exception:  # noqa: BLE001 -- every query gets an answer; the log has the traceback
-            _log.exception("a query failed")
-            return self._refusal(
-                PenstockError("the SQL view failed at this query; its log has the error")
-            )
+
+    async def _failed(self, _request: Request, error: Exception) -> Response:
+        _log.error("a query failed", exc_info=error)
+        return self._refusal(PenstockError("the SQL view failed at this query; its log says why"))
 
     def _refusal(self, error: PenstockError) -> Response:
         status = STATUS[error.code]

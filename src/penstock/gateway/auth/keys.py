@@ -151,7 +151,7 @@ def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:
 
 
 def decode_keys(data: bytes | None) -> tuple[ApiKey, ...]:
-    """Return the keys that a file holds; none if `data` is None, because there is no file.
+    """Return the keys that a file holds; none if `data` is None: the file does not exist.
 
     Raises:
         Corrupt: The file is damaged, or another program changed it.

@@ -110,7 +110,7 @@ class Principal:
         self._require(ADMIN)
 
     def require_admin_key(self, what: str) -> None:
-        """Check that a key or token makes the principal an operator: an open gateway takes no such order from everybody.
+        """Check that a key or token makes the principal an operator: an open gateway refuses such orders.
 
         Args:
             what: The order, for the message.

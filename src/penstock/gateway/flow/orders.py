@@ -1,4 +1,4 @@
-"""Orders of flow control through a gateway: pauses and resumes of operators, and what is in force."""
+"""Orders of flow control through a gateway: pauses and resumes of operators, and the state in force."""
 
 import time
 from typing import Annotated, Literal
@@ -50,7 +50,7 @@ class FlowOrders:
         self._targets = [EVERYTHING, *targets_of(app)]
 
     def state(self) -> FlowState:
-        """Return what is in force now.
+        """Return the state in force.
 
         Raises:
             Corrupt: The file of the pauses is damaged.
@@ -66,7 +66,7 @@ class FlowOrders:
         return FlowState(self._targets, standing, left, drained=closed and not left)
 
     def take(self, order: PauseOrder, by: str) -> FlowState:
-        """Pause or resume a target, and return what is in force then.
+        """Pause or resume a target, and return the state in force then.
 
         Args:
             order: The order.

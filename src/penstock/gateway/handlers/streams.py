@@ -245,7 +245,7 @@ class StreamHandler:
         return is_published
 
     def _wake(self) -> None:
-        """End all waits, so that each follower looks at what has changed."""
+        """End all waits, so that each follower looks at the change."""
         for waiter in self._waiting:
             _settle(waiter)
 

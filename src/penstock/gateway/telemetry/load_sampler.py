@@ -35,7 +35,7 @@ _TIMED: Final = frozenset({"call", "append", "read", "send", "route", "entities"
 
 
 class _Step(NamedTuple):
-    """What the event loop knows of a step.
+    """The facts of a step that the event loop knows.
 
     Attributes:
         end_us: The end of the step, in microseconds since the Unix epoch.
@@ -64,7 +64,7 @@ class LoadSampler:
             data: The data directory, which takes the samples.
             accepted: Returns the number of requests in the log, since it began.
             processed: Returns the number of those whose epoch is committed.
-            streams: Looks at the streams of the application, if they shall be sampled.
+            streams: Looks at the streams of the application; None: they are not sampled.
         """
         self._data = data
         self._accepted = accepted
