@@ -42,6 +42,7 @@ _TRUSTED: Final = (
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
     "penstock.engine.streams.handler_turns",
+    "penstock.engine.streams.held_state",
     "penstock.engine.streams.key_shares",
     "penstock.engine.streams.paused_flows",
     "penstock.engine.streams.resumption",

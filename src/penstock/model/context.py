@@ -21,7 +21,7 @@ from penstock.errors import (
     Unencodable,
     UserError,
 )
-from penstock.model.contents import ALONE, Image
+from penstock.model.contents import ALONE, Attributes, Image
 from penstock.model.derived_values import DerivedValues
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
@@ -365,6 +365,16 @@ class Transaction:
         value = text if entity_type.key_is_text else entity_type.key_at(text)
         _set(instance, "__dict__", {entity_type.key_name: value})
         _set(instance, "__class__", entity_type.unloaded)
+
+    def sharing(self, key: EntityKey) -> dict[int, int]:
+        """Return how many other instances share an entity's attributes, by the identity of these."""
+        aliases = self._aliases.get(key)
+        return {id(_get(self.instances[key], "__dict__")): len(aliases)} if aliases else {}
+
+    def replace(self, key: EntityKey, values: Attributes) -> None:
+        """Let an entity, and all instances that share its attributes, have other attributes."""
+        for instance in (self.instances[key], *self._aliases.get(key, ())):
+            _set(instance, "__dict__", values)
 
     def touched(self) -> list[EntityKey]:
         """Return the references that may have been touched since the last block opened."""

@@ -138,6 +138,8 @@ class HandlerTurns:
                     f"a handler of {handler.task.name} waits, and all that it has received takes more than "
                     f"output_bytes = {self._services.size_max} bytes"
                 )
+            assert self._turn is not None, "the handler has a turn"
+            handler.state.keep(self._txn, self._turn.rows)
             self._waits.keep(handler)
         self.running = self._handler = self._turn = None
         self._txn.turn = 0

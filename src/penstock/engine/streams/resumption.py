@@ -147,11 +147,17 @@ class Resumption:
         """Run one turn."""
         assert self._txn is not None, "the turn has begun"
         activate(self._txn)
+        rows, state = self._turn.rows, self._handler.state
         try:
+            state.restrict(rows)
+            state.load(self._txn, self._topology.rows)
+            state.take_up(self._txn)
             if self._turn.answer is None:
                 self._start()
             else:
                 self._resume(self._turn.answer.id)
+            if self._handler.awaiting:
+                state.keep(self._txn, rows)
         except (Interrupted, Escape, MemoryError, RecursionError):
             raise
         except BaseException as raised:  # the first run of this turn raised nothing

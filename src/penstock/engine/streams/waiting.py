@@ -13,6 +13,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.ids import EntityKey
+from penstock.engine.streams.held_state import HeldState
 from penstock.errors import UserError
 from penstock.model.request import Failure
 from penstock.model.streams.ask import Ask
@@ -122,6 +123,7 @@ class Waiting:
         turns: Its history.
         awaiting: The number of the coroutine that waits, by the id of the awaited request.
         asks: The requests without a reply, by id; only while the coroutines are in memory.
+        state: The attributes that variables of the coroutines hold.
         coroutines: The coroutine of the handler itself, None for a plain method; then those of its `then`. The list is
             empty while the coroutines are not in memory.
         counted: The number of turns in `size`, which is the approximate size of the history in bytes.
@@ -137,6 +139,7 @@ class Waiting:
         "key",
         "place",
         "size",
+        "state",
         "task",
         "turns",
     )
@@ -161,6 +164,7 @@ class Waiting:
         self.turns: list[Turn] = []
         self.awaiting: dict[str, int] = {}
         self.asks: dict[str, Ask[Any]] = {}
+        self.state = HeldState()
         self.coroutines: list[HandlerCoroutine | None] = []
         self.counted = self.size = 0
 
@@ -210,6 +214,7 @@ class Waiting:
         """Drop the coroutines, and yield those that the caller must close."""
         coroutines, self.coroutines = self.coroutines, []
         self.asks = {}
+        self.state = HeldState()
         return (
             coroutine
             for coroutine in coroutines

@@ -346,10 +346,12 @@ class WorkflowStep(HandlerTurns):
         self._enter(handler.task, handler.key, handler.place, handler.item)
         turn = Turn(answer, step_id, self._txn.time_us, self._turns)
         self._handler, self._turn = handler, turn
+        self._note_live(handler.state.load(self._txn, self._topology.rows))
         if handler.task.has_state:
             self._note_live(state_keys(handler.task, handler.place[1]))
         if last.step == step_id:
             self._note_live(last.rows)
+        handler.state.take_up(self._txn)
         handler.turns.append(turn)
         handler.settle(answer)
 
