@@ -5,6 +5,7 @@ transaction writes nothing while it runs: `changes` compares the present state o
 undo a transaction is to drop it. `savepoint` undoes a part of a transaction. A process runs one transaction at a time.
 """
 
+from builtins import id as identity_of  # for one moment of one process, as `deepcopy` does
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -369,7 +370,7 @@ class Transaction:
     def sharing(self, key: EntityKey) -> dict[int, int]:
         """Return how many other instances share an entity's attributes, by the identity of these."""
         aliases = self._aliases.get(key)
-        return {id(_get(self.instances[key], "__dict__")): len(aliases)} if aliases else {}
+        return {identity_of(_get(self.instances[key], "__dict__")): len(aliases)} if aliases else {}
 
     def replace(self, key: EntityKey, values: Attributes) -> None:
         """Let an entity, and all instances that share its attributes, have other attributes."""

@@ -12,6 +12,7 @@ container the one at the same index. What has no counterpart was removed, and be
 values keep their contents.
 """
 
+from builtins import id as identity_of  # for one moment of one process, as `deepcopy` does
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -80,9 +81,9 @@ def _present(former: Any, value: Any, used: set[int]) -> Any:
         used: The identities of the former objects that have a place.
     """
     cls = type(value)
-    if type(former) is not cls or is_constant(cls) or id(former) in used:
+    if type(former) is not cls or is_constant(cls) or identity_of(former) in used:
         return value
-    used.add(id(former))
+    used.add(identity_of(former))
     form = form_of(cls)
     was, now = form.read(former), form.read(value)
     items = _present_items(cls, was.items, now.items, used)
