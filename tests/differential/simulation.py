@@ -6,7 +6,7 @@ parameter, so that a test can choose the worst.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from penstock.engine.first_round import FirstRounds
 from penstock.engine.order import Hosts
 from penstock.engine.step import EpochRun, Round
 from penstock.engine.streams.cascade import LaterRecord
+from penstock.engine.streams.cascade_time import CascadeTime
 from penstock.engine.task import Task
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.journal.atoms import decode_atom
@@ -108,8 +109,16 @@ class Simulation:
         later: The records that the last epoch appends to the log.
     """
 
-    def __init__(self, app: App, layout: Layout, state: dict[EntityKey, bytes]) -> None:
+    def __init__(
+        self,
+        app: App,
+        layout: Layout,
+        state: dict[EntityKey, bytes],
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """Begin; with a clock, cascades are cut when it says that their time is over."""
         self._app = app
+        self._clock = clock
         self._members = members_of(app)
         self._layout = layout
         self._hosts = layout.of_hosts()
@@ -172,7 +181,10 @@ class Simulation:
         return Task(self._app, base, Limits(), is_local=is_local, shipped=shipped)
 
     def _whole_task(self) -> Task:
-        return Task(self._app, self.state.get, LIMITS, keys=self._keys)
+        task = Task(self._app, self.state.get, LIMITS, keys=self._keys)
+        if self._clock is not None and task.cascades is not None:
+            task.cascades.time = CascadeTime(self._clock)
+        return task
 
     def _keys(self, prefix: str) -> list[EntityKey]:
         return sorted(key for key in self.state if key.startswith(prefix))

@@ -4,7 +4,9 @@ The engine runs the requests of an epoch in rounds on several tasks, and then it
 takes record after record. Replies, state, atoms, sent requests and later records are equal, byte for byte.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, cycle
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Record
 from penstock.model.call import Call
+from penstock.model.request import NOT_CUT, cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.cascade_app import NAMES, app, bodies
 from tests.differential.programs import PHASES
@@ -20,11 +23,17 @@ from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
 
 @dataclass(frozen=True)
 class Program:
-    """Bodies of records, and the places where epochs end."""
+    """Bodies of records, the places where epochs end, and what a clock says: it cuts cascades at any place."""
 
     bodies: tuple[bytes, ...]
     layout: Layout
     epoch: int
+    clock: tuple[float, ...]
+
+    def clock_of(self) -> Callable[[], float] | None:
+        """Return a clock whose steps repeat; None if there are no steps."""
+        seconds = accumulate(cycle(self.clock))
+        return (lambda: next(seconds)) if self.clock else None
 
 
 layouts = st.builds(
@@ -38,6 +47,7 @@ programs = st.builds(
     st.lists(bodies, min_size=1, max_size=12).map(tuple),
     layouts,
     st.integers(1, 8),
+    st.lists(st.sampled_from([0.0, 0.02, 0.06]), max_size=7).map(tuple),
 )
 
 
@@ -54,18 +64,19 @@ def begun() -> LocalRuntime:
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""
     serial = begun()
-    simulation = Simulation(app, program.layout, serial.state)
+    simulation = Simulation(app, program.layout, serial.state, program.clock_of())
     first = len(serial._known)
     log = [
         Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
         for index, body in enumerate(program.bodies)
     ]
     done = 0
-    while done < len(log) < 400:
+    while done < len(log) < 250:
         records = log[done : done + program.epoch]
         answers = simulation.epoch(records, [b""] * len(records))
         done += len(records)
-        expected = serial.replay(records)
+        cuts = {later.request_id: cut_of(later.body) for later in simulation.later}
+        expected = serial.replay(records, cuts=cuts)
         assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
         assert simulation.state == serial.state
         assert simulation.streams == serial.streams
@@ -77,5 +88,6 @@ def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     for answer in simulation.sent:
         _, reply = serial._known[RequestId(answer.request_id)]
         assert answer == Answer(reply.request_id, reply.error, reply.data)
+    event("cut", any(cut_of(record.body) != NOT_CUT for record in log))
     event("later", len(log) - len(program.bodies) > 0)
     event("streams", sum(map(len, serial.streams.values())) // 20 * 20)

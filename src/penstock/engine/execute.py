@@ -17,6 +17,7 @@ from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
+from penstock.engine.queue_room import QueueRoom
 from penstock.engine.sizes import check_sizes
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
@@ -69,6 +70,10 @@ _Processed = tuple[bytes, dict[EntityKey, bytes | None], Failure | None]
 """Reply, writes, failure."""
 
 
+def _let_continue(_request_id: RequestId) -> None:
+    """Let every record continue earlier work."""
+
+
 class Executor:
     """Runs the requests of one application against one `read` function.
 
@@ -89,6 +94,8 @@ class Executor:
         sampler: Observes calls, if it is set; no outcome depends on it.
         root: The method that the last run called, as the sampler names it.
         delivers: Whether the caller delivers the events and requests that handlers send.
+        room: The room in the queues of the running cascade, for what the request sends.
+        before_continuation: Raises an error if a record cannot continue earlier work.
     """
 
     __slots__ = (
@@ -96,6 +103,7 @@ class Executor:
         "_has_strict_references",
         "_limits",
         "_read",
+        "before_continuation",
         "delivers",
         "escaped",
         "interrupted",
@@ -103,6 +111,7 @@ class Executor:
         "keeps_raised",
         "known",
         "raised",
+        "room",
         "root",
         "running",
         "runs",
@@ -133,6 +142,8 @@ class Executor:
         self.sampler: CallSampler | None = None
         self.root: str | None = None
         self.delivers = False
+        self.room = QueueRoom(limits, app.topology.subscribers)
+        self.before_continuation: Callable[[RequestId], None] = _let_continue
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end; a cancelled request runs nothing.
@@ -270,6 +281,7 @@ class Executor:
         if request.stream is not None:
             return self._append(request, request.stream, txn)
         if request.method in _WITHOUT_HANDLER:
+            self.before_continuation(txn.request_id)
             return _NIL, _NOTHING
         if self._app.is_personal:
             request = self._app.opened(request)
@@ -297,6 +309,8 @@ class Executor:
             changed = next(iter(writes))
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
         check_sizes(self._limits, len(txn.before), size, writes, txn.outbox)
+        if txn.outbox:
+            self.room.check(txn.outbox)
 
     def _result(
         self,
@@ -332,6 +346,8 @@ class Executor:
             publish(txn, stream, tuple(events))
         reply = _ENCODER.encode(len(events))
         check_sizes(self._limits, len(txn.before), len(reply), _NOTHING, txn.outbox)
+        if txn.outbox:
+            self.room.check(txn.outbox)
         return reply, _NOTHING
 
     @staticmethod

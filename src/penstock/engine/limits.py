@@ -17,6 +17,9 @@ class Limits:
         entities: The most entities that a transaction may touch.
         cascade_steps: The most requests, and the most workflow steps, of a cascade before the rest becomes the
             work of a later record.
+        cascade_queue: The most requests, and the most workflow steps, that may wait in a cascade; the request or the
+            step that causes more fails.
+        cascade_queue_bytes: The most bytes of the requests, and of the workflow steps, that wait in a cascade.
     """
 
     time_ms: int = 15_000
@@ -27,3 +30,5 @@ class Limits:
     output_bytes: int = 64 << 20
     entities: int = 1_000_000
     cascade_steps: int = 10_000
+    cascade_queue: int = 1_000_000
+    cascade_queue_bytes: int = 64 << 20

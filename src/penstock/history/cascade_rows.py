@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch, Lsn
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
 from penstock.engine.streams.recorded_cascade import RecordedAtom, RecordedCascade, SentRequest
 from penstock.journal.api import Commit, Journal, PartKind
@@ -30,7 +30,7 @@ def recorded_cascades(journal: Journal, commit: Commit) -> Mapping[Lsn, Recorded
     """
     atoms: dict[Lsn, list[RecordedAtom]] = {}
     sent: dict[Lsn, list[SentRequest]] = {}
-    later: dict[Lsn, list[LaterRecord]] = {}
+    later: dict[Lsn, dict[RequestId, LaterRecord]] = {}
     for lsn, stream, number, step, events in _rows(journal, commit, PartKind.EVENTS):
         atom = PublishedAtom(stream, step, decode_atom(events))
         atoms.setdefault(lsn, []).append(RecordedAtom(number, atom))
@@ -39,9 +39,13 @@ def recorded_cascades(journal: Journal, commit: Commit) -> Mapping[Lsn, Recorded
     for lsn, *row in _rows(journal, commit, PartKind.SENT):
         sent.setdefault(lsn, []).append(SentRequest(*row))
     for lsn, *row in _rows(journal, commit, PartKind.APPENDS):
-        later.setdefault(lsn, []).append(LaterRecord(*row))
+        # If two tasks have cut a cascade, the second one knows both places, and its row comes last.
+        record = LaterRecord(*row)
+        later.setdefault(lsn, {})[record.request_id] = record
     return {
-        lsn: RecordedCascade(atoms.get(lsn, ()), sent.get(lsn, ()), later.get(lsn, ()))
+        lsn: RecordedCascade(
+            atoms.get(lsn, ()), sent.get(lsn, ()), tuple(later.get(lsn, {}).values())
+        )
         for lsn in dict.fromkeys([*atoms, *sent, *later])
     }
 

@@ -28,7 +28,7 @@ from penstock.errors import Erased
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.control import is_control
-from penstock.model.request import Failure, encode_failure
+from penstock.model.request import NOT_CUT, Cut, Failure, cut_of, encode_failure
 from penstock.process.guard import Guard, TamperedWith
 
 REFUSED: Final = "outside-call"
@@ -97,6 +97,7 @@ class Rerun:
             self.replayer = self._replayer(self.replayer.state)
             self.replayer.written.update(begun)
             self.replayer.cascades.decided = cascades.decided
+            self.replayer.cascades.cuts = cascades.cuts
             self.replayer.cascades.personal.met = met
             self._sandbox.executor = self.replayer.executor
             outcomes = self._run_all(rows, batched=False)
@@ -167,6 +168,7 @@ class Rerun:
         """
         self.replayer.cascades.personal.met = False
         self.replayer.cascades.decided = {} if other_code else _decided(recorded)
+        self.replayer.cascades.cuts = _cuts(recorded)
         is_foundation = recorded.epoch == 0 and not recorded.rows
         if is_foundation or any(is_control(row.body) for row in recorded.rows[:1]):
             self.replayer.take(recorded.changes)
@@ -210,6 +212,16 @@ def _decided(recorded: RecordedEpoch) -> dict[RequestId, Outcome]:
         for cascade in recorded.cascades.values()
         for request_id, _, error, reply in cascade.sent
         if error in DECIDED
+    }
+
+
+def _cuts(recorded: RecordedEpoch) -> dict[RequestId, Cut]:
+    """Return where cascades were cut, by the id of the record that continues each."""
+    return {
+        later.request_id: cut
+        for cascade in recorded.cascades.values()
+        for later in cascade.later
+        if (cut := cut_of(later.body)) != NOT_CUT
     }
 
 

@@ -24,7 +24,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
             touch before it runs: its root and the references in its arguments.
         time_us: When it was appended, in microseconds since the Unix epoch; `penstock.now()`
             returns it.
-        is_control: Whether it is a control record, which `limit` keeps apart from other records.
+        is_control: Whether `limit` keeps it apart from other records: a control record, or one that continues a
+            cascade.
     """
 
     request_id: RequestId
@@ -183,15 +184,15 @@ class Log(Protocol):
     def limit(self, start: Lsn, records: int, size: int) -> Lsn:
         """Return the greatest end with at most `records` records and `size` body bytes from `start`.
 
-        The range has at least one record if there is one, also if its body is larger. A control record is a range
-        of its own: a range ends before it, or consists of it.
+        The range has at least one record if there is one, also if its body is larger. An entry with `is_control`
+        is a range of its own: a range ends before it, or consists of it.
 
         Raises:
             Truncated: `start` is before the oldest position held.
         """
 
     def controls(self, start: Lsn, end: Lsn) -> list[Lsn]:
-        """Return the positions of the control records in [start, end), in order.
+        """Return the positions of the entries with `is_control` in [start, end), in order.
 
         Positions that the log does not hold have none.
         """

@@ -81,9 +81,24 @@ def is_cancelled(body: bytes) -> bool:
     return body[:1] == _SIX_ELEMENTS
 
 
-_CONTINUATION: Final = encode_request(
-    Request("", None, CONTINUE, msgspec.Raw(b"\x90"), msgspec.Raw(b"\x80"))
-)
+class Cut(msgspec.Struct, frozen=True, array_like=True):
+    """The place at which a cascade was cut; it is in the body of the record that continues the cascade.
+
+    So the log says where each cascade was cut, and every other run cuts it there, too.
+
+    Attributes:
+        requests: The number of its requests that ran before the cut; None if no request was left.
+        steps: The number of its workflow steps that ran before the cut; None if no step was left.
+    """
+
+    requests: int | None = None
+    steps: int | None = None
+
+
+_CONTINUATION_HEAD: Final = b"\xa0\xc0" + _ENCODER.encode(CONTINUE)
+_CUTS: Final = msgspec.msgpack.Decoder(Cut)
+_NO_NAMES: Final = msgspec.Raw(b"\x80")
+NOT_CUT: Final = Cut()
 
 
 def encode_append(stream: str, events: Sequence[bytes]) -> bytes:
@@ -96,14 +111,23 @@ def packed_append(stream: str, events: bytes) -> bytes:
     return encode_request(Request("", stream, APPEND, msgspec.Raw(events), msgspec.Raw(b"\x80")))
 
 
-def encode_continuation() -> bytes:
-    """Return the body of a record that continues a cascade which was cut."""
-    return _CONTINUATION
+def encode_continuation(cut: Cut = NOT_CUT) -> bytes:
+    """Return the body of a record that continues earlier work, such as a cascade which was cut."""
+    positional = b"\x90" if cut == NOT_CUT else _ENCODER.encode(cut)
+    return encode_request(Request("", None, CONTINUE, msgspec.Raw(positional), _NO_NAMES))
 
 
 def is_continuation(body: bytes) -> bool:
-    """Say whether a record continues a cascade which was cut."""
-    return body == _CONTINUATION
+    """Say whether a record continues earlier work, also if it was cancelled meanwhile."""
+    return body.startswith(_CONTINUATION_HEAD, 1) and body[:1] in (_FIVE_ELEMENTS, _SIX_ELEMENTS)
+
+
+def cut_of(body: bytes) -> Cut:
+    """Return the place at which a cascade was cut, from the body of the record that continues it.
+
+    It is `NOT_CUT` for other records, and for those that an earlier Penstock has appended.
+    """
+    return _CUTS.decode(decode_request(body).positional) if is_continuation(body) else NOT_CUT
 
 
 def append_events(request: Request) -> list[bytes]:

@@ -362,6 +362,8 @@ _RANGES: Final = {
     "limits.state_bytes": (64, _HUGE),
     "limits.output_bytes": (64, _HUGE),
     "limits.cascade_steps": (1, _HUGE),
+    "limits.cascade_queue": (1, _HUGE),
+    "limits.cascade_queue_bytes": (64, _HUGE),
     "limits.entities": (1, _HUGE),
     "gateway.port": (0, 65_535),
     "gateway.processes": (1, 64),

@@ -22,7 +22,7 @@ from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Log
-from penstock.model.control import Deploy, DeployedCode, decode_control
+from penstock.model.control import Deploy, DeployedCode, decode_control, is_control
 from penstock.process import presence
 from penstock.process.archives import Archives
 from penstock.process.code_check import check_code
@@ -253,7 +253,7 @@ def waiting_code(journal: Journal, log: Log) -> list[DeployedCode]:
     waiting = []
     for lsn in log.controls(start, log.end()):
         (record,) = log.read(lsn, Lsn(lsn + 1))
-        control = decode_control(record.body)
+        control = decode_control(record.body) if is_control(record.body) else None
         if isinstance(control, Deploy):
             waiting.append(control.code)
     return waiting

@@ -142,6 +142,10 @@ def _check_missing(txn: Transaction, raw: bytes, path: Path) -> None:
         for _ in range(NEIGHBOURS):
             back = back and cursor.prev()
         around = list(islice(cursor, wanted))  # from the start, when going back left the file
+    except MemoryError:
+        # An earlier Penstock stored the rest of a cascade as one row. Beside a row that does not fit into memory no
+        # key is checked.
+        return
     except lmdb.Error as error:
         raise _translated(path, error) from error
     previous = b""

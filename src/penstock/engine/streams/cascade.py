@@ -5,6 +5,7 @@ CPython makes these faster than named tuples.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
@@ -12,10 +13,10 @@ import msgspec
 
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Outcome
-from penstock.engine.streams.derived_ids import MARK, is_question_id, sent_id
+from penstock.engine.streams.derived_ids import MARK, continuation_id, is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
-from penstock.model.request import is_continuation
+from penstock.model.request import NOT_CUT, Cut, encode_continuation, is_continuation
 from penstock.model.running_step import Emission
 from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
@@ -89,6 +90,10 @@ class Cascade(msgspec.Struct):
         published: The atoms that it has published; those of its requests are of step 0, and come first.
         completed: The requests that it has processed.
         later: The records that it appends to the log.
+        queue_bytes: The bytes of the next workflow steps.
+        stored_steps: The number of workflow steps behind them, in pages of the state.
+        stored_bytes: The bytes of these steps.
+        cut: Where it was cut, if it was.
     """
 
     root: RequestId
@@ -103,6 +108,10 @@ class Cascade(msgspec.Struct):
     published: list[PublishedAtom] = []
     completed: list[CompletedRequest] = []
     later: list[LaterRecord] = []
+    queue_bytes: int = 0
+    stored_steps: int = 0
+    stored_bytes: int = 0
+    cut: Cut = NOT_CUT
 
     @property
     def has_steps(self) -> bool:
@@ -113,6 +122,29 @@ class Cascade(msgspec.Struct):
             or self.catch_up is not None
             or is_question_id(self.root)
         )
+
+    def push(self, step: Step) -> None:
+        """Queue a workflow step."""
+        self.queue.append(step)
+        self.queue_bytes += size_of(step)
+
+    def push_all(self, steps: Iterable[Step]) -> None:
+        """Queue workflow steps."""
+        for step in steps:
+            self.push(step)
+
+    def pop(self) -> Step:
+        """Remove and return the next workflow step."""
+        step = self.queue.popleft()
+        self.queue_bytes -= size_of(step)
+        return step
+
+    def cut_at(self, cut: Cut) -> None:
+        """Let a later record continue it behind a place; a second call, for its other queue, changes this record."""
+        self.cut = cut
+        request_id = continuation_id(self.root)
+        self.later = [record for record in self.later if record.request_id != request_id]
+        self.later.append(LaterRecord(request_id, encode_continuation(cut), 0))
 
     def send(self, outcome: Outcome) -> None:
         """Take over the events and requests of a request; its events on one stream are one atom."""
@@ -134,6 +166,17 @@ class Cascade(msgspec.Struct):
         for stream, parts in atoms.items():
             whole = tuple(chain.from_iterable(parts)) if len(parts) > 1 else parts[0]
             self.published.append(PublishedAtom(stream, 0, whole))
+
+
+def size_of(step: Step) -> int:
+    """Return the bytes of what a workflow step takes."""
+    match step:
+        case Delivery(_, _, atom):
+            return sum(map(len, atom))
+        case Inquiry(_, questions):
+            return sum(len(question.data) for question in questions)
+        case Delivered(_, _, answers):
+            return sum(len(answer.data or b"") for answer in answers)
 
 
 def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:

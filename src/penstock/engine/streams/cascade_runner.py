@@ -13,7 +13,10 @@ the workflow steps of a record run after its requests, or after all requests of 
 `run_steps` are two passes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Outcome
@@ -22,37 +25,48 @@ from penstock.engine.streams.cascade import (
     Cascade,
     CompletedRequest,
     Delivered,
-    LaterRecord,
+    Step,
     cascade_of,
+    size_of,
 )
 from penstock.engine.streams.cascade_steps import CascadeSteps
+from penstock.engine.streams.cascade_time import CascadeTime
 from penstock.engine.streams.derived_ids import (
     MARK,
+    cascade_id,
     continuation_id,
+    ended_root,
     is_question_id,
+    step_id,
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
 from penstock.engine.streams.step_runner import Writes
 from penstock.engine.streams.stored_cascade import (
-    decode_requests,
-    decode_steps,
-    encode_requests,
-    encode_steps,
-    requests_key,
-    steps_key,
+    REQUESTS_CODEC,
+    Codec,
+    SentBody,
+    StoredQueue,
+    steps_codec,
 )
-from penstock.errors import Internal
+from penstock.engine.streams.system_rows import REQUESTS, STEPS, former_rest_key
+from penstock.errors import Internal, LimitExceeded
 from penstock.model.application import App
 from penstock.model.context import Read
-from penstock.model.request import (
-    Failure,
-    encode_continuation,
-    encode_failure,
-)
+from penstock.model.request import NOT_CUT, Cut, Failure, encode_continuation, encode_failure
+
+QUEUE: Final = -1
+"""In place of the number of a step: its cascade's queue is read or stored."""
+
+T = TypeVar("T")
 
 
 def _let_run(_number: int) -> None:
     """Refuse no part of a cascade."""
+
+
+def _read_nothing(_key: EntityKey) -> bytes | None:
+    """Read an empty state."""
+    return None
 
 
 class CascadeRunner(CascadeSteps):
@@ -61,7 +75,10 @@ class CascadeRunner(CascadeSteps):
     Attributes:
         before_request: Takes the number of each sent request in its cascade, from 1, before it runs. If it returns a
             failure, the request does not run, and fails so.
-        before_step: Takes the number of each step in its cascade, likewise; 0 before abandoned handlers end.
+        before_step: Takes the number of each step in its cascade, likewise; 0 before abandoned handlers end, and
+            `QUEUE` before the queue of steps is read or stored: after a failure, the queue is dropped.
+        time: Says when a cascade is cut because of its time; None where no clock decides.
+        cuts: The recorded cuts of the cascades that run again, by the id of the record that continues each.
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
     """
 
@@ -96,7 +113,11 @@ class CascadeRunner(CascadeSteps):
         self.before_request: Callable[[int], Failure | None] = _let_run
         self.before_step: Callable[[int], Failure | None] = _let_run
         self.decided: Mapping[RequestId, Outcome] = {}
+        self.time: CascadeTime | None = None
+        self.cuts: Mapping[RequestId, Cut] = {}
+        self._steps_codec = steps_codec(app.topology)
         self._generators = GeneratorPositions(app, read, apply)
+        executor.before_continuation = self._check_former_rest
 
     def run_requests(
         self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
@@ -107,39 +128,88 @@ class CascadeRunner(CascadeSteps):
             root: The id of the record's request.
             body: Its body.
             time_us: The time of the record.
-            outcome: How the request ended. A continuation ends with an error only if its driver has set it aside;
-                then each request that is left fails with this error.
+            outcome: How the request ended. A continuation ends with an error only if it was cancelled or set aside;
+                then the rest of its cascade is dropped.
 
         Returns:
             The cascade, for `run_steps`; None if the record causes nothing.
         """
         cascade = cascade_of(root, body, time_us)
-        continues = cascade.continues
         if not (outcome.outbox or cascade.has_steps):
             return None
-        if continues and (row := self._read(requests_key(root))) is not None:
-            cascade.requests.extend(decode_requests(row))
-            self._apply({requests_key(root): None})
         cascade.send(outcome)
-        for _ in range(self._limits.cascade_steps):
-            if not cascade.requests:
-                break
-            request_id, sent = cascade.requests.popleft()
-            is_refused = continues and outcome.error is not None
-            result = outcome if is_refused else self.decided.get(request_id)
-            if result is None:
-                failure = self.before_request(len(cascade.completed) + 1)
-                result = (
-                    self._executor.run(request_id, sent, time_us)
-                    if failure is None
-                    else Outcome(failure.code, encode_failure(failure), (), {})
-                )
+        rest = self._rest(cascade, REQUESTS_CODEC) if cascade.continues else None
+        if rest is not None:
+            cascade.requests.extendleft(
+                reversed(self._former_rest(root, REQUESTS_CODEC, outcome.error))
+            )
+        if rest is not None and self._is_over(root, outcome.error):
+            self._apply(rest.dropped())
+        elif cascade.requests or rest is not None:
+            self._run_sent(cascade, outcome, rest or self._rest(cascade, REQUESTS_CODEC))
+        return cascade
+
+    def _run_sent(self, cascade: Cascade, outcome: Outcome, rest: StoredQueue[SentBody]) -> None:
+        """Run the requests of a cascade: those in its pages, and those that the record has sent."""
+        continues = cascade.continues
+        room, queue = self._executor.room, cascade.requests
+        room.clear()
+        if continues:
+            stored = self._rest(cascade, self._steps_codec)
+            room.steps, room.step_bytes = stored.count, stored.size
+        room.requests, room.request_bytes = rest.count, rest.size
+        room.take(outcome.outbox)
+
+        def load() -> None:
+            rest.taken()
+            if not rest.is_empty:
+                self.before_request(0)
+                rest.load(queue)
+
+        ran = 0
+        for ran in self._turns(queue, load if continues else None, self._most(cascade).requests):
+            request_id, sent = queue.popleft()
+            room.remove(sent)
+            result = self.decided.get(request_id) or self._run_request(
+                request_id, sent, cascade.time_us, ran
+            )
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
             cascade.send(result)
-        if cascade.requests:
-            self._cut(cascade, requests_key, encode_requests(cascade.requests))
-        return cascade
+            room.take(result.outbox)
+        room.clear()
+        self.before_request(0)  # the record itself causes what follows
+        if queue:
+            cascade.cut_at(Cut(ran, cascade.cut.steps))
+        self._apply(rest.rest(queue))
+
+    def _run_request(
+        self, request_id: RequestId, body: bytes, time_us: int, number: int
+    ) -> Outcome:
+        """Run a sent request with its number in the cascade, unless it must not run."""
+        failure = self.before_request(number)
+        if failure is not None:
+            return Outcome(failure.code, encode_failure(failure), (), {})
+        return self._executor.run(request_id, body, time_us)
+
+    def _turns(
+        self, queue: Collection[object], load: Callable[[], object] | None, most: int | None
+    ) -> Iterator[int]:
+        """Count the requests or steps of a cascade from 1, until none is left or the cascade is cut.
+
+        Args:
+            queue: The next requests or steps; the caller removes the first one in each turn.
+            load: Adds those of the next page, if it is their turn; None for a cascade that has no pages.
+            most: The recorded number of turns; None: as many as limits and time allow.
+        """
+        for ran in range(most or self._limits.cascade_steps):
+            if load is not None:
+                load()
+            if not queue or self._has_used_its_time(ran):
+                return
+            yield ran + 1
+        if load is not None:
+            load()
 
     def run_steps(self, cascade: Cascade, failure: Failure | None, reply: bytes) -> None:
         """Run the workflow steps of a cascade, after its requests.
@@ -155,28 +225,89 @@ class CascadeRunner(CascadeSteps):
         self.step_runner.refusal = refusal
         self.step_runner.decided = self.decided
         self._generators.note(cascade)
-        if MARK in cascade.root:
-            self._begin(cascade, failure, reply, refusal)
-        else:  # nothing of an earlier record depends on it
-            self._queue_published(cascade)
-        queue = cascade.queue
-        for _ in range(self._limits.cascade_steps):
-            if not queue:
-                break
+        rest = self._begin(cascade, failure, reply, refusal)
+
+        load = None if rest is None else partial(self._load, cascade, rest)
+        before = cascade.taken
+        for _ in self._turns(cascade.queue, load, self._most(cascade).steps):
             cascade.taken += 1
             self.step_runner.refusal = refusal or self.before_step(cascade.taken)
-            self._take(cascade, queue.popleft())
+            self._take(cascade, cascade.pop())
             if self._durable_waits:
                 self._store_waits(cascade)
         if not self._waits.is_forgotten:
             self.before_step(0)
             self._store_waits(cascade)
-        if queue:
-            self._cut(cascade, steps_key, encode_steps(queue))
+        if cascade.queue:
+            ran = cascade.taken - before
+            self._cut_steps(cascade, ran, rest or self._rest(cascade, self._steps_codec))
+        elif rest is not None:
+            self._apply(rest.rest(()))
+
+    def _cut_steps(self, cascade: Cascade, ran: int, rest: StoredQueue[Step]) -> None:
+        """Store the rest of the workflow steps for a later record."""
+        if self._drops_steps(cascade):
+            self._apply(rest.dropped())
+            cascade.queue.clear()
+            return
+        cascade.cut_at(Cut(cascade.cut.requests, ran))
+        self._apply(rest.rest(cascade.queue))
+
+    def _load(self, cascade: Cascade, rest: StoredQueue[Step]) -> int:
+        """Queue the steps of the next page, if it is their turn; return their number."""
+        rest.taken()
+        if rest.is_empty:
+            return 0
+        self.before_step(QUEUE)
+        loaded = rest.load(cascade.queue)
+        cascade.queue_bytes += sum(map(size_of, islice(cascade.queue, loaded)))
+        cascade.stored_steps, cascade.stored_bytes = rest.count, rest.size
+        return loaded
+
+    def _rest(self, cascade: Cascade, codec: Codec[T]) -> StoredQueue[T]:
+        """Return the stored queue of a cascade, or of the cascade that the record ends."""
+        ended = ended_root(cascade.root) if cascade.continues else None
+        read = self._read if cascade.continues else _read_nothing  # a new cascade has no rest
+        return StoredQueue(codec, cascade_id(ended or cascade.root), read)
+
+    @staticmethod
+    def _is_over(root: RequestId, failure: object) -> bool:
+        """Say whether the rest of the cascade of a continuation is dropped."""
+        return failure is not None or ended_root(root) is not None
+
+    def _most(self, cascade: Cascade) -> Cut:
+        """Return the recorded cut of a cascade, if it runs again."""
+        return self.cuts.get(continuation_id(cascade.root), NOT_CUT) if self.cuts else NOT_CUT
+
+    def _has_used_its_time(self, ran: int) -> bool:
+        """Say whether a cascade must be cut after so many requests or steps; the first of them always runs."""
+        time = self.time
+        if time is None or not ran:
+            return False
+        if ran == 1:
+            time.begin()
+            return False
+        if not time.is_over():
+            return False
+        time.cut()
+        return True
+
+    def _drops_steps(self, cascade: Cascade) -> bool:
+        """Say whether the worker died twice over the queue of steps of a cascade; then the queue is dropped."""
+        name = step_id(cascade.root, 0)
+        outcome = self.decided.get(name)
+        if outcome is None:
+            failure = self.before_step(QUEUE)
+            if failure is None:
+                return False
+            outcome = Outcome(failure.code, encode_failure(failure), (), {})
+        if all(done.request_id != name for done in cascade.completed):
+            cascade.completed.append(CompletedRequest(name, encode_continuation(), outcome))
+        return True
 
     def _begin(
         self, cascade: Cascade, failure: Failure | None, reply: bytes, refusal: Failure | None
-    ) -> None:
+    ) -> StoredQueue[Step] | None:
         """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms.
 
         Args:
@@ -184,16 +315,20 @@ class CascadeRunner(CascadeSteps):
             failure: The failure of the record's request, or None.
             reply: The result of the record's request.
             refusal: The failure of all steps, none of which runs; None where they run.
+
+        Returns:
+            The rest of the cascade that the record continues; None for a record that continues nothing.
         """
         root = cascade.root
+        if MARK not in root:  # nothing of an earlier record depends on it
+            self._queue_published(cascade)
+            return None
         arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
         if arrived is not None and arrived[0].task in self._topology.tasks:
             asker, answer = arrived
             answer = self.personal.protected(answer, cascade.subject)
-            cascade.queue.append(Delivered(asker.workflow, asker.task, (answer,)))
-        if cascade.continues and (row := self._read(steps_key(root))) is not None:
-            cascade.queue.extend(decode_steps(row, self._topology))
-            self._apply({steps_key(root): None})
+            cascade.push(Delivered(asker.workflow, asker.task, (answer,)))
+        rest = self._resumed(cascade, refusal) if cascade.continues else None
         self._queue_published(cascade)
         if cascade.catch_up is not None:
             for late in self._late.take(cascade, cascade.catch_up):
@@ -203,18 +338,50 @@ class CascadeRunner(CascadeSteps):
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_aside(cascade, stream, step.stream, failed, step.atom)
+        return rest
+
+    def _check_former_rest(self, root: RequestId) -> None:
+        """Refuse to continue a cascade whose rest an earlier Penstock has stored whole, if it is too large.
+
+        Raises:
+            LimitExceeded: It is.
+        """
+        size_max = self._limits.cascade_queue_bytes
+        for name in (REQUESTS, STEPS) if cascade_id(root) != root else ():
+            row = self._read(former_rest_key(name, root))
+            if row is not None and len(row) > size_max:
+                raise LimitExceeded(
+                    f"the rest of the cascade takes {len(row)} bytes, more than cascade_queue_bytes "
+                    f"= {size_max}; it is dropped"
+                )
+
+    def _resumed(self, cascade: Cascade, refusal: Failure | None) -> StoredQueue[Step]:
+        """Return the stored steps of the cascade that a record continues; they are dropped if it was set aside."""
+        rest = self._rest(cascade, self._steps_codec)
+        cascade.push_all(self._former_rest(cascade.root, self._steps_codec, refusal))
+        if self._is_over(cascade.root, refusal) or self._drops_steps(cascade):
+            self._apply(rest.dropped())
+        cascade.stored_steps, cascade.stored_bytes = rest.count, rest.size
+        return rest
+
+    def _former_rest(self, root: RequestId, codec: Codec[T], failure: object) -> list[T]:
+        """Remove and return the queue that an earlier Penstock has stored whole; nothing of it after a failure."""
+        if cascade_id(root) == root:
+            return []
+        key = former_rest_key(codec.name, root)
+        if failure is not None:
+            self._apply({key: None})  # unread: it may be the reason of the failure
+            return []
+        row = self._read(key)
+        if row is None:
+            return []
+        self._apply({key: None})
+        return codec.decode(row)
 
     def _queue_published(self, cascade: Cascade) -> None:
         """Queue the steps of the atoms of requests."""
         for atom in cascade.published:
             self._queue(cascade, atom.stream, atom.events)
-
-    def _cut(self, cascade: Cascade, key_of: Callable[[RequestId], EntityKey], rest: bytes) -> None:
-        """Store the rest of a queue for a later record."""
-        request_id = continuation_id(cascade.root)
-        self._apply({key_of(request_id): rest})
-        if all(record.request_id != request_id for record in cascade.later):
-            cascade.later.append(LaterRecord(request_id, encode_continuation(), 0))
 
     def _store_waits(self, cascade: Cascade) -> None:
         """Write the waiting handlers into rows, and forget them."""

@@ -135,7 +135,7 @@ class CascadeSteps:
 
     def _queue(self, cascade: Cascade, stream: str, events: Atom) -> None:
         for subscriber in self._topology.subscribers.get(stream, ()):
-            cascade.queue.append(Delivery(subscriber, stream, events))
+            cascade.push(Delivery(subscriber, stream, events))
 
     def _run_step(
         self, cascade: Cascade, plan: WorkflowPlan, take: Callable[[WorkflowStep], None]
@@ -151,10 +151,10 @@ class CascadeSteps:
         if output.questions:
             for portal in self._topology.portals:
                 if portal in output.questions:
-                    cascade.queue.append(Inquiry(portal, tuple(output.questions[portal])))
+                    cascade.push(Inquiry(portal, tuple(output.questions[portal])))
         for (workflow, task), answers in output.answers.items():
             if task in self._topology.tasks:  # a deployment may have removed the task that asked
-                cascade.queue.append(Delivered(workflow, task, tuple(answers)))
+                cascade.push(Delivered(workflow, task, tuple(answers)))
         return None
 
     def _failed(
@@ -202,14 +202,14 @@ class CascadeSteps:
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
         plan, task = self._topology.responders[step.portal]
         step, lost = self.personal.inquiry(step)
-        cascade.queue += failed_answers(lost, ERASED)
+        cascade.push_all(failed_answers(lost, ERASED))
         if lost and not step.questions:
             return
         failure = self._run_step(
             cascade, plan, lambda run: run.take_questions(task, step.questions)
         )
         if failure is not None:
-            cascade.queue += failed_answers(step.questions, failure)
+            cascade.push_all(failed_answers(step.questions, failure))
 
     def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
         plan = self._topology.workflows[step.workflow]
@@ -228,7 +228,7 @@ class CascadeSteps:
     ) -> None:
         """Give up the handlers that cannot take answers, and set aside the work that waits behind them."""
         questions, events = give_up(self._waits, answers)
-        cascade.queue += failed_answers(questions, failure)
+        cascade.push_all(failed_answers(questions, failure))
         if failure is ERASED and not (events := self.personal.readable(events)):
             return
         self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)

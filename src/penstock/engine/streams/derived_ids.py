@@ -22,6 +22,7 @@ _HASH: Final = f"{MARK}h"
 _STEP: Final = "s"
 _CONTINUATION: Final = "c"
 _TIMEOUT: Final = f"{MARK}t"
+_END: Final = f"end{MARK}"
 _OF_STEP: Final = f"{MARK}{_STEP}"
 
 
@@ -43,10 +44,30 @@ def part_id(step: RequestId, index: int) -> RequestId:
 
 def continuation_id(root: RequestId) -> RequestId:
     """Return the id of the record that continues a cascade: `order-7~~c1`, and then `order-7~~c2`."""
+    cascade, number = cascade_id(root), 0
+    if cascade != root and root.startswith(cascade):
+        number = int(root.removeprefix(f"{cascade}{MARK}{_CONTINUATION}"))
+    return RequestId(f"{cascade}{MARK}{_CONTINUATION}{number + 1}")
+
+
+def cascade_id(root: RequestId) -> RequestId:
+    """Return the id of a cascade, under which its rest is stored; each record that continues it has the same.
+
+    Args:
+        root: The id of the first record of the cascade, or of one that continues it.
+    """
     first, mark, number = root.rpartition(f"{MARK}{_CONTINUATION}")
-    if mark and number.isdigit():
-        return RequestId(f"{first}{mark}{int(number) + 1}")
-    return RequestId(f"{_shortened(root)}{MARK}{_CONTINUATION}1")
+    return RequestId(first if mark and number.isdigit() else _shortened(root))
+
+
+def end_id(root: RequestId) -> RequestId:
+    """Return the id of the record that ends the rest of a cascade."""
+    return RequestId(f"{_END}{root}")
+
+
+def ended_root(record: RequestId) -> RequestId | None:
+    """Return the root of the cascade whose rest a record ends; None for another record."""
+    return RequestId(record.removeprefix(_END)) if record.startswith(_END) else None
 
 
 def timeout_id(question: str) -> RequestId:

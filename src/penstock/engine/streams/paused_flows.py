@@ -163,7 +163,7 @@ class PausedFlows:
             assert isinstance(step, Delivery), "a pause begins with an atom"
             cascade.taken += 1
             yield self._topology.workflows[flow].workflow.failed, step, state.failure
-        cascade.queue.extend(steps)
+        cascade.push_all(steps)
 
 
 def paused_key(flow: str) -> EntityKey:

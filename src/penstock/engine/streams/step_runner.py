@@ -46,6 +46,7 @@ class StepRunner:
         self._read = read
         self._apply = apply
         self._rows = topology.rows
+        self._subscribers = topology.subscribers
         self._blank_rows = topology.blank_rows
         self._step: WorkflowStep | None = None
         self.refusal: Failure | None = None
@@ -80,6 +81,7 @@ class StepRunner:
             try:
                 take(step)
                 writes = txn.conclude()
+                self._check_room(cascade, plan, step.output)
                 if step.changed or step.cleared:
                     writes = step.with_defaults(writes)
                 return _NO_RESULT, writes | step.shared_writes if step.shared_writes else writes
@@ -145,6 +147,30 @@ class StepRunner:
 
             self._executor.perform(self._transaction(cascade), work)
             abandoned.clear()
+
+    def _check_room(self, cascade: Cascade, plan: WorkflowPlan, output: StepOutput) -> None:
+        """Check whether there is room in the queue for the steps that take the output of a step.
+
+        Raises:
+            LimitExceeded: There is not.
+        """
+        takers = self._subscribers.get(plan.workflow.name)
+        if not (takers or output.questions or output.answers):
+            return
+        count = size = 0
+        if takers:
+            count = len(takers)
+            size = count * sum(map(len, output.events))
+        for questions in output.questions.values():
+            count += 1
+            size += sum(len(question.data) for question in questions)
+        for answers in output.answers.values():
+            count += 1
+            size += sum(len(answer.data or b"") for answer in answers)
+        room = self._executor.room
+        room.steps = len(cascade.queue) + cascade.stored_steps
+        room.step_bytes = cascade.queue_bytes + cascade.stored_bytes
+        room.check_steps(count, size)
 
     def _transaction(self, cascade: Cascade) -> Transaction:
         """Return the transaction of the step that runs now."""

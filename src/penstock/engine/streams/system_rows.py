@@ -7,7 +7,7 @@ Their names begin with `$`, so no class has such a name. They are written, resto
 from hashlib import blake2b
 from typing import Final
 
-from penstock.base.ids import EntityKey, entity_key
+from penstock.base.ids import EntityKey, RequestId, entity_key
 
 WAIT: Final = "$wait"
 """A handler that waits; the key is the id of the handler."""
@@ -19,10 +19,10 @@ ASKER: Final = "$asker"
 """The handler that waits for a request to an entity; the key is the id of the request."""
 
 REQUESTS: Final = "$requests"
-"""The requests that are left of a cascade that was cut; the key is the id of the record that continues it."""
+"""The requests that are left of a cascade that was cut; the key is the id of the cascade, and `/` and a number for a page."""
 
 STEPS: Final = "$steps"
-"""The workflow steps that are left of such a cascade; the key is the same."""
+"""The workflow steps that are left of such a cascade; the keys are the same."""
 
 PAUSED: Final = "$paused"
 """A workflow that is paused, or was; the key is its name."""
@@ -47,3 +47,8 @@ def system_key(name: str, text: str) -> EntityKey:
     if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:
         text = blake2b(text.encode(), digest_size=32).hexdigest()
     return entity_key(name, text)
+
+
+def former_rest_key(name: str, continuation: RequestId) -> EntityKey:
+    """Return the key under which an earlier Penstock has stored a queue whole, for the record that continues it."""
+    return system_key(name, f"{continuation}")

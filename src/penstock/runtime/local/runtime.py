@@ -43,7 +43,9 @@ from penstock.model.context import active
 from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
+    Cut,
     Failure,
+    cut_of,
     decode_failure,
     encode_continuation,
     encode_failure,
@@ -112,6 +114,7 @@ class LocalRuntime:
         self._versions: dict[str, Versions] = {}  # of stored classes, at the last deployment
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
+        self._cuts: Mapping[RequestId, Cut] = {}
         self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
@@ -139,6 +142,7 @@ class LocalRuntime:
             durable_waits=self._durable_waits,
         )
         self._runner.on_failure = self._note_failure
+        self._runner.cuts = self._cuts
         self._generators = GeneratorRunner(app, self)
         self._generators.on_failure = self._note_generator
 
@@ -261,7 +265,10 @@ class LocalRuntime:
         return replace(reply, cause=raised) if fresh else reply
 
     def replay(
-        self, records: Iterable[Record], codes: Mapping[str, App] = MappingProxyType({})
+        self,
+        records: Iterable[Record],
+        codes: Mapping[str, App] = MappingProxyType({}),
+        cuts: Mapping[RequestId, Cut] | None = None,
     ) -> list[Reply]:
         """Process the records of a log, in order, and return their replies.
 
@@ -270,17 +277,23 @@ class LocalRuntime:
         Args:
             records: The records. A move changes nothing here; an erasure destroys keys that are in memory.
             codes: The application of each deployment, by the name of its archive.
+            cuts: Where cascades were cut, by the id of the record that continues each; None: as these records say.
         """
         replies: list[Reply] = []
+        every = list(records)
+        if cuts is None:
+            cuts = {record.request_id: cut_of(record.body) for record in every}
+        self._cuts = self._runner.cuts = cuts
         for control in late_flows.subscriptions(self.app.topology):
             self.state.pop(late_flows.late_key(control.flow), None)  # the log has the subscriptions
-        for are_controls, group in groupby(records, lambda record: is_control(record.body)):
+        for are_controls, group in groupby(every, lambda record: is_control(record.body)):
             if are_controls:
                 replies += [self._control(record, codes) for record in group]
                 continue
             with Guard(self._executor, self._limits) as guard:
                 replies += [self._process(record) for record in guard.each(group)]
         self._later.clear()
+        self._cuts = self._runner.cuts = {}
         return replies
 
     def _control(self, record: Record, codes: Mapping[str, App]) -> Reply:

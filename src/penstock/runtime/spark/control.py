@@ -17,7 +17,7 @@ from penstock.engine.execute import Outcome
 from penstock.errors import PenstockError, RequestError, StateUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log, Record
-from penstock.model.control import Control, decode_control
+from penstock.model.control import Control, decode_control, is_control
 from penstock.model.request import Failure, encode_failure
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -91,7 +91,11 @@ class ControlEpochs:
         """Say whether the ranges of an epoch are one control record."""
         if len(ranges) != 1 or ranges[0].end - ranges[0].start != 1:
             return False
-        return bool(self._log.controls(ranges[0].start, ranges[0].end))
+        start, end, partition = ranges[0].start, ranges[0].end, ranges[0].partition
+        if not self._log.controls(start, end):
+            return False
+        (record,) = self._log.read(start, end, partition)
+        return is_control(record.body)
 
     def prepare(self, epoch: Epoch, ranges: list[LogRange]) -> tuple[TaskResult, ControlEffect]:
         """Prepare the effect of the control record of an epoch, and write the parts of the epoch.

@@ -190,7 +190,7 @@ class EpochDriver:
         self.controls.switch(effect)
         self._fault.reached("control-switched")
         clock.lap("commit")
-        self._conclude(epoch, 1)
+        self._conclude(epoch, 1, clock.total_s)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -259,13 +259,13 @@ class EpochDriver:
             with_steps=True, partitions=self._jobs.partitions,
         )  # fmt: skip
 
-    def append_later(self) -> None:
-        """Append the records that the newest epoch appends to the log, unless they are there.
+    def append_later(self, took_s: float = 0.0) -> None:
+        """Append the records that the newest epoch, which took so many seconds, appends to the log, unless they are there.
 
         Raises:
             OperationalError: The log or the journal fails; the next call tries again.
         """
-        self._later.append()
+        self._later.append(took_s)
         self.late.append()
 
     def before_spark_commit(self) -> None:
@@ -322,7 +322,7 @@ class EpochDriver:
         clock.lap("commit")
         samples = [result.samples for result in every]
         self._parallelism.learn(count, plan.tasks, run.reran, every)
-        self._conclude(epoch, count)
+        self._conclude(epoch, count, clock.total_s)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -342,11 +342,11 @@ class EpochDriver:
         # While the stores take the epoch:
         self._first_rounds.learn(run, [result.mentions() for result in every])
 
-    def _conclude(self, epoch: Epoch, count: int) -> None:
-        """Do the work after the commit of an epoch with `count` records."""
+    def _conclude(self, epoch: Epoch, count: int, took_s: float) -> None:
+        """Do the work after the commit of an epoch with `count` records, which took so many seconds."""
         self._division.committed(count)
         self._condemned = 0
-        self.append_later()
+        self.append_later(took_s)
         self._fault.reached("later-appended")
         self._stores.begin(epoch, count)
 

@@ -2,17 +2,23 @@
 
 They are rows of the epoch, so they exist when its commit is durable. They are appended before the next epoch is
 committed, so only those of the newest epoch can be missing in the log, and they can only be behind its positions.
+
+A record that continues a cascade is an epoch of its own, so nobody waits for a cascade in the same epoch. If other
+records wait meanwhile, it is scheduled: the log gets it after as much time as the epoch before it took, and at most one
+at a time. So all cascades together take at most half of the time.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
+from penstock.model.request import NOT_CUT, cut_of
 
 _BATCH: Final = 10_000
 """Records of the log that are looked at together."""
@@ -43,6 +49,7 @@ class LaterRecords:
         self._retention_us = retention_s * 1_000_000
         self._fill = fill
         self._owed: Commit | None = None
+        self._free_us = 0  # when the next record that continues a cascade may come
         if last is not None:
             self.owe(last)
 
@@ -50,8 +57,11 @@ class LaterRecords:
         """Name the newest epoch; `append` appends its records."""
         self._owed = commit if commit.parts_of(PartKind.APPENDS) else None
 
-    def append(self) -> None:
+    def append(self, took_s: float = 0.0) -> None:
         """Append the records that are owed.
+
+        Args:
+            took_s: How long their epoch took, in seconds.
 
         Raises:
             OperationalError: The log or the journal fails; the next call tries again.
@@ -59,24 +69,53 @@ class LaterRecords:
         commit = self._owed
         if commit is None:
             return
-        at_once: dict[RequestId, Entry] = {}
-        known = self._known(commit)
         now_us = time.time_ns() // 1_000
+        at_once, continuing = self._divided(commit, now_us)
+        if self._is_idle(commit):
+            at_once |= continuing
+            continuing.clear()
+        if at_once:
+            self._log.append(list(at_once.values()), limited=False)
+        for entry in continuing.values():
+            self._free_us = max(self._free_us, now_us) + int(took_s * 1e6)
+            self._log.schedule(entry, self._free_us, limited=False)
+        self._owed = None
+
+    def _divided(
+        self, commit: Commit, now_us: int
+    ) -> tuple[dict[RequestId, Entry], dict[RequestId, Entry]]:
+        """Schedule the records that have a delay, and return the others: those that continue no cascade, and those that do."""
+        at_once: dict[RequestId, Entry] = {}
+        continuing: dict[RequestId, Entry] = {}
+        known = self._known(commit)
         for request_id, body, time_us, delay_us in self._rows(commit):
             if request_id in known:
                 continue
+            entry = Entry(request_id, body, b"", time_us if delay_us else max(now_us, time_us))
             if delay_us:
-                entry = Entry(request_id, body, b"", time_us)
                 self._log.schedule(entry, time_us + delay_us, limited=False)
-            else:
-                whole = self._fill(body)
-                # An earlier driver may have filled it with other atoms, before retention removed some.
-                if whole is not body and self._log.find(request_id) is not None:
-                    continue
-                at_once[request_id] = Entry(request_id, whole, b"", max(now_us, time_us))
-        if at_once:
-            self._log.append(list(at_once.values()), limited=False)
-        self._owed = None
+            elif cut_of(body) != NOT_CUT:
+                # If two tasks have cut a cascade, the row of the second one comes last, and has both places.
+                continuing[request_id] = msgspec.structs.replace(entry, is_control=True)
+            elif (filled := self._filled(entry)) is not None:
+                at_once[request_id] = filled
+        return at_once, continuing
+
+    def _filled(self, entry: Entry) -> Entry | None:
+        """Return an entry as the log takes it; None if an earlier driver has appended it."""
+        whole = self._fill(entry.body)
+        if whole is entry.body:
+            return entry
+        # An earlier driver may have filled it with other atoms, before retention removed some.
+        if self._log.find(entry.request_id) is not None:
+            return None
+        return msgspec.structs.replace(entry, body=whole)
+
+    def _is_idle(self, commit: Commit) -> bool:
+        """Say whether no record waits behind the positions of a commit."""
+        return all(
+            self._log.end(partition) <= position for partition, position in commit.positions.items()
+        )
 
     def _rows(self, commit: Commit) -> Iterator[tuple[RequestId, bytes, int, int]]:
         """Yield id, body, time and delay of the records, in the order of the records that caused them."""

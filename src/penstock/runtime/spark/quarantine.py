@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from penstock.engine.streams.cascade_runner import QUEUE
+
 DEATHS: Final = 2
 """Deaths of its worker that accuse a transaction; one death can be an accident."""
 
@@ -33,7 +35,8 @@ STEPS_OF: Final = 1 << 61
 PARTS_MAX: Final = 3
 """Parts of one record that may kill their workers; then the sent requests, or the steps, behind them do not run."""
 
-_NUMBER_MAX: Final = (1 << 28) - 1
+_NUMBER_MAX: Final = (1 << 28) - 2
+_QUEUE_NUMBER: Final = _NUMBER_MAX + 1  # in notes, of the queue of steps
 
 _IDLE: Final = -1
 _NOTE: Final = struct.Struct("=qqqq")  # the fields of `Note`
@@ -117,6 +120,8 @@ def _last_parts(poisoned: Iterable[int]) -> dict[int, int]:
     """Return the last part that may run, for the sent requests or the steps of a record with too many poisoned ones."""
     parts: dict[int, list[int]] = {}
     for noted in sorted(poisoned):
+        if noted % STEPS_OF // PART_OF == _QUEUE_NUMBER:
+            continue
         parts.setdefault(noted % PART_OF + (noted & STEPS_OF), []).append(noted)
     return {record: noted[-1] for record, noted in parts.items() if len(noted) >= PARTS_MAX}
 
@@ -170,18 +175,24 @@ class Quarantine:
 
     def refuses_request(self, number: int) -> bool:
         """Note the sent request that runs next, by its number; return whether it must not run."""
-        return self._refuses(self.now[0] % PART_OF, number)
+        return self._refuses(self.now[0] % PART_OF, min(number, _NUMBER_MAX))
 
     def refuses_step(self, number: int) -> bool:
-        """Note the workflow step that runs next, as `refuses_request` does; 0 is what runs before and after all steps."""
+        """Note the workflow step that runs next, as `refuses_request` does.
+
+        0 is what runs before and after all steps, and `QUEUE` is the work on the queue of steps.
+        """
+        number = _QUEUE_NUMBER if number == QUEUE else min(number, _NUMBER_MAX)
         return self._refuses(self.now[0] % PART_OF + STEPS_OF, number)
 
     def _refuses(self, record: int, number: int) -> bool:
         if self.careful:
             self.measure()
-        self.now[0] = noted = record + PART_OF * min(number, _NUMBER_MAX)
+        self.now[0] = noted = record + PART_OF * number
         if not self.poisoned:
             return False
+        if number == _QUEUE_NUMBER:
+            return noted in self.poisoned
         return bool(self.poisoned & {noted, record}) or noted > self._last.get(record, noted)
 
     def measure(self) -> None:

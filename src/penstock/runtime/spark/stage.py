@@ -22,6 +22,7 @@ from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
 from penstock.engine.mentions import MentionCollector
+from penstock.engine.streams.cascade_time import CascadeTime
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
@@ -228,6 +229,7 @@ class Worker:
         """
         now, middle = quarantine.now, positions[len(positions) // 2]
         note_parts(task, quarantine)
+        _limit_time(task)
         decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
         left = command.output_bytes_max
         large = self._large_atoms() if command.large_atom else None
@@ -343,6 +345,7 @@ class Worker:
                 Guard(task.executor, self._settings.limits, batched=True) as guard,
             ):
                 note_parts(task, quarantine)
+                _limit_time(task)
                 for work in guard.each(works):
                     self._fault.reached("in-steps")
                     left -= run_steps(task, rows, quarantine, work)
@@ -357,6 +360,12 @@ class Worker:
                 phases_ms={"steps": rows.steps_s * 1e3},
             )
         return TaskResult()
+
+
+def _limit_time(task: Task) -> None:
+    """Let a clock cut the cascades of a task; the records that continue them have the places."""
+    if task.cascades is not None:
+        task.cascades.time = CascadeTime(time.perf_counter)
 
 
 def _attempt() -> int:

@@ -26,7 +26,7 @@ from penstock.base.ids import LogPartition
 from penstock.engine.execute import Outcome
 from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
 from penstock.log.api import Record
-from penstock.model.request import Failure, decode_failure
+from penstock.model.request import Cut, Failure, decode_failure
 
 RECORDS: Final = 100
 """The most records in a frame."""
@@ -69,6 +69,7 @@ class _RelayedRecord(msgspec.Struct, frozen=True, array_like=True):
     is_failed: bool
     reply: bytes
     atoms: list[PublishedAtom]
+    cut: Cut
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -142,7 +143,9 @@ class RelayWriter:
         atoms, cascade.published = cascade.published, []
         is_failed = outcome.error is not None
         self._records.append(
-            _RelayedRecord(position, partition, record, is_failed, outcome.reply, atoms)
+            _RelayedRecord(
+                position, partition, record, is_failed, outcome.reply, atoms, cascade.cut
+            )
         )
         if len(self._records) >= RECORDS:
             self._write()
@@ -228,7 +231,7 @@ class RelayReader:
 def _processed(relayed: _RelayedRecord) -> ProcessedRecord:
     record = relayed.record
     cascade = cascade_of(record.request_id, record.body, record.time_us)
-    cascade.published = relayed.atoms
+    cascade.published, cascade.cut = relayed.atoms, relayed.cut
     failure = decode_failure(relayed.reply) if relayed.is_failed else None
     return ProcessedRecord(
         relayed.position, relayed.partition, record, failure, relayed.reply, cascade

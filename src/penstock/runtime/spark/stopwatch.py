@@ -10,6 +10,11 @@ class Stopwatch:
         self._at = time.perf_counter()
         self.phases_ms = {"rest": (self._at - before) * 1e3}
 
+    @property
+    def total_s(self) -> float:
+        """The seconds of all phases but `rest`."""
+        return (sum(self.phases_ms.values()) - self.phases_ms["rest"]) / 1e3
+
     def lap(self, phase: str, write_ms: float = 0.0) -> None:
         """End a phase; count `write_ms` of it as the phase `write`."""
         now = time.perf_counter()

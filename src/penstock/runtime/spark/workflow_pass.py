@@ -20,7 +20,7 @@ from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.task import Task
 from penstock.journal.api import PartKind
 from penstock.log.api import Record
-from penstock.model.request import decode_failure
+from penstock.model.request import NOT_CUT, Cut, cut_of, decode_failure
 from penstock.runtime.spark.cascade_rows import atoms_of
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables
@@ -52,6 +52,7 @@ def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
         if PartKind.EVENTS in output:
             for position, atom in atoms_of(output[PartKind.EVENTS]):
                 published.setdefault(position, []).append(atom)
+    cuts = _cuts(outputs)
     transactions = pa.concat_tables(
         output[PartKind.TRANSACTIONS] for output in outputs if PartKind.TRANSACTIONS in output
     )
@@ -63,6 +64,7 @@ def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
     ):
         cascade = cascade_of(RequestId(request_id), body, time_us)
         cascade.published = published.get(position, [])
+        cascade.cut = cuts.get(position, NOT_CUT)
         yield ProcessedRecord(
             position,
             LogPartition(partition),
@@ -71,6 +73,19 @@ def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
             reply,
             cascade,
         )
+
+
+def _cuts(outputs: Sequence[Tables]) -> dict[int, Cut]:
+    """Return where the requests of cascades were cut, by the positions of their records."""
+    later = [output[PartKind.APPENDS] for output in outputs if PartKind.APPENDS in output]
+    return {
+        position: cut
+        for rows in later
+        for position, body in zip(
+            rows["position"].to_pylist(), rows["request"].to_pylist(), strict=True
+        )
+        if (cut := cut_of(body)) != NOT_CUT
+    }
 
 
 def note_parts(task: Task, quarantine: Quarantine) -> None:

@@ -1,0 +1,96 @@
+"""The room in the queues of a cascade: what a request or a workflow step may still cause.
+
+The requests and the steps that wait are counted, and their bytes. A request or a step that causes more than the limits
+allow fails, so a cascade that grows without end cannot fill memory and journal. What waits follows from the order of
+the log alone, so every run fails the same request.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.engine.limits import Limits
+from penstock.errors import LimitExceeded
+from penstock.model.running_step import Dispatch, Emission
+
+
+class QueueRoom:
+    """Counts what waits in the cascade that runs.
+
+    Attributes:
+        requests: The number of requests that wait.
+        request_bytes: Their bytes.
+        steps: The number of workflow steps that wait.
+        step_bytes: Their bytes.
+    """
+
+    __slots__ = ("_limits", "_subscribers", "request_bytes", "requests", "step_bytes", "steps")
+
+    def __init__(self, limits: Limits, subscribers: Mapping[str, Sequence[Any]]) -> None:
+        """Begin with empty queues; `subscribers` has the consumers of each stream."""
+        self._limits = limits
+        self._subscribers = subscribers
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin another cascade."""
+        self.requests = self.request_bytes = self.steps = self.step_bytes = 0
+
+    def take(self, outbox: Sequence[Emission | Dispatch]) -> None:
+        """Count what a request has sent; it waits now."""
+        requests, request_bytes, steps, step_bytes = self._sizes(outbox)
+        self.requests += requests
+        self.request_bytes += request_bytes
+        self.steps += steps
+        self.step_bytes += step_bytes
+
+    def remove(self, body: bytes) -> None:
+        """Note that a request waits no more."""
+        self.requests -= 1
+        self.request_bytes -= len(body)
+
+    def check(self, outbox: Sequence[Emission | Dispatch]) -> None:
+        """Check whether there is room for what a request sends.
+
+        Raises:
+            LimitExceeded: There is not.
+        """
+        requests, request_bytes, steps, step_bytes = self._sizes(outbox)
+        if requests:
+            self._check("requests", self.requests + requests, self.request_bytes + request_bytes)
+        if steps:
+            self.check_steps(steps, step_bytes)
+
+    def check_steps(self, steps: int, size: int) -> None:
+        """Check whether there is room for workflow steps with these bytes; raises as `check`."""
+        self._check("workflow steps", self.steps + steps, self.step_bytes + size)
+
+    def _sizes(self, outbox: Sequence[Emission | Dispatch]) -> tuple[int, int, int, int]:
+        """Return the number and the bytes of the requests, and of the workflow steps, that wait then."""
+        requests = request_bytes = steps = step_bytes = 0
+        for item in outbox:
+            if isinstance(item, Emission):
+                if takers := self._subscribers.get(item.stream):
+                    steps += len(takers)
+                    step_bytes += len(takers) * sum(map(len, item.events))
+            elif not item.delay_us:
+                requests += 1
+                request_bytes += len(item.body)
+        return requests, request_bytes, steps, step_bytes
+
+    def _check(self, what: str, count: int, size: int) -> None:
+        limits = self._limits
+        if count > limits.cascade_queue:
+            exceeded = (
+                f"{count} {what} would wait, more than cascade_queue = {limits.cascade_queue}"
+            )
+        elif size > limits.cascade_queue_bytes:
+            exceeded = (
+                f"{what} of {size} bytes would wait, more than "
+                f"cascade_queue_bytes = {limits.cascade_queue_bytes}"
+            )
+        else:
+            return
+        raise LimitExceeded(
+            f"the queue of the cascade is full: {exceeded}; send less at once, or the rest from "
+            "later requests (send_after)"
+        )
