@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant(
         "the questions of a failed step stay without answer",
         "engine/streams/cascade_steps.py",
-        "            cascade.queue += failed_answers(step.questions, failure)",
+        "            cascade.push_all(failed_answers(step.questions, failure))",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
     ),
@@ -364,8 +364,22 @@ MUTANTS = (
     Mutant(
         "the rest of a cascade is lost",
         "engine/streams/cascade_runner.py",
-        "        self._apply({key_of(request_id): rest})\n",
+        "        self._apply(rest.rest(queue))\n",
         "",
         f"{STREAMS}/test_order.py::test_a_cut_changes_no_result",
+    ),
+    Mutant(
+        "a cascade is cut elsewhere when it runs again",
+        "engine/streams/cascade_runner.py",
+        "return self.cuts.get(continuation_id(cascade.root), NOT_CUT) if self.cuts else NOT_CUT",
+        "return NOT_CUT",
+        f"{STREAMS}/test_cascade_queue.py::test_a_log_is_processed_again_with_its_cuts",
+    ),
+    Mutant(
+        "a cascade overtakes the records that wait",
+        "runtime/spark/later_records.py",
+        "        if self._is_idle(commit):\n",
+        "        if True:\n",
+        "tests/differential/test_later_records.py::test_a_cascade_lets_the_records_go_first_that_wait",
     ),
 )

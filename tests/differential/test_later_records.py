@@ -1,6 +1,7 @@
 """Later records through the driver of epochs: each is processed, whatever its size, also if it fails."""
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,46 @@ def test_a_later_record_may_be_larger_than_a_request_from_outside(runtime: Inlin
     append(runtime, "write_large")
     run(runtime)
     assert list(replies(runtime).values()) == [None] * 6
+
+
+@pytest.fixture
+def cutting(tmp_path: Path) -> Iterator[Inline]:
+    limits = Limits(cascade_steps=2)
+    chosen = {"small_epoch": 100, "epoch_records_max": 4, "limits": limits}
+    made = Inline(tmp_path, 1, SPEC, app.name, **chosen)
+    made.in_turn = True
+    yield made
+    made.close()
+
+
+def test_a_cascade_goes_on_at_once_if_no_record_waits(cutting: Inline) -> None:
+    """The rest is in the log before the next epoch."""
+    append(cutting, "repeat", 5)
+    cutting.advance(int(cutting.log.end()))
+    assert cutting.log.scheduled(RequestId("first~~c1")) is None
+    assert cutting.log.find(RequestId("first~~c1")) is not None
+
+
+def test_a_cascade_lets_the_records_go_first_that_wait(cutting: Inline) -> None:
+    """Its rest is scheduled, and then it is an epoch of its own."""
+    append(cutting, "repeat", 5)
+    others(cutting, "second", "third")
+    cutting.advance(4)
+    assert cutting.log.scheduled(RequestId("first~~c1")) is not None
+    cutting.log.promote(1 << 60)
+    others(cutting, "fourth", "fifth")
+    cutting.advance(int(cutting.log.end()))
+    place = cutting.log.find(RequestId("first~~c1"))
+    assert place is not None
+    ends = list(accumulate(report.records for report, _ in cutting.reports))
+    assert ends.index(place[1]) + 1 == ends.index(place[1] + 1)
+    assert cutting.log.end() > place[1] + 1
+
+
+def others(runtime: Inline, *names: str) -> None:
+    """Append requests of other callers."""
+    body, touches = app.request("Note", "a", "write", ["x"])
+    runtime.log.append([Entry(RequestId(name), body, touches, 0) for name in names])
 
 
 class Fragile(InlineJobs):

@@ -19,7 +19,12 @@ class CascadeTime:
     """Measures the running cascade."""
 
     def __init__(self, clock: Callable[[], float], share_s: float = SHARE_S) -> None:
-        """Begin an epoch; `clock` returns seconds."""
+        """Begin an epoch.
+
+        Args:
+            clock: Returns seconds.
+            share_s: The share of the first cascade.
+        """
         self._clock = clock
         self._share_s = share_s
         self._end_s = 0.0

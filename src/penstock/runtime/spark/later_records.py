@@ -20,6 +20,9 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
 from penstock.model.request import NOT_CUT, cut_of
 
+_PAUSE: Final = 1.5
+"""The time of other records, for each second of an epoch that continues a cascade: its changes cost time afterwards, too."""
+
 _BATCH: Final = 10_000
 """Records of the log that are looked at together."""
 
@@ -77,7 +80,7 @@ class LaterRecords:
         if at_once:
             self._log.append(list(at_once.values()), limited=False)
         for entry in continuing.values():
-            self._free_us = max(self._free_us, now_us) + int(took_s * 1e6)
+            self._free_us = max(self._free_us, now_us) + int(took_s * _PAUSE * 1e6)
             self._log.schedule(entry, self._free_us, limited=False)
         self._owed = None
 

@@ -22,7 +22,7 @@ from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
 from penstock.engine.mentions import MentionCollector
-from penstock.engine.streams.cascade_time import CascadeTime
+from penstock.engine.streams.cascade_time import SHARE_S, CascadeTime
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
@@ -66,6 +66,9 @@ from penstock.state.stores import PartitionedReader
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
+CASCADE_SHARE_S = SHARE_S
+"""The time of a cascade in each pass of an epoch."""
+
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 _POISONED: Final = encode_failure(QUARANTINED)
 
@@ -365,7 +368,7 @@ class Worker:
 def _limit_time(task: Task) -> None:
     """Let a clock cut the cascades of a task; the records that continue them have the places."""
     if task.cascades is not None:
-        task.cascades.time = CascadeTime(time.perf_counter)
+        task.cascades.time = CascadeTime(time.perf_counter, CASCADE_SHARE_S)
 
 
 def _attempt() -> int:
