@@ -110,6 +110,9 @@ COMMANDS: Final = {
     "cancel": Listing(
         "penstock.cli.cancel", "Cancel a request that was sent with a delay and is not due yet."
     ),
+    "failed": Listing("penstock.cli.failed", "List the failed requests that no caller waits for."),
+    "retry": Listing("penstock.cli.retry", "Run failed requests again, when the code is mended."),
+    "discard": Listing("penstock.cli.discard", "Let failed requests have no further attempt."),
     "erase": Listing(
         "penstock.cli.erase", "Erase a person: delete the entity, and destroy the key of its data."
     ),

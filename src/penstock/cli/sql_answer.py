@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.cli.options import AppOptions
+from penstock.cli.options import DataOptions
 from penstock.cli.progress import ProgressBar
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, ViewUnavailable
@@ -24,7 +24,7 @@ _LOOK_S: Final = 0.05
 
 
 def answer_to(
-    question: Query, result_format: ResultFormat, options: AppOptions, remote: RemoteOptions
+    question: Query, result_format: ResultFormat, options: DataOptions, remote: RemoteOptions
 ) -> EncodedAnswer:
     """Return the answer of a gateway, of the view of a data directory, or of a view in this process.
 
@@ -45,7 +45,7 @@ def answer_to(
 
 
 def _answer_here(
-    question: Query, result_format: ResultFormat, options: AppOptions
+    question: Query, result_format: ResultFormat, options: DataOptions
 ) -> EncodedAnswer:
     """Query the view of a data directory, or build the view in this process if none runs.
 

@@ -9,18 +9,23 @@ class of `Aborted`, is final.
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from contextlib import closing
+from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import continuation_id, record_of, timed_question
-from penstock.errors import RequestError, TimedOut, TooLate
+from penstock.errors import ConfigError, RequestError, TimedOut, TooLate, UserError
 from penstock.journal.api import Journal, PartKind
 from penstock.journal.replies import Outcome, find_outcome
 from penstock.log.api import Entry, Log
 from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
 from penstock.model.request import cancelled_body, decode_failure, is_continuation
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 
 _NOT_IN_LOG: Final = Lsn(-1)
 
@@ -114,3 +119,62 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome, lsn: Lsn) -> None
             f"request {request_id} was answered with {reply.error} ({failure.kind}: {failure.message}) at position "
             f"{lsn}; the application has declared this answer, so it is final"
         )
+
+
+class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to run failed requests again, or to discard them.
+
+    Attributes:
+        order: `retry` or `discard`.
+        ids: The stored ids of the requests.
+    """
+
+    order: Literal["retry", "discard"]
+    ids: list[str]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The next attempt of a request, and its position in the log."""
+
+    request_id: str
+    position: int
+
+
+class RefusedAttempt(msgspec.Struct, frozen=True):
+    """A request that gets no attempt, and the code and the text of the reason."""
+
+    request_id: str
+    code: str
+    message: str
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """The outcome of an order: the attempts in the log, and the requests without one."""
+
+    attempts: list[Attempt]
+    refused: list[RefusedAttempt]
+
+
+def carry_out(config: Config, order: AttemptOrder) -> Attempts:
+    """Append the attempts of an order durably; a refused request does not end the order.
+
+    Raises:
+        ConfigError: The data directory has no journal.
+        OperationalError: Log or journal cannot be used; a repetition is safe.
+        IntegrityError: The log or the journal is damaged.
+    """
+    directory = DataDirectory(config.data)
+    if (name := directory.app_name) is None:
+        raise ConfigError(f"{config.data} has no journal; name the directory with --data")
+    act = retry if order.order == "retry" else discard
+    done = Attempts([], [])
+    with (
+        closing(directory.open_log(config)) as log,
+        closing(directory.open_journal_of(name)) as journal,
+    ):
+        for text in order.ids:
+            try:
+                done.attempts.append(Attempt(text, act(log, journal, RequestId(text))))
+            except UserError as error:
+                done.refused.append(RefusedAttempt(text, error.code, str(error)))
+    return done
