@@ -28,6 +28,7 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import UPLOADED, DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.erasures import ErasureHandler
+from penstock.gateway.handlers.failed import FailedHandler
 from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
@@ -170,6 +171,11 @@ def version_of(
     flow = FlowHandler(app, config)
     routing.add("GET", "/flow", flow.index, "flow")
     routing.add("POST", "/flow", flow.order, "flow")
+    failed = FailedHandler(config)
+    routing.add("GET", "/failed", failed.index, "failed")
+    routing.add("POST", "/failed", failed.order, "failed")
+    routing.add("POST", "/requests/{id}/retry", failed.retry, "failed")
+    routing.add("POST", "/requests/{id}/discard", failed.discard, "failed")
     return ServedVersion(app, spec, routing, more, reads.encoder, readers)
 
 

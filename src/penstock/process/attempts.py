@@ -7,6 +7,7 @@ seen to fail, so a repetition and a second operator change nothing. An answer th
 class of `Aborted`, is final.
 """
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,14 +17,14 @@ import msgspec
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.failure import REPEATABLE
-from penstock.engine.streams.derived_ids import continuation_id, record_of, timed_question
+from penstock.engine.streams.derived_ids import OF_NO_REQUEST, continuation_id, record_of
 from penstock.errors import ConfigError, RequestError, TimedOut, TooLate, UserError
 from penstock.journal.api import Journal, PartKind
 from penstock.journal.replies import Outcome, find_outcome
 from penstock.log.api import Entry, Log
 from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
-from penstock.model.request import cancelled_body, decode_failure, is_continuation
+from penstock.model.request import cancelled_body, decode_failure
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 
@@ -110,8 +111,11 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome, lsn: Lsn) -> None
     reply = outcome.reply
     if reply.error is None:
         raise TooLate(f"request {request_id} took effect in epoch {reply.epoch}")
-    is_own = is_continuation(outcome.body) or is_catch_up(outcome.body) or is_control(outcome.body)
-    if is_own or timed_question(request_id) is not None:
+    if (
+        re.search(OF_NO_REQUEST, request_id)
+        or is_control(outcome.body)
+        or is_catch_up(outcome.body)
+    ):
         raise RequestError(f"{request_id} is the id of a record of Penstock, and of no request")
     failure = decode_failure(reply.data)
     if reply.error not in REPEATABLE:

@@ -23,6 +23,7 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
         time_us: The time at which its commit was complete, in microseconds since the Unix epoch.
         records: Requests that it processed.
         aborts: Those that were undone.
+        failed: Failed requests that no caller waits for (`sql.failed_requests`).
         rounds: How often tasks executed; 1 where nothing was in conflict.
         reran: Transactions that ran more than once.
         tasks: Tasks of the first round.
@@ -39,6 +40,7 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
     time_us: int
     records: int
     aborts: int
+    failed: int = 0
     rounds: int = 1
     reran: int = 0
     tasks: int = 1

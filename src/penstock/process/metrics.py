@@ -163,6 +163,11 @@ class DriverMetrics:
             "Transactions that were undone because their handler raised.",
             registry=registry,
         )
+        self._failed = Counter(
+            "penstock_failed_background_total",
+            "Failed requests that no caller waits for; refusals that the application declares are not counted.",
+            registry=registry,
+        )
         self._streams = _FlowMetrics(registry)
         self._incidents = Counter(
             "penstock_incidents_total",
@@ -181,5 +186,6 @@ class DriverMetrics:
         self._rounds.observe(report.rounds)
         self._reran.inc(report.reran)
         self._aborts.inc(report.aborts)
+        self._failed.inc(report.failed)
         self._incidents.inc(report.incidents)
         self._streams.take(report)

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.http import NDJSON
 from penstock.engine.failure import REPEATABLE
-from penstock.engine.streams.derived_ids import MARK
+from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.errors import ViewUnavailable
 from penstock.sql.query_body import QueryBody
 from penstock.sql.view_client import EncodedAnswer, query, socket_of, view_client
@@ -27,6 +27,7 @@ SELECT failed.request_id, failed.epoch, request.time, request.entity, request.ke
        failed.error AS code, failed.kind, failed.message, request.parent
 FROM penstock.replies failed JOIN penstock.requests request USING (epoch, lsn, request_id)
 WHERE failed.error IN ({_CODES}) AND contains(failed.request_id, '{MARK}')
+  AND NOT regexp_matches(failed.request_id, '{OF_NO_REQUEST}')
   AND NOT EXISTS (SELECT 1 FROM penstock.replies later
                   WHERE later.request_id = failed.request_id AND later.epoch > failed.epoch)
 ORDER BY failed.epoch DESC, failed.lsn DESC, failed.request_id"""  # noqa: S608 -- names of ours

@@ -30,6 +30,8 @@ WORDS = {
     "tail": ["lines"],
     "trace": ["r1"],
     "cancel": ["r1"],
+    "retry": ["r1"],
+    "discard": ["r1"],
     "erase": ["--list"],
     "history": ["Item", "i1"],
     "savepoint": ["before-sale"],

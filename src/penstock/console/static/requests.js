@@ -4,6 +4,7 @@ import { el, field, show } from "./dom.js";
 import { live } from "./live.js";
 import { lookUp } from "./request.js";
 import { RequestList, codesHeld } from "./request_list.js";
+import { FailedList } from "./failed.js";
 import { ScheduledList } from "./scheduled.js";
 import { showTrace } from "./trace.js";
 
@@ -42,9 +43,11 @@ export async function open(body, { rest: [asked, view], search }, heading) {
   const list = new RequestList(path, search, plan.operators, codes);
   if (!body.isConnected) return null; // another page was opened meanwhile
   const scheduled = new ScheduledList(plan.operators, () => list.loadNext());
-  show(all, scheduled.element, list.element);
+  const failed = new FailedList(plan.operators, () => list.loadNext());
+  show(all, failed.element, scheduled.element, list.element);
   list.load();
   scheduled.load();
-  const ends = [list.follow(), scheduled.follow()];
+  failed.load();
+  const ends = [list.follow(), scheduled.follow(), failed.follow()];
   return { close: () => ends.forEach((end) => end()) };
 }

@@ -14,6 +14,9 @@ from penstock.base.ids import RequestId
 MARK: Final = "~~"
 """Between the id of a record and the rest of a derived id."""
 
+OF_NO_REQUEST: Final = f"{MARK}(s[0-9]+|c[0-9]+|t)$"
+"""A regular expression: a step, a continuation and the end of a question's time have ids that end so."""
+
 LENGTH_MAX: Final = 1_000
 """The longest id of a record from which ids are derived unchanged; an id that a caller chooses is shorter."""
 

@@ -13,6 +13,7 @@ from penstock.gateway.openapi.error_responses import (
 from penstock.gateway.openapi.operations import (
     CALLED,
     MIN_EPOCH_PARAMETER,
+    NAMED,
     Paths,
     seconds,
 )
@@ -20,14 +21,6 @@ from penstock.gateway.openapi.operations import (
 _ANYTHING: Final[dict[str, Any]] = {}
 _TEXT: Final = {"type": "string"}
 
-_NAMED: Final = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": "A request id that this caller chose or received. The scope `admin` also allows "
-    "`principal~id`, and `~id` for a request without a principal.",
-    "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
-}
 _BEGINNING: Final = {
     "name": "beginning",
     "in": "query",
@@ -99,7 +92,7 @@ def _trace() -> dict[str, Any]:
         "description": "Returns the calls of a request, the entities that it read and changed, and its "
         "position in the order. The request runs again for this, which takes seconds. Needs the scope "
         "`sql`.",
-        "parameters": [dict(_NAMED)],
+        "parameters": [dict(NAMED)],
         "responses": {
             "200": {"description": "The trace.", "content": json_content("PenstockTrace")},
             **error_references((*ALWAYS, 413, 429, 504)),
@@ -113,7 +106,7 @@ def _requests() -> dict[str, Any]:
         "tags": ["Requests"],
         "summary": "Get the status of a request.",
         "parameters": [
-            dict(_NAMED),
+            dict(NAMED),
             seconds("wait", "Seconds to wait for the reply."),
         ],
         "responses": {
@@ -135,7 +128,7 @@ def _cancel() -> dict[str, Any]:
         "description": "Cancels a request that was sent with a delay and is not due yet. It never runs, its "
         "id stays taken, and its result is the error `cancelled`. A repetition returns the same answer. "
         "A request that was due before is refused with `too-late`; `Location` names its result.",
-        "parameters": [dict(_NAMED), _BEGINNING],
+        "parameters": [dict(NAMED), _BEGINNING],
         "responses": {
             "200": {
                 "description": "The request is cancelled.",

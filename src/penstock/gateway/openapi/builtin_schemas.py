@@ -35,7 +35,9 @@ from penstock.gateway.stream_bodies import (
     StreamsBody,
 )
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
+from penstock.process.attempts import Attempt, AttemptOrder, Attempts
 from penstock.process.erasures import Certificate, ErasureOrder
+from penstock.sql.failed_requests import FailedRequests
 from penstock.sql.query_body import QueryBody
 
 ERROR: Final = "PenstockError"
@@ -76,6 +78,10 @@ _NAMES: Final[Mapping[str, type]] = {
     "PenstockErasureOrder": ErasureOrder,
     "PenstockFlow": FlowState,
     "PenstockPauseOrder": PauseOrder,
+    "PenstockFailed": FailedRequests,
+    "PenstockAttemptOrder": AttemptOrder,
+    "PenstockAttempt": Attempt,
+    "PenstockAttempts": Attempts,
 }
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 

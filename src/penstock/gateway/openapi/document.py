@@ -21,6 +21,7 @@ from penstock.gateway.openapi.error_responses import (
     error_response_of,
     meanings,
 )
+from penstock.gateway.openapi.failed_paths import add_failed_paths
 from penstock.gateway.openapi.flow_paths import add_flow_paths
 from penstock.gateway.openapi.follow_paths import add_follow_paths
 from penstock.gateway.openapi.json_schema import SchemaRegistry, docstring_of
@@ -90,6 +91,7 @@ def openapi_document(
     add_deployment_paths(paths)
     add_erasure_paths(paths)
     add_flow_paths(paths)
+    add_failed_paths(paths)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
         {"name": name, **_description_of(entity.cls)}

@@ -40,6 +40,16 @@ from penstock.model.signature import Signature
 
 _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
+NAMED: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "description": "A request id that this caller chose or received. The scope `admin` also allows "
+    "`principal~id`, and `~id` for a request without a principal.",
+    "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
+}
+"""The parameter of a path that names a request."""
+
 _BODILESS: Final = frozenset({"GET", "DELETE"})
 SHOWN: Final = (EPOCH,)
 """Headers of the response to a read."""

@@ -197,6 +197,7 @@ class EpochDriver:
                 time_us=time.time_ns() // 1_000,
                 records=1,
                 aborts=result.aborts,
+                failed=result.failed,
                 phases_ms=clock.phases_ms,
             )
         )
@@ -329,6 +330,7 @@ class EpochDriver:
                 time_us=time.time_ns() // 1_000,
                 records=count,
                 aborts=sum(result.aborts for result in results),
+                failed=sum(result.failed for result in results),
                 rounds=run.rounds,
                 reran=run.reran,
                 tasks=plan.tasks,

@@ -160,6 +160,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         relay: Path of the file of the relay that was written, or read to its end; empty without one.
         parts: The part files that were written.
         aborts: Transactions in the parts that were undone.
+        failed: Requests in the parts that no caller waits for, and whose failure no application has declared.
         atoms: The number of atoms in the parts, by stream.
         events: The number of their events, by stream.
         flows: Whether workflow steps of the epoch are still to run.
@@ -181,6 +182,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     relay: str = ""
     parts: list[Part] = []
     aborts: int = 0
+    failed: int = 0
     atoms: dict[str, int] = {}
     events: dict[str, int] = {}
     flows: bool = False

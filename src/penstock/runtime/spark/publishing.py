@@ -2,14 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.engine.failure import REPEATABLE
+from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.journal.api import Journal, Part, PartKind
 from penstock.process.fault import Fault
 from penstock.runtime.spark.cascade_rows import atom_counts, event_counts
 from penstock.runtime.spark.messages import RoundOutput, TaskResult
 from penstock.runtime.spark.rows import Tables, merge, read_output, roots_of
+
+_REPEATABLE: Final = pa.array(sorted(REPEATABLE))
 
 
 def read_outputs(outputs: Sequence[RoundOutput]) -> list[Tables]:
@@ -45,12 +52,27 @@ def publish(
         if table.num_rows:
             parts.append(journal.write(part_kind, table, name))
             fault.reached("between-parts")
-    transactions, events = merged.get(PartKind.TRANSACTIONS), merged.get(PartKind.EVENTS)
+    transactions, sent, events = (
+        merged.get(part_kind)
+        for part_kind in (PartKind.TRANSACTIONS, PartKind.SENT, PartKind.EVENTS)
+    )
     errors = None if transactions is None else transactions["error"]
     return TaskResult(
         parts=parts,
         aborts=0 if errors is None else len(errors) - errors.null_count,
+        failed=_failed_in_background(transactions) + _failed_in_background(sent),
         atoms={} if events is None else atom_counts(events),
         events={} if events is None else event_counts(events),
         roots=roots_of(outputs),
     )
+
+
+def _failed_in_background(requests: pa.Table | None) -> int:
+    """Count the requests with derived ids, for which no caller waits, whose failure no application has declared."""
+    if requests is None or requests["error"].null_count == len(requests):
+        return 0
+    ids = requests.filter(pc.is_in(requests["error"], _REPEATABLE))["request_id"]
+    counted = pc.and_(
+        pc.match_substring(ids, MARK), pc.invert(pc.match_substring_regex(ids, OF_NO_REQUEST))
+    )
+    return int(pc.sum(counted).as_py() or 0)
