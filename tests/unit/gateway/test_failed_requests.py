@@ -25,8 +25,10 @@ def test_operators_order_attempts_of_failed_requests(tmp_path: Path, spec: str) 
     store, now = KeyStore(tmp_path / "data"), datetime.now(UTC)
     caller = store.add("caller", granted(["call"]), None, now)[1]
     admin = store.add("admin", granted(["admin", "call"]), None, now)[1]
-    with RunningGateway(spec, tmp_path / "data") as gateway:
-        http = httpx.Client(base_url=gateway.url, timeout=60)
+    with (
+        RunningGateway(spec, tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as http,
+    ):
 
         def post(path: str, key: str, json: object = (), request_id: str = "") -> httpx.Response:
             named = {"Idempotency-Key": request_id} if request_id else {}
