@@ -72,7 +72,7 @@ def command(
         jvm = stack.enter_context(_java(options.settings(**flags))) if supervised else None
         console = Console(quiet=supervised)
         settings = _checked(options, flags, console, deployed=deployed, supervised=supervised)
-        logs.configure(ROLE, settings.log_format, settings.log_level)
+        logs.configure_service(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
         from penstock.process import presence
         from penstock.process.partitions import ask_for_partitions

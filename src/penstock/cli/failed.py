@@ -27,8 +27,8 @@ Examples:
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """List failed requests of the background; see `HELP`."""
-    found = failed(options, remote)
-    print_result(found, lambda console: _show(found, console), as_json=as_json)
+    answer = failed(options, remote)
+    print_result(answer, lambda console: _show(answer, console), as_json=as_json)
 
 
 def failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
@@ -56,17 +56,17 @@ def failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
     )
 
 
-def _show(found: "FailedRequests", console: "Console") -> None:
+def _show(answer: "FailedRequests", console: "Console") -> None:
     from rich.table import Table
 
-    if not found.requests:
-        console.print(f"no request of the background has failed, up to epoch {found.epoch}")
+    if not answer.requests:
+        console.print(f"no request of the background has failed, up to epoch {answer.epoch}")
         return
     table = Table("request", "call", "epoch", "failure")
-    for each in found.requests:
+    for each in answer.requests:
         owner = f"{each.entity}/{each.key}." if each.entity else ""
         failure = f"{each.kind or each.code}: {each.message or ''}"
         table.add_row(each.request_id, f"{owner}{each.method}", str(each.epoch), failure)
     console.print(table)
-    if found.has_more:
-        console.print(f"the newest {len(found.requests):,} are shown")
+    if answer.has_more:
+        console.print(f"the newest {len(answer.requests):,} are shown")

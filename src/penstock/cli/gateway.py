@@ -53,7 +53,7 @@ def command(
     application, settings = (
         with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
     )
-    logs.configure("gateway", settings.log_format, settings.log_level)
+    logs.configure_service("gateway", settings.log_format, settings.log_level)
     end_with_threads()
     from penstock.console.routes import console_routes
     from penstock.gateway.auth.exposure import check_exposure

@@ -132,7 +132,7 @@ def foreground_of(
     from penstock.gateway.flow.limit_table import limits_in_force
 
     limits_in_force(application, settings.gateway.limits)  # so that no gateway has to refuse it
-    logs.configure(ROLE, settings.log_format, settings.log_level)
+    logs.configure_service(ROLE, settings.log_format, settings.log_level)
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
     children = ChildOptions(  # the classes of a replaced source need not fit the stored entities

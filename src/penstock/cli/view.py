@@ -42,6 +42,6 @@ def command(
     )
     from penstock.sql.server import ROLE, serve_view
 
-    logs.configure(ROLE, settings.log_format, settings.log_level)
+    logs.configure_service(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
     serve_view(application, settings.app, settings, supervised=supervised)

@@ -7,11 +7,13 @@ that a quoted text cannot forge an event. No event is lost because one of its va
 shown.
 """
 
+import io
 import json
 import logging
 import math
 import os
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -52,6 +54,62 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, root.level))
     logging.captureWarnings(capture=True)
+
+
+def configure_service(role: str, form: str, level: str) -> None:
+    """Do the same for a process that serves, and go on when standard output or standard error cannot be written."""
+    out, err = sys.__stdout__, sys.__stderr__
+    if out is not None and sys.stdout is out:  # and not the stream of a caller
+        sys.stdout = LossyStream(out.fileno())
+    if err is not None and sys.stderr is err:
+        sys.stderr = LossyStream(err.fileno())
+    configure(role, form, level)
+
+
+class LossyStream(io.TextIOBase):
+    """Writes text to a descriptor; text that cannot be written is dropped and counted.
+
+    The log output may be on the disk that is full, or its reader may have ended. A service must not end for that. The first
+    write that succeeds again says how many lines are missing.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Write to a descriptor, which stays the caller's."""
+        self._descriptor = descriptor
+        self._lock = threading.RLock()  # a signal may interrupt a write of the same thread
+        self.dropped = 0
+
+    encoding = "utf-8"
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Say whether the descriptor is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        """Say that text can be written."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write text, or count the lines that are dropped."""
+        data = text.encode(self.encoding, "backslashreplace")
+        with self._lock:
+            if self.dropped and self._sent(b"%d lines of output were dropped\n" % self.dropped):
+                self.dropped = 0
+            if self.dropped or not self._sent(data):
+                self.dropped += text.count("\n")
+        return len(text)
+
+    def _sent(self, data: bytes) -> bool:
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            return False
+        return True
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.supervisor import Supervisor
-from penstock.process.logs import LEVELS, QUIET, JsonLines, TextLines, configure
+from penstock.process.logs import LEVELS, QUIET, JsonLines, LossyStream, TextLines, configure
 from tests.checkout import SHOP, TOP
 from tests.docs.test_cli_run import foreground, then_stop
 
@@ -229,3 +230,18 @@ def test_last_words_of_a_process_are_kept_at_every_level(tmp_path: Path, level: 
     shown.say("driver", "error [config] cores = 0: must be at least 1")
     (line,) = output.getvalue().splitlines()
     assert json.loads(line)["line"] == "error [config] cores = 0: must be at least 1"
+
+
+def test_output_that_cannot_be_written_is_dropped_and_counted() -> None:
+    """A full disk under the output ends no process; the first line after it says how many are missing."""
+    with Path("/dev/full").open("wb") as full, tempfile.TemporaryFile() as free:
+        stream = LossyStream(os.dup(full.fileno()))
+        for number in range(3):
+            assert stream.write(f"lost {number}\n") == 7
+            print("lost, too", file=stream, flush=True)
+        assert stream.dropped == 6
+        os.dup2(free.fileno(), stream.fileno())
+        stream.write("written ✓\n")
+        free.seek(0)
+        assert free.read().decode() == "6 lines of output were dropped\nwritten ✓\n"
+        os.close(stream.fileno())
