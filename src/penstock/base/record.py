@@ -215,17 +215,39 @@ def _hints_of(annotation: Any) -> dict[str, Any]:
     cls = typing.get_origin(annotation) or annotation
     if kind_of(cls) is RecordKind.PYDANTIC:
         return {name: field.annotation for name, field in cls.model_fields.items()}
-    bound = dict(zip(getattr(cls, "__parameters__", ()), typing.get_args(annotation), strict=False))
     hints: dict[str, Any] = {}
+    for owner, bound in variables_of(annotation).items():
+        own = annotations_of(owner)
+        resolved = _resolved(owner) if own else {}
+        hints |= {name: bind(resolved[name], bound) for name in own}
+    return hints
+
+
+def variables_of(annotation: Any) -> dict[Any, dict[Any, Any]]:
+    """Return each class in the lineage of a class, bases first, with the types that its type variables stand for.
+
+    Of `class Numbers(Holder[int])`, where `class Holder(Generic[T])`, the result is `{Holder: {T: int}, Numbers: {}}`. A
+    variable without a type has its default, or is missing.
+    """
+    found: dict[Any, dict[Any, Any]] = {}
+    _find_variables(annotation, found)
+    return found
+
+
+def _find_variables(annotation: Any, found: dict[Any, dict[Any, Any]]) -> None:
+    cls = typing.get_origin(annotation) or annotation
+    variables, arguments = getattr(cls, "__parameters__", ()), typing.get_args(annotation)
+    bound = (
+        dict(zip(variables, arguments, strict=False)) if len(variables) >= len(arguments) else {}
+    )
+    for variable in variables[len(arguments) :]:
+        if getattr(variable, "has_default", lambda: False)():  # PEP 696
+            bound[variable] = bind(variable.__default__, bound)
     for base in reversed(vars(cls).get("__orig_bases__", cls.__bases__)):
         base_class = typing.get_origin(base) or base
-        if isinstance(base_class, type) and base_class is not object:
-            hints |= _hints_of(base)
-    own = annotations_of(cls)
-    if own:
-        resolved = _resolved(cls)
-        hints |= {name: resolved[name] for name in own}
-    return {name: _bound(hint, bound) for name, hint in hints.items()}
+        if isinstance(base_class, type) and base_class not in (object, typing.Generic):
+            _find_variables(bind(base, bound), found)
+    found[cls] = bound
 
 
 def _resolved(cls: Any) -> dict[str, Any]:
@@ -243,8 +265,8 @@ def _resolved(cls: Any) -> dict[str, Any]:
     return known
 
 
-def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
-    """Return a type with its variables replaced; a variable without a type is `Any`."""
+def bind(hint: Any, bound: Mapping[Any, Any]) -> Any:
+    """Return a type with its variables replaced."""
     if isinstance(hint, typing.TypeVar):
         return bound.get(hint, hint)
     variables = getattr(hint, "__parameters__", ())
@@ -253,25 +275,52 @@ def _bound(hint: Any, bound: Mapping[Any, Any]) -> Any:
     return hint[tuple(bound.get(variable, variable) for variable in variables)]
 
 
-def simplified(annotation: Any, owner: Any = None) -> Any:
+def _without_argument(variable: typing.TypeVar) -> Any:
+    """Return the type of a variable that stands for no type: its default, its bound, or one of its constraints."""
+    if getattr(variable, "has_default", lambda: False)():
+        return variable.__default__  # type: ignore[attr-defined]
+    if variable.__constraints__:
+        return typing.Union[variable.__constraints__]  # noqa: UP007 -- the members are known only now
+    return variable.__bound__ or Any
+
+
+def simplified(annotation: Any, owner: Any = None, *, constrained: bool = False) -> Any:
     """Return an equal type without the names that only type checkers need.
 
     A `NewType` and a type alias become the type that they stand for, `Annotated[T, …]` becomes `T`, `None` its type,
     `Self` becomes `owner`, and a class with `__stands_for__`, which declares a part of an entity class, becomes that class.
+
+    Args:
+        annotation: The type.
+        owner: The class that `Self` stands for.
+        constrained: Keep the constraints: `Annotated[T, Meta(…)]` stays as it is.
 
     Raises:
         RecursionError: A type alias contains itself.
     """
     if annotation is None:  # inside of tuple[int, None] and dict[str, None]
         return type(None)
+    if constrained and (kept := constraints_in(annotation)):
+        inner = simplified(typing.get_args(annotation)[0], owner, constrained=True)
+        return typing.Annotated[(inner, *kept)]
     meant = _meant(annotation, owner)
     if meant is not annotation:
-        return simplified(meant, owner)
+        return simplified(meant, owner, constrained=constrained)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if not arguments or origin is typing.Literal:
         return annotation
-    inner = tuple(part if part is Ellipsis else simplified(part, owner) for part in arguments)
+    inner = tuple(
+        part if part is Ellipsis else simplified(part, owner, constrained=constrained)
+        for part in arguments
+    )
     return annotation if inner == arguments else _composed(annotation, inner)
+
+
+def constraints_in(annotation: Any) -> list[msgspec.Meta]:
+    """Return the constraints that `Annotated` adds to a type, without those of types inside."""
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return []
+    return [added for added in annotation.__metadata__ if isinstance(added, msgspec.Meta)]
 
 
 def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for each name
@@ -281,7 +330,7 @@ def _meant(annotation: Any, owner: Any) -> Any:  # noqa: PLR0911 -- one line for
         case typing.NewType():
             return annotation.__supertype__
         case typing.TypeVar():
-            return annotation.__bound__ or Any
+            return _without_argument(annotation)
         case _ if annotation is typing.Self and owner is not None:
             return owner
         case type() if hasattr(annotation, "__stands_for__"):

@@ -230,6 +230,11 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
         return [refused]
     if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
+    if kind_of(cls) is RecordKind.TYPED_DICT and (generic := _generic_base(cls)) is not None:
+        return [
+            f"{name} inherits from the generic {name_of(generic)}, whose fields would have no type; write these fields "
+            f"in {name}"
+        ]
     if sum(typing.get_origin(form) is cls for form in seen) > _FORMS_MAX:
         return [f"{name} contains itself with other arguments each time; use a list of records"]
     try:
@@ -243,6 +248,12 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
     ]
     is_converted = kind_of(cls) is RecordKind.PYDANTIC and not complaints
     return _reference_key_complaints(annotation) if is_converted else complaints
+
+
+def _generic_base(cls: Any) -> Any:
+    """Return the generic TypedDict from which a TypedDict inherits: neither Python nor msgspec give its fields types."""
+    bases = vars(cls).get("__orig_bases__", ())
+    return next((base for base in bases if is_record(base) and typing.get_args(base)), None)
 
 
 def _reference_key_complaints(annotation: Any) -> list[str]:

@@ -119,7 +119,7 @@ class App:
         key_annotation: Any = str
         if key_source is not None:
             what = f"{entity_type.name}.{entity_type.key_name}"
-            key_annotation = resolver.key(*key_source, entity_type.where, what)
+            key_annotation = resolver.key(*key_source, entity_type.where, what, cls)
         attributes = {
             name: resolver.resolve(
                 annotation, owner, entity_type.where, f"{entity_type.name}.{name}", cls

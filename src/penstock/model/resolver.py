@@ -14,7 +14,15 @@ import msgspec
 from penstock.base.annotations import annotations_of, evaluate, signature_of
 from penstock.base.key_text import is_key_type
 from penstock.base.lowering import alike, changed_part, lower_of
-from penstock.base.record import RecordKind, is_frozen, kind_of, members_of, simplified
+from penstock.base.record import (
+    RecordKind,
+    bind,
+    is_frozen,
+    kind_of,
+    members_of,
+    simplified,
+    variables_of,
+)
 from penstock.base.schema import (
     complaints_of,
     decode_reference,
@@ -69,7 +77,14 @@ class Resolver:
             )
 
     def resolve(
-        self, annotation: Any, owner: Any, where: str, what: str, entity: type | None = None
+        self,
+        annotation: Any,
+        owner: Any,
+        where: str,
+        what: str,
+        entity: type | None = None,
+        *,
+        cls: type | None = None,
     ) -> Any:
         """Return the type that an annotation names; `Any` after a complaint.
 
@@ -79,12 +94,13 @@ class Resolver:
             where: `file:line`, for a complaint.
             what: The name of the attribute or parameter, for a complaint.
             entity: The class that `Self` stands for.
+            cls: The class that inherits the annotation, and gives the type variables of its bases their types.
         """
         if annotation is None:
             return type(None)
-        names = self.names_at(owner)
+        cls = cls or entity
         try:
-            hint = evaluate({"it": annotation}, names)["it"]
+            hint = self._evaluated({"it": annotation}, owner, cls)["it"]
             resolved = simplified(hint, entity)
         except RecursionError:
             self.complaints.append(
@@ -105,6 +121,25 @@ class Resolver:
         self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
         return Any if complaints else resolved
 
+    def _evaluated(
+        self, annotations: Mapping[str, Any], owner: Any, cls: type | None
+    ) -> dict[str, Any]:
+        """Return the types that annotations of `owner` name, where `cls` is or inherits from it."""
+        home = owner if isinstance(owner, type) else _home_of(owner, cls)
+        names = self.names_at(owner)
+        for generic in (
+            home,
+            owner,
+        ):  # PEP 695: their variables are known in their annotations only
+            names |= {each.__name__: each for each in getattr(generic, "__type_params__", ())}
+        hints = evaluate(annotations, names, include_extras=True)
+        bound = variables_of(cls).get(home) if cls is not None else None
+        if not bound:
+            return hints
+        # An argument may be a name in quotes, which the module of the inheriting class knows.
+        bound_hints = {name: bind(hint, bound) for name, hint in hints.items()}
+        return evaluate(bound_hints, self.names_at(cls), include_extras=True)
+
     def names_at(self, owner: Any) -> dict[str, Any]:
         """Return the names that annotations of `owner` can use.
 
@@ -121,10 +156,10 @@ class Resolver:
             names.update((name, cell.cell_contents) for name, cell in cells)
         return names
 
-    def key(self, annotation: Any, owner: type, where: str, what: str) -> Any:
-        """Return the type of a key; `str` after a complaint."""
+    def key(self, annotation: Any, owner: type, where: str, what: str, cls: type) -> Any:
+        """Return the type of the key of a class, which may inherit it; `str` after a complaint."""
         before = len(self.complaints)
-        resolved = self.resolve(annotation, owner, where, what, owner)
+        resolved = self.resolve(annotation, owner, where, what, cls)
         if len(self.complaints) > before:
             return str
         if not is_key_type(resolved):
@@ -161,10 +196,12 @@ class Resolver:
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
         return Signature(name, function, resolved, returns, where)
 
-    def hints(self, function: Callable[..., Any], what: str) -> dict[str, Any]:
-        """Return the annotations of a function as objects; none of them after a complaint."""
+    def hints(
+        self, function: Callable[..., Any], what: str, cls: type | None = None
+    ) -> dict[str, Any]:
+        """Return the annotations of a function, or of a method that `cls` has, as objects; none after a complaint."""
         try:
-            return evaluate(annotations_of(function), self.names_at(function), include_extras=True)
+            return self._evaluated(annotations_of(function), function, cls)
         except NameError as error:
             self.complaints.append(f"{where_of(function)}: {what}: unknown type {error.name!r}")
         except (SyntaxError, TypeError, AttributeError) as error:
@@ -199,6 +236,17 @@ class Resolver:
         else:
             complaint = default_complaint(default, annotation)
             self.complaints += [f"{where}: {what}: {complaint}"] if complaint else []
+
+
+def _home_of(function: Any, cls: type | None) -> type | None:
+    """Return the class in the lineage of a class that defines a method."""
+    for owner in () if cls is None else cls.__mro__:
+        if any(
+            inspect.isfunction(member) and inspect.unwrap(member) is function
+            for member in vars(owner).values()
+        ):
+            return owner
+    return None
 
 
 def is_changeable(value: Any) -> bool:

@@ -125,7 +125,8 @@ class HandlerSearch:
         )
 
     def _hints(self, function: Callable[..., Any]) -> dict[str, Any]:
-        return self._resolver.hints(function, f"{self._task.name}.{function.__name__}")
+        what = f"{self._task.name}.{function.__name__}"
+        return self._resolver.hints(function, what, self._task.cls)
 
     def _complain(self, where: str, complaint: str) -> None:
         self._resolver.complaints.append(f"{where}: {self._task.name}: {complaint}")

@@ -6,7 +6,7 @@ stored as entities are. A key has a row once a handler has changed its attribute
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
@@ -51,16 +51,30 @@ def row_types(
         members = {shared: inspect.getattr_static(cls, shared, MISSING) for shared in sharing}
         defaults = {shared: value for shared, value in members.items() if value is not MISSING}
         shared_type = _entity_class(
-            type(f"{name}.task", (), {"__annotations__": sharing, **defaults, **_module(cls)}),
+            type(
+                f"{name}.task",
+                (),
+                {
+                    "__annotations__": {
+                        name: annotation for name, (annotation, _) in sharing.items()
+                    },
+                    **defaults,
+                    **_module(cls),
+                },
+            ),
             cls,
             str,
-            list(sharing),
+            {name: owner for name, (_, owner) in sharing.items()},
             resolver,
         )
         properties = {shared: _shared_property(shared_type, shared) for shared in sharing}
     rows_cls = type(name, (cls,), _module(cls))
-    names = [name for owner in cls.__mro__ for name in annotations_of(owner)]
-    by_key = [attribute for attribute in names if attribute not in sharing]
+    by_key = {
+        attribute: owner
+        for owner in reversed(cls.__mro__)
+        for attribute in annotations_of(owner)
+        if attribute not in sharing
+    }
     rows = _entity_class(rows_cls, cls, stored_key, by_key, resolver)
     for (
         attribute,
@@ -75,9 +89,17 @@ def _module(cls: type) -> dict[str, Any]:
 
 
 def _entity_class(
-    made: type, cls: type, key_annotation: Any, stored: Sequence[str], resolver: Resolver
+    made: type, cls: type, key_annotation: Any, stored: Mapping[str, type], resolver: Resolver
 ) -> EntityType:
-    """Make a class an entity class with a key of its own, and bind its attributes."""
+    """Make a class an entity class with a key of its own, and bind its attributes.
+
+    Args:
+        made: The class, derived from the user's class or without a base.
+        cls: The user's class.
+        key_annotation: The type of the key.
+        stored: The attributes, each with the class in the lineage of `cls` that declares it.
+        resolver: Resolves annotations, and collects complaints.
+    """
     where = where_of(cls)
     made.__annotations__ = {**annotations_of(made), KEY: key_annotation}
     setattr(made, KEY, key())
@@ -93,13 +115,11 @@ def _entity_class(
             f"{where}: {made.__name__}: a task has no __init__; give its attributes defaults"
         )
     attributes: dict[str, Any] = {}
-    for name, annotation, owner in declaration.sources:
+    for name, annotation, _ in declaration.sources:
         if name == KEY or name not in stored:
             continue
         what = f"{made.__name__}.{name}"
-        attributes[name] = resolver.resolve(
-            annotation, cls if owner is made else owner, where, what
-        )
+        attributes[name] = resolver.resolve(annotation, stored[name], where, what, cls=cls)
         if name not in declaration.defaults:
             resolver.complaints.append(f"{where}: {what}: an attribute of a task needs a default")
         if name in RESERVED or name.startswith("__"):
@@ -115,15 +135,15 @@ def _is_personal(key_annotation: Any) -> bool:
     return isinstance(reference_type(key_annotation), PersonalType)
 
 
-def _shared_attributes(cls: type, resolver: Resolver) -> dict[str, Any]:
-    """Return the annotations of the attributes that a class or its bases mark `PerTask`, by name."""
+def _shared_attributes(cls: type, resolver: Resolver) -> dict[str, tuple[Any, type]]:
+    """Return annotation and owner of each attribute that a class or its bases mark `PerTask`, by name."""
     annotations = {
         name: (annotation, owner)
         for owner in reversed(cls.__mro__)
         for name, annotation in annotations_of(owner).items()
     }
     return {
-        name: annotation
+        name: (annotation, owner)
         for name, (annotation, owner) in annotations.items()
         if _is_shared(annotation, resolver.names_at(owner))
     }
