@@ -260,6 +260,23 @@ MISTAKES = [
     ),
     ("a.csv", "item,pieces\ntea\n", "a.csv, line 2: the row has 1 cells, and the header has 2"),
     ("a.csv", "pieces\n1\n", "a.csv, line 2: Object missing required field `item`"),
+    ("a.csv", "item,pieces,pieces\ntea,1,2\n", "a.csv, line 1: 2 columns are named 'pieces'"),
+    (
+        "a.csv",
+        f"item,pieces\ntea,1\ncup,{2**70}\n",
+        "a.csv, line 3, field pieces: can't serialize ints",
+    ),
+    ("a.jsonl", f'\n{{"item": "tea", "pieces": {2**70}}}', "a.jsonl, line 2, field pieces: "),
+    (
+        "a.jsonl",
+        '{"item": "tea", "Pieces": 1}',
+        "a.jsonl, line 1: Object contains unknown field `Pieces`; the fields are item, pieces, since",
+    ),
+    (
+        "a.jsonl",
+        '{"item": "tea", "pieces": 1, "pieces": 2}',
+        "a.jsonl, line 1: Object contains the field `pieces` twice",
+    ),
     ("a.csv", "item\n\udcff\n", "a.csv, line 1: the file cannot be read"),
     ("a.parquet", "no parquet", "a.parquet: the file cannot be read"),
 ]
@@ -276,6 +293,31 @@ def test_mistake_in_a_file_names_its_place(
     assert kit.generate(check=False) == 0
     assert only(kit).status == "failed"
     assert f"{tmp_path}/{reason}" in only(kit).reason
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.jsonl", '\ufeff{"item": "tea"}\n'), ("a.csv", "\ufeffitem\ntea\n")],
+)
+def test_a_byte_order_mark_begins_a_file(tmp_path: Path, name: str, text: str) -> None:
+    """Some programs write it; it is no part of the first row."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    kit = kit_of(generator("file", puts, from_file(tmp_path / name), atom_size=10))
+    kit.generate()
+    assert kit.atoms(puts) == [[Put("tea")]]
+
+
+def test_columns_of_a_table(tmp_path: Path) -> None:
+    """A column that is no field, and one that stands twice, are refused."""
+    text = arrow.array(["tea"])
+    for columns, reason in [
+        (["item", "colour"], "row 1: Object contains unknown field `colour`"),
+        (["item", "item"], "2 columns are named 'item'"),
+    ]:
+        parquet.write_table(arrow.table([text, text], columns), tmp_path / "a.parquet")
+        kit = kit_of(generator("file", puts, from_file(tmp_path / "a.parquet"), atom_size=10))
+        kit.generate(check=False)
+        assert reason in only(kit).reason
 
 
 def test_missing_file_is_a_failure(tmp_path: Path) -> None:

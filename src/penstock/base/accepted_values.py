@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import Enum, Flag
 from typing import Any, Final
 
-from penstock.base.record import fields_of, kind_of, simplified
+from penstock.base.record import fields_of, kind_of, members_of, simplified
 from penstock.base.union import UNIONS
 
 _STEP: Final = re.compile(r"\.(?P<name>\w+)|\[(?P<index>[^]]*)\]")
@@ -24,14 +24,29 @@ def accepted_at(annotation: Any, path: str, *, is_key: bool) -> str:
     Returns:
         The first ten values, such as `'red', 'blue'`; empty if there is no Enum and no Literal at this place.
     """
-    types = _alternatives(annotation)
-    for step in _STEP.finditer(path):
-        types = [inner for outer in types for inner in _inside(outer, step)]
+    types = _types_at(annotation, path)
     if is_key:
         types = [inner for outer in types for inner in _alternatives(_first_part(outer))]
     accepted = list(dict.fromkeys(repr(value) for each in types for value in _values(each)))
     named = ", ".join(accepted[:_NAMED_MAX] + ["…"] * (len(accepted) > _NAMED_MAX))
     return f"{named}, and their sums" if any(map(_is_flag, types)) else named
+
+
+def fields_at(annotation: Any, path: str) -> str:
+    """Return the names of the fields of the record at a place, such as `sku, n`; empty if there is none."""
+    names: dict[str, None] = {}
+    for each in _types_at(annotation, path):
+        cls = typing.get_origin(each) or each
+        if isinstance(cls, type) and kind_of(cls) is not None:
+            names |= dict.fromkeys(member.wire for member in members_of(each))
+    return ", ".join(names)
+
+
+def _types_at(annotation: Any, path: str) -> list[Any]:
+    types = _alternatives(annotation)
+    for step in _STEP.finditer(path):
+        types = [inner for outer in types for inner in _inside(outer, step)]
+    return types
 
 
 def _alternatives(annotation: Any) -> list[Any]:

@@ -40,21 +40,6 @@ def decode_json(text: str | bytes | msgspec.Raw, annotation: Any) -> Any:
         raise
 
 
-class JsonDecoder:
-    """Decodes many values of one type as `decode_json`, faster."""
-
-    def __init__(self, annotation: Any) -> None:
-        self._annotation = annotation
-        self._decode = msgspec.json.Decoder(annotation, dec_hook=decode_reference).decode
-
-    def decode(self, text: str | bytes | msgspec.Raw) -> Any:
-        """Return the value of a JSON text; raises as `decode_json`."""
-        try:
-            return self._decode(text)
-        except msgspec.ValidationError:
-            return decode_json(text, self._annotation)
-
-
 def _converted(value: Any, annotation: Any) -> Any:
     return msgspec.convert(value, annotation, dec_hook=_with_references, str_keys=True)
 
@@ -69,6 +54,8 @@ def _with_references(annotation: Any, value: object) -> object:
 
 def _with_floats(annotation: Any, value: Any) -> Any:
     """Return decoded JSON in which texts are floats where a type has floats and the text fits no other type."""
+    while typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
     if isinstance(value, str):
         return FLOATS.get(value, value) if _is_float(annotation, value) else value
     if not isinstance(value, list | dict):

@@ -51,19 +51,25 @@ def lower_any(value: Any) -> Any:
 
 
 def place_in(value: Any) -> str:
-    """Return the path of the first part that `lower_any` refuses, such as `.at` or `[2].at`; empty if it is the value itself.
+    """Return the path of the first part that cannot be stored, such as `.at` or `[2].at`; empty if it is the value itself.
 
     Only for messages: a part that needs its annotation, or user code that raises, ends the path before it.
     """
     try:
         for step, part in _parts_of(value):
-            try:
-                lower_any(part)
-            except Unencodable:
+            if not _is_storable(part):
                 return step + place_in(part)
     except UNENCODABLE:  # also of a property of a record
         return ""
     return ""
+
+
+def _is_storable(value: Any) -> bool:
+    try:
+        _pack(lower_reply(value))
+    except (Unencodable, OverflowError):  # an integer of over 64 bits
+        return False
+    return True
 
 
 def _parts_of(value: Any) -> list[tuple[str, Any]]:

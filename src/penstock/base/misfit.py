@@ -7,10 +7,11 @@ inside of another one, such as a pydantic model, has a path of its own in its me
 import re
 from typing import Any, Final, NamedTuple
 
-from penstock.base.accepted_values import accepted_at
+from penstock.base.accepted_values import accepted_at, fields_at
 
 _OUTER: Final = re.compile(r"(?P<key>`key` in )?`\$(?P<path>[^`]*)`")
 _INNER: Final = re.compile(r"(?P<mistake>.*) in `\$(?P<path>[^`]*)`", re.DOTALL)
+UNKNOWN_FIELD: Final = "Object contains unknown field"
 _WRONG_MEMBER: Final = "Invalid enum value"
 _ROW_EXPECTED: Final = "Expected `array`"
 _WAY_OF_KEYS: Final = r'write the key as JSON in a text, as "[\"a\",1]"'
@@ -44,6 +45,11 @@ class Misfit(NamedTuple):
         """
         if self.is_key and self.mistake.startswith(_ROW_EXPECTED):
             return self._replace(mistake=f"{self.mistake}; {_WAY_OF_KEYS}")
+        if self.mistake.startswith(UNKNOWN_FIELD):
+            names = fields_at(annotation, self.path)
+            return (
+                self._replace(mistake=f"{self.mistake}; the fields are {names}") if names else self
+            )
         if not self.mistake.startswith(_WRONG_MEMBER):
             return self
         accepted = accepted_at(annotation, self.path, is_key=self.is_key)

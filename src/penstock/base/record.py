@@ -203,14 +203,14 @@ def fields_of(annotation: Any) -> list[Field]:
     Raises:
         NameError: A field has an unknown type.
     """
-    hints = _hints_of(annotation)
+    hints = record_hints(annotation)
     return [
         Field(member, simplified(hints.get(member.name, Any), annotation))
         for member in members_of(annotation)
     ]
 
 
-def _hints_of(annotation: Any) -> dict[str, Any]:
+def record_hints(annotation: Any) -> dict[str, Any]:
     """Return the types of the fields; variables of a generic class are replaced by its arguments."""
     cls = typing.get_origin(annotation) or annotation
     if kind_of(cls) is RecordKind.PYDANTIC:

@@ -16,9 +16,10 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.constraint import constrained_fields, constraint_complaints, has_constraints
 from penstock.base.misfit import misfit_of
 from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
-from penstock.base.record import RecordKind, fields_of, is_record, kind_of
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
 from penstock.base.union import UNIONS
 from penstock.base.unstorable import alternative_to
 from penstock.errors import Unencodable
@@ -47,6 +48,7 @@ _WAYS_OUT: Final = {
     "at least one item": "declare its members",
     "InitVar": "make it a field",
     "Literal may only contain": "use an Enum, or the values of its members",
+    "Can only set": "let Annotated[…] enclose the number, text or collection inside, or check the value in the method",
 }
 """Alternatives to the types that msgspec refuses, by words of its messages."""
 
@@ -125,11 +127,11 @@ def convert_inside(value: object, annotation: Any) -> Any:
 
 def wire_type(annotation: Any) -> Any:
     """Return the annotation of lowered values: references are `str`, sets and deques are lists."""
-    if reference_type(annotation) is not None:
-        return str
-    if annotation in _AS_LIST:
-        return list
+    if reference_type(annotation) is not None or annotation in _AS_LIST:
+        return list if annotation in _AS_LIST else str
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return typing.Annotated[(wire_type(arguments[0]), *annotation.__metadata__)]
     if origin in UNIONS:
         members = tuple(map(wire_type, arguments))
         return typing.Union[members]  # noqa: UP007 -- the members are known only now
@@ -193,8 +195,12 @@ def shown(value: object) -> str:
 
 
 def complaints_of(annotation: Any) -> list[str]:
-    """Return the reasons why values of an annotation cannot be stored; empty if they can."""
-    return _complaints(annotation, [])
+    """Return the reasons why values of an annotation cannot be stored, or its constraints not be kept; empty if they can."""
+    complaints = constraint_complaints(annotation) or _complaints(simplified(annotation), [])
+    constrained = simplified(annotation, constrained=True)
+    if complaints or not has_constraints(constrained):
+        return complaints
+    return _msgspec_complaints(constrained)
 
 
 def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
@@ -225,29 +231,39 @@ def _complaints(annotation: Any, seen: list[Any]) -> list[str]:
 def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
     name, cls = name_of(annotation), typing.get_origin(annotation) or annotation
     seen.append(annotation)
-    refused = model_complaint(cls) if kind_of(cls) is RecordKind.PYDANTIC else ""
+    refused = _class_complaint(name, cls)
+    if not refused and sum(typing.get_origin(form) is cls for form in seen) > _FORMS_MAX:
+        refused = f"{name} contains itself with other arguments each time; use a list of records"
     if refused:
         return [refused]
-    if kind_of(cls) is RecordKind.STRUCT and cls.__struct_config__.array_like:
-        return [f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"]
-    if kind_of(cls) is RecordKind.TYPED_DICT and (generic := _generic_base(cls)) is not None:
-        return [
-            f"{name} inherits from the generic {name_of(generic)}, whose fields would have no type; write these fields "
-            f"in {name}"
-        ]
-    if sum(typing.get_origin(form) is cls for form in seen) > _FORMS_MAX:
-        return [f"{name} contains itself with other arguments each time; use a list of records"]
+    is_model = kind_of(cls) is RecordKind.PYDANTIC
     try:
-        fields = fields_of(annotation)
+        fields, hints = fields_of(annotation), constrained_fields(annotation)
     except NameError as error:
         return [f"{name} has a field of the unknown type {error.name!r}"]
     complaints = [
         f"{name}.{member.name}: {complaint}"
         for member, field in fields
         for complaint in _complaints(field, seen)
+        or constraint_complaints(hints.get(member.name, Any), in_model=is_model)
     ]
-    is_converted = kind_of(cls) is RecordKind.PYDANTIC and not complaints
-    return _reference_key_complaints(annotation) if is_converted else complaints
+    return _reference_key_complaints(annotation) if is_model and not complaints else complaints
+
+
+def _class_complaint(name: str, cls: Any) -> str:
+    """Return the reason why records of a class cannot be stored, whatever their fields; empty if they can."""
+    kind = kind_of(cls)
+    if kind is RecordKind.PYDANTIC:
+        return model_complaint(cls)
+    if kind is RecordKind.STRUCT and cls.__struct_config__.array_like:
+        return f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"
+    generic = _generic_base(cls) if kind is RecordKind.TYPED_DICT else None
+    if generic is None:
+        return ""
+    return (
+        f"{name} inherits from the generic {name_of(generic)}, whose fields would have no type; write these fields in "
+        f"{name}"
+    )
 
 
 def _generic_base(cls: Any) -> Any:

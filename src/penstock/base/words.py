@@ -5,14 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.base.json_floats import decode_json
+from penstock.base.given_type import GivenType
 from penstock.base.schema import decode_reference
 from penstock.errors import Unencodable
 
 UNREADABLE: Final = (ValueError, TypeError, RecursionError, Unencodable)
 """The errors of decoding values from outside; msgspec's errors are `ValueError`s."""
 
-_JSON: Final = ("{", "[")
+JSON_BEGINS: Final = ("{", "[")
+"""The first characters of JSON whose errors say more about the parts than those of bare text."""
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)? ?(Z|UTC|[+-]\d\d(?::?\d\d)?)?"
 )
@@ -20,7 +21,7 @@ _CLOCK: Final = re.compile(r"\d\d:\d\d")
 _ZONE: Final = re.compile(r"([+-]\d\d):?(\d\d)?")
 
 
-def value_of_word(word: str, annotation: Any) -> Any:
+def value_of_word(word: str, given: GivenType) -> Any:
     """Return the value that a word means: JSON, or else bare text, such as a string, the key of a reference or a date.
 
     To decode the value may run code of the application, as `base.class_code` says.
@@ -30,12 +31,12 @@ def value_of_word(word: str, annotation: Any) -> Any:
             error of the JSON, which says more about the parts.
     """
     try:
-        return decode_json(word, annotation)
+        return given.of_json(word)
     except UNREADABLE as as_json:
         try:
-            return _value_of_text(word, annotation)
+            return _value_of_text(word, given.annotation)
         except UNREADABLE as as_text:
-            raise (as_json if word.lstrip().startswith(_JSON) else as_text) from None
+            raise (as_json if word.lstrip().startswith(JSON_BEGINS) else as_text) from None
 
 
 def _value_of_text(word: str, annotation: Any) -> Any:

@@ -255,11 +255,10 @@ class App:
         if entity and key is not None:
             entity_type = self.entity(entity)
             try:
-                text = (
-                    entity_type.text_of(key)
-                    if isinstance(key, entity_type.cls)
-                    else entity_type.key_text(key)
-                )
+                is_reference = isinstance(key, entity_type.cls)
+                text = entity_type.text_of(key) if is_reference else entity_type.key_text(key)
+                if method in CREATIONS:
+                    entity_type.check_new_key(entity_type.key_at(text))
             except Unencodable as error:
                 raise RequestError(f"{entity}: {error}") from error
             touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))

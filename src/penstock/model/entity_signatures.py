@@ -86,7 +86,7 @@ def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Res
         Parameter(
             entity_type.key_name or "__key__",  # without a key there is a complaint
             Parameter.POSITIONAL_OR_KEYWORD,
-            annotation=entity_type.key_annotation,
+            annotation=entity_type.constrained_key,
             default=None,  # derived from the request
         )
     ]
@@ -97,7 +97,7 @@ def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Res
             annotation=annotation,
             default=entity_type.defaults.get(attribute, Parameter.empty),
         )
-        for attribute, annotation in entity_type.attributes.items()
+        for attribute, annotation in entity_type.constrained.items()
     ]
     return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
 

@@ -14,6 +14,7 @@ from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, changed_part, lower_of, place_in
 from penstock.base.misfit import place_of
+from penstock.base.record import simplified
 from penstock.base.schema import (
     ENCODER,
     PLAIN,
@@ -53,7 +54,8 @@ class EntityType:
         asleep: The subclass of `cls` whose instances are entities that no block (`savepoint`) has touched yet.
         key_name: The attribute that holds the key.
         where: `file:line` of the class.
-        key_annotation, attributes, methods, creation: Set by `bind` and by `App`.
+        key_annotation, attributes, methods, creation: Set by `bind` and by `App`; types without constraints.
+        constrained_key, constrained: The same types with their constraints.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
         row_plan: The plan of the rows for `penstock.native`; None where Python reads and writes them.
@@ -95,6 +97,8 @@ class EntityType:
         self._upcast: Upcast | None = None
         self.key_annotation: Any = str
         self.attributes: dict[str, Any] = {}
+        self.constrained: dict[str, Any] = {}
+        self.constrained_key: Any = str
         self.shape = Shape(0, ())
         self.row_head = b""
         self.row_plan: Any = None
@@ -104,10 +108,14 @@ class EntityType:
         self.key_is_text = True
 
     def bind(self, key_annotation: Any, attributes: Mapping[str, Any]) -> None:
-        """Fix the key's and the attributes' types (the key is not among `attributes`)."""
-        self.key_annotation = key_annotation
+        """Fix the key's and the attributes' types, with their constraints (the key is not among `attributes`)."""
+        self.constrained = dict(attributes)
+        self.constrained_key = key_annotation
+        self.key_annotation = key_annotation = simplified(key_annotation)
         self.key_is_text = key_annotation is str
-        self.attributes = dict(attributes)
+        self.attributes = attributes = {
+            name: simplified(annotation) for name, annotation in attributes.items()
+        }
         names, annotations = tuple(attributes), tuple(attributes.values())
         self._names = names
         self._all_names = (self.key_name, *names)
@@ -119,8 +127,13 @@ class EntityType:
             if (lower := lower_of(annotation)) is not None
         }
         self._exact = all(map(is_exact, annotations))
-        is_plain = all(annotation in PLAIN for annotation in annotations)
+        is_plain = not self.has_constraints and all(each in PLAIN for each in annotations)
         self._plain_types = (int, *annotations) if is_plain else None  # with the tag
+
+    @property
+    def has_constraints(self) -> bool:
+        """Whether `Annotated` constrains an attribute."""
+        return self.constrained != self.attributes
 
     def settle(self, shape: Shape | None = None) -> None:
         """Fix the shape of rows, after `bind` of every class that a row may refer to.
@@ -136,7 +149,8 @@ class EntityType:
         self._row_of = row_of(tag, self._names, self._lowers)
         self.row_head = row_head(tag, len(annotations))
         self._decode = _decoder_of(tag, annotations).decode
-        self._check = _decoder_of(tag, tuple(map(wire_type, annotations))).decode
+        # Only changed rows have to keep to the constraints: an older row may be from before them.
+        self._check = _decoder_of(tag, tuple(map(wire_type, self.constrained.values()))).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
@@ -342,6 +356,18 @@ class EntityType:
                 f"{error}; the type of its keys is known when {self.name} is in an App: make this "
                 "reference after the App"
             ) from error
+
+    def check_new_key(self, key: object) -> None:
+        """Refuse the key of a new entity that does not keep to its constraints.
+
+        Raises:
+            Unencodable: As it says.
+        """
+        if self.constrained_key is not self.key_annotation:
+            try:
+                msgspec.convert(key, self.constrained_key)
+            except msgspec.ValidationError as error:
+                raise Unencodable(f"{self.name}.{self.key_name}: {error}") from error
 
     def key_at(self, text: str) -> Any:
         """Return the key with this text.

@@ -30,6 +30,7 @@ def made(
     values = instance.__dict__
     if entity_type.key_name not in values:
         values[entity_type.key_name] = _derived_key(entity_type)
+    entity_type.check_new_key(values[entity_type.key_name])
     text = entity_type.key_text(values[entity_type.key_name])
     values[entity_type.key_name] = entity_type.key_at(text)
     return entity_type, EntityKey(entity_type.prefix + text), instance

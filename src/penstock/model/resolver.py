@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.annotations import annotations_of, evaluate, signature_of
+from penstock.base.constraint import constraint_complaints, has_constraints
 from penstock.base.key_text import is_key_type
 from penstock.base.lowering import alike, changed_part, lower_of
 from penstock.base.record import (
@@ -34,7 +35,7 @@ from penstock.errors import Unencodable
 from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import where_of
 from penstock.model.entity_type import EntityType
-from penstock.model.signature import Signature
+from penstock.model.signature import Signature, with_checked_result
 
 _MUTABLE: Final = (list, dict, set, bytearray, deque)
 
@@ -86,7 +87,7 @@ class Resolver:
         *,
         cls: type | None = None,
     ) -> Any:
-        """Return the type that an annotation names; `Any` after a complaint.
+        """Return the type that an annotation names, with its constraints; `Any` after a complaint.
 
         Args:
             annotation: The annotation as it is written, text or object.
@@ -101,7 +102,7 @@ class Resolver:
         cls = cls or entity
         try:
             hint = self._evaluated({"it": annotation}, owner, cls)["it"]
-            resolved = simplified(hint, entity)
+            resolved = simplified(hint, entity, constrained=True)
         except RecursionError:
             self.complaints.append(
                 f"{where}: {what}: a type alias contains itself; use a dataclass"
@@ -113,10 +114,11 @@ class Resolver:
         except (SyntaxError, TypeError, AttributeError) as error:
             self.complaints.append(f"{where}: {what}: {annotation!r} is not a type ({error})")
             return Any
-        complaints = complaints_of(resolved) or [
-            f"the entity {cls.__name__} is not part of the application {self._app}; name it there"
-            for cls in dict.fromkeys(entities_in(resolved))
-            if cls not in self._classes
+        complaints = constraint_complaints(hint) or complaints_of(resolved)
+        complaints = complaints or [
+            f"the entity {each.__name__} is not part of the application {self._app}; name it there"
+            for each in dict.fromkeys(entities_in(simplified(resolved)))
+            if each not in self._classes
         ]
         self.complaints += [f"{where}: {what}: {complaint}" for complaint in complaints]
         return Any if complaints else resolved
@@ -162,7 +164,7 @@ class Resolver:
         resolved = self.resolve(annotation, owner, where, what, cls)
         if len(self.complaints) > before:
             return str
-        if not is_key_type(resolved):
+        if not is_key_type(simplified(resolved)):
             self.complaints.append(
                 f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
                 "str, int, UUID, date, datetime, an Enum of str or int, a Literal, or a tuple of these"
@@ -194,6 +196,8 @@ class Resolver:
             self._check_default(parameter.default, annotation, where, what)
             resolved.append(parameter.replace(annotation=annotation))
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
+        if has_constraints(returns):
+            function = with_checked_result(name, function, returns)
         return Signature(name, function, resolved, returns, where)
 
     def hints(
@@ -265,7 +269,7 @@ def default_complaint(default: Any, annotation: Any) -> str | None:
     if annotation is Any:
         return None
     try:
-        lower = lower_of(annotation)
+        lower = lower_of(simplified(annotation))
         data = msgspec.msgpack.encode(lower(default) if lower else default, enc_hook=refuse)
         stored = msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
     except (msgspec.ValidationError, Unencodable, TypeError, ValueError, OverflowError) as error:
@@ -284,7 +288,7 @@ def default_complaints(entity_type: EntityType) -> list[str]:
         if not isinstance(default, DefaultFactory)
     }
     complaints = {
-        name: default_complaint(default, entity_type.attributes.get(name, Any))
+        name: default_complaint(default, entity_type.constrained.get(name, Any))
         for name, default in fixed.items()
     }
     return [

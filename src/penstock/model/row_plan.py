@@ -46,7 +46,7 @@ _ONE_TYPE: Final[Mapping[Any, str]] = {list: "list", set: "set", frozenset: "fro
 
 def row_plan_of(entity_type: Any) -> Any:
     """Return the plan of a class whose shape is settled; None if Python reads and writes its rows."""
-    if core is None or entity_type.personal:
+    if core is None or entity_type.personal or entity_type.has_constraints:
         return None
     nodes = [_node(annotation, 0) for annotation in entity_type.attributes.values()]
     if None in nodes:

@@ -4,18 +4,27 @@ A `Signature` checks arguments against annotations twice: when the request is ma
 gets the error at once, and when it runs, because the log does not check requests.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from penstock.base.given_type import GivenType, RepeatedNames
 from penstock.base.ids import Fingerprint, fingerprint_of
-from penstock.base.json_floats import JsonDecoder, decode_json
-from penstock.base.lowering import lower_of, place_in
+from penstock.base.lowering import lower_of, lower_reply, place_in
 from penstock.base.misfit import misfit_of, place_of
-from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of, reference_type
-from penstock.base.words import UNREADABLE, value_of_word
+from penstock.base.record import simplified
+from penstock.base.schema import (
+    ENCODER,
+    UNENCODABLE,
+    decode_reference,
+    reason_of,
+    reference_type,
+    wire_type,
+)
+from penstock.base.words import JSON_BEGINS, UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 from penstock.model.row_plan import arguments_plan_of
 
@@ -39,7 +48,8 @@ class Signature:
         function: The Python function.
         where: `file:line` of the definition.
         readonly: Whether the function is marked `@readonly`.
-        parameters: The parameters by name; the annotation is `Any` if the source has none.
+        parameters: The parameters by name, without constraints; the annotation is `Any` if the source has none.
+        constrained: The types of the parameters with their constraints.
         returns: The annotation of the result; `Any` if the source has none.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
     """
@@ -56,8 +66,13 @@ class Signature:
         self.function = function
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
-        self.returns = returns
+        self.returns = simplified(returns)
         self.plan: Any = None
+        self.constrained = {parameter.name: parameter.annotation for parameter in parameters}
+        parameters = [
+            parameter.replace(annotation=simplified(parameter.annotation))
+            for parameter in parameters
+        ]
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
         self._rest = next(
@@ -77,9 +92,12 @@ class Signature:
         if any(parameter.kind is parameter.KEYWORD_ONLY for parameter in needed):
             self._least = len(self._positional) + 1  # positional arguments alone never suffice
         self._lowers = {parameter.name: lower_of(parameter.annotation) for parameter in parameters}
+        any_name = self._more is not None
+        self._repeated = RepeatedNames(Any if any_name else type(None), self.parameters)
+        self._has_records: bool | None = None
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
-        self._from_json: dict[str, JsonDecoder] = {}
+        self._given: dict[str, GivenType] = {}
         self._shape = inspect.Signature(list(parameters))
         # If a call names all arguments, `bind` has nothing to check.
         by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -90,7 +108,7 @@ class Signature:
     def settle(self) -> None:
         """Make the plan, after `bind` of every class that an argument may refer to; no transaction runs code of a type."""
         if self._rest is None:
-            self.plan = arguments_plan_of(parameter.annotation for parameter in self._positional)
+            self.plan = arguments_plan_of(self.constrained[each.name] for each in self._positional)
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]
@@ -175,14 +193,16 @@ class Signature:
         Raises:
             RequestError: The text fits neither way, or the parameter does not exist.
         """
-        annotation = self._named(name).annotation
+        parameter = self._named(name)
+        given = self._given_type(parameter)
         try:
-            return msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+            return msgspec.convert(text, given.annotation, strict=False, dec_hook=decode_reference)
         except (msgspec.ValidationError, Unencodable) as error:
             try:
-                return decode_json(text, annotation)
-            except _UNREADABLE:
-                raise self._misfit(name, annotation, error) from error
+                return given.of_json(text)
+            except _UNREADABLE as as_json:
+                shown = as_json if text.lstrip().startswith(JSON_BEGINS) else error
+                raise self._misfit(name, parameter.annotation, shown) from error
 
     def of_json(self, text: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Read arguments from JSON: an array by position, an object by name, or nothing.
@@ -198,9 +218,13 @@ class Signature:
             raise RequestError(
                 f"{self.name}: the body is neither a JSON array nor an object: {error}"
             ) from error
+        if decoded and not isinstance(decoded, list):
+            self._refuse_repeated(text)
         if isinstance(decoded, list):
             return [self._of_json(self._at(index), raw) for index, raw in enumerate(decoded)], {}
-        return [], {name: self._of_json(self._named(name), raw) for name, raw in decoded.items()}
+        return [], {
+            name: self._of_json(self._named(name), raw, name) for name, raw in decoded.items()
+        }
 
     def of_msgpack(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
         """Read arguments from MessagePack: a pair of an array by position and a map by name.
@@ -212,27 +236,61 @@ class Signature:
             positional, named = _BOTH.decode(data)
         except _UNREADABLE as error:
             raise RequestError(f"{self.name}: the body does not hold arguments: {error}") from error
-        return self.decode(positional, named)
+        return self.of_caller(positional, named)
 
-    def _of_json(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
+    def of_caller(
+        self, positional: msgspec.Raw, named: msgspec.Raw
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Decode arguments that come from a caller, and not from the log; raises as `decode`.
+
+        Records in them must have no unknown fields. In the log they may: another version of the code had these fields.
+        """
+        arguments = self.decode(positional, named)
+        if self._has_records is None:
+            given = map(self._given_type, self.parameters.values())
+            self._has_records = any(each.has_records for each in given)
+        if self._has_records:
+            for index, raw in enumerate(_ROW.decode(positional)):
+                self._check_given(self._at(index), raw)
+            for name, raw in _NAMED.decode(named).items():
+                self._check_given(self._named(name), raw)
+        return arguments
+
+    def _refuse_repeated(self, text: bytes) -> None:
+        """Refuse an argument that is given twice by name, of which the last value would count."""
         try:
-            decoder = self._from_json.get(parameter.name)
-            if decoder is None:
-                decoder = self._from_json[parameter.name] = JsonDecoder(parameter.annotation)
-            return decoder.decode(raw)
+            self._repeated.refuse(text)
         except _UNREADABLE as error:
+            raise RequestError(f"{self.name}: {error}") from error
+
+    def _check_given(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> None:
+        try:
+            self._given_type(parameter).check_msgpack(raw)
+        except msgspec.ValidationError as error:
             raise self._misfit(parameter.name, parameter.annotation, error) from error
 
+    def _given_type(self, parameter: inspect.Parameter) -> GivenType:
+        given = self._given.get(parameter.name)
+        if given is None:
+            given = self._given[parameter.name] = GivenType(self.constrained[parameter.name])
+        return given
+
+    def _of_json(self, parameter: inspect.Parameter, raw: msgspec.Raw, name: str = "") -> Any:
+        try:
+            return self._given_type(parameter).of_json(raw)
+        except _UNREADABLE as error:
+            raise self._misfit(name or parameter.name, parameter.annotation, error) from error
+
     def _of_msgpack(self, parameter: inspect.Parameter, raw: msgspec.Raw) -> Any:
-        annotation = parameter.annotation
+        annotation = self.constrained[parameter.name]
         try:
             return msgspec.msgpack.decode(raw, type=annotation, dec_hook=decode_reference)
         except _UNREADABLE as error:
-            raise self._misfit(parameter.name, annotation, error) from error
+            raise self._misfit(parameter.name, parameter.annotation, error) from error
 
     def _parse_one(self, parameter: inspect.Parameter, text: str) -> Any:
         try:
-            return value_of_word(text, parameter.annotation)
+            return value_of_word(text, self._given_type(parameter))
         except UNREADABLE as error:
             misfit = misfit_of(reason_of(error)).explained(parameter.annotation)
             raise RequestError(f"{self.name}, {parameter.name}={text}: {misfit}") from error
@@ -259,7 +317,8 @@ class Signature:
         parameter = self._named(name)
         decoder = self._by_name.get(parameter.name)
         if decoder is None:
-            decoder = msgspec.msgpack.Decoder(parameter.annotation, dec_hook=decode_reference)
+            annotation = self.constrained[parameter.name]
+            decoder = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference)
             self._by_name[parameter.name] = decoder
         try:
             return decoder.decode(raw)
@@ -288,7 +347,7 @@ class Signature:
         count = _array_length(memoryview(positional))
         decoder = self._decoders.get(count)
         if decoder is None:
-            types = tuple(self._at(index).annotation for index in range(count))
+            types = tuple(self.constrained[self._at(index).name] for index in range(count))
             row = tuple[types] if types else tuple[()]  # type: ignore[valid-type]
             decoder = msgspec.msgpack.Decoder(row, dec_hook=decode_reference)
             self._decoders[count] = decoder
@@ -306,6 +365,25 @@ class Signature:
             return str(misfit)
         parameter = self._at(index)
         return misfit.explained(parameter.annotation).at(parameter.name)
+
+
+def with_checked_result(
+    name: str, function: Callable[..., Any], returns: Any
+) -> Callable[..., Any]:
+    """Return a handler that raises `Unencodable` where its result does not keep to the constraints of its type."""
+    decode = msgspec.msgpack.Decoder(wire_type(returns), dec_hook=decode_reference).decode
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        try:
+            decode(ENCODER.encode(lower_reply(result)))
+        except UNENCODABLE as error:
+            misfit = misfit_of(reason_of(error))
+            raise Unencodable(misfit.at(f"the result of {name}")) from error
+        return result
+
+    return checked
 
 
 def _array_length(data: memoryview) -> int:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import App, Entity, key
+from penstock.base.given_type import GivenType
 from penstock.base.json_floats import decode_json
 from penstock.base.lowering import lower_of
 from penstock.base.schema import ENCODER
@@ -81,7 +82,7 @@ def test_a_float_has_one_text(number: float) -> None:
     text = json_of(number).decode()
     assert text == exact_json(number) == json_line(number)
     for word in (text, text.strip('"')):
-        read = value_of_word(word, float)
+        read = value_of_word(word, GivenType(float))
         assert type(read) is float
         assert json_of(read).decode() == text
 

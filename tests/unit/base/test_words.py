@@ -6,6 +6,7 @@ from datetime import time as clock
 import msgspec
 import pytest
 
+from penstock.base.given_type import GivenType
 from penstock.base.words import value_of_word
 
 
@@ -21,20 +22,20 @@ from penstock.base.words import value_of_word
 )
 def test_times_are_read_as_tables_and_people_write_them(word: str, time: str) -> None:
     """A time that a table shows can be copied into a call, and seconds can be left out."""
-    assert value_of_word(word, datetime).isoformat() == time
-    assert value_of_word(word, datetime | None).isoformat() == time
-    assert value_of_word(word, str) == word
+    assert value_of_word(word, GivenType(datetime)).isoformat() == time
+    assert value_of_word(word, GivenType(datetime | None)).isoformat() == time
+    assert value_of_word(word, GivenType(str)) == word
 
 
 @pytest.mark.parametrize("word", ["2026-12-01 25:00 UTC", "2026-12-01", "20:00", "noon"])
 def test_other_texts_are_no_times(word: str) -> None:
     """A day alone is not an instant."""
     with pytest.raises(msgspec.ValidationError):
-        value_of_word(word, datetime)
+        value_of_word(word, GivenType(datetime))
 
 
 def test_a_time_of_day_needs_no_seconds() -> None:
     """A command takes a time of day as people write it; an hour that does not exist is refused."""
-    assert value_of_word("20:05", clock) == clock(20, 5)
+    assert value_of_word("20:05", GivenType(clock)) == clock(20, 5)
     with pytest.raises(msgspec.ValidationError):
-        value_of_word("25:05", clock)
+        value_of_word("25:05", GivenType(clock))

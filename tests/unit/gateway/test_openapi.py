@@ -1,25 +1,27 @@
 """The OpenAPI document is valid, stable, and true of the gateway."""
 
 import ast
+import math
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from msgspec import Meta
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.http import STATUS
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.base.lowering import lower_reply
-from penstock.errors import RequestError
+from penstock.base.lowering import alike, lower_reply
+from penstock.errors import DefinitionError, RequestError
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
 from penstock.gateway.openapi.json_schema import SchemaRegistry
@@ -330,3 +332,87 @@ def test_every_refusal_is_described() -> None:
     known = {(status, code) for code, (status, _) in REFUSED.items()}
     known |= {(status, code) for code, status in STATUS.items()}
     assert {(404, "not-found"), (414, "path-too-long")} <= refusals() <= known
+
+
+def defaulting_app(annotation: Any, default: Any) -> App:
+    """Make an application whose attribute, method and function have a default of this type."""
+
+    def take(self: Any, one: Any = default) -> Any: ...
+
+    def take_all(one: Any = default) -> Any: ...
+
+    for function in (take, take_all):
+        function.__annotations__ = {"one": annotation}
+    names = {
+        "__annotations__": {"made_id": str, "one": annotation},
+        "made_id": key(),
+        "one": default,
+    }
+    cls = entity(type("Made", (), {**names, "take": take}))
+    return App("made", cls, transactional(take_all))
+
+
+@given(typed=types, data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_every_default_is_described(typed: Typed, data: st.DataObject) -> None:
+    """An application that can be built has a document, whose defaults a call would accept."""
+    default = data.draw(typed.values)
+    try:
+        made = defaulting_app(typed.annotation, default)
+    except DefinitionError:  # a default that calls would share, or that is not equal to itself
+        return
+    document = msgspec.json.decode(msgspec.json.encode(openapi_document(made)))
+    create = document["paths"]["/call/Made/{key}/create"]["post"]["requestBody"]
+    assert create["content"]
+    signature = made.signature("", "take_all")
+    described = SchemaRegistry(made, {}).parameter(signature.parameters["one"])
+    if "default" in described:
+        body = msgspec.json.encode({"one": described["default"]})
+        (read,) = signature.of_json(body)[1].values()
+        assert alike(default, read)
+
+
+def test_default_with_keys_that_are_no_texts() -> None:
+    """Such a default ended `penstock run`."""
+    document = openapi_document(defaulting_app(dict[tuple[str, int], int] | None, None))
+    assert msgspec.json.encode(document)
+
+    @entity
+    class Board:
+        board_id: str = key()
+        cells: dict[tuple[str, int], float] = {("a", 1): math.nan}
+
+    schema = SchemaRegistry(App("board", Board), {})
+    creation = App("board", Board).signature("Board", "create")
+    assert schema.parameter(creation.parameters["cells"])["default"] == {'["a",1]': "NaN"}
+
+
+def test_constraints_are_described() -> None:
+    """A schema has the constraints of `Annotated`, and accepts no field that a record lacks."""
+
+    @dataclass
+    class Line:
+        sku: Annotated[str, Meta(min_length=2, pattern="^s")]
+
+    @transactional
+    def take(
+        lines: Annotated[list[Line], Meta(max_length=3)],
+        pieces: Annotated[int, Meta(ge=1, title="N")],
+    ) -> None: ...
+
+    made = App("lines", take)
+    schemas = SchemaRegistry(made, {})
+    by_name = schemas.arguments(made.signature("", "take"))["oneOf"][1]["properties"]
+    assert by_name["lines"]["maxItems"] == 3
+    assert by_name["pieces"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 2**64 - 1,
+        "title": "N",
+    }
+    assert schemas.components["Line"]["properties"]["sku"] == {
+        "type": "string",
+        "pattern": "^s",
+        "minLength": 2,
+    }
+    assert not fits(schemas, {"$ref": "#/components/schemas/Line"}, {"sku": "sx", "more": 1})

@@ -121,7 +121,7 @@ def test_values_are_checked() -> None:
     """A value of another type is refused, as an argument and as an attribute."""
     kit = Kit(app)
     kit.call.Numbers.create("n")
-    with pytest.raises(RequestError, match="Numbers.add: item: Expected `int`, got `str`"):
+    with pytest.raises(RequestError, match=r"Numbers\.add: item: Expected `int`, got `str`"):
         kit.call.Numbers("n").add("text")
     with pytest.raises(Aborted, match=r"Numbers.items\[0\]: Expected `int`, got `str`"):
         kit.call.Numbers("n").add_any("text")

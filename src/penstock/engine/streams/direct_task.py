@@ -43,8 +43,8 @@ def direct_task(plan: WorkflowPlan) -> DirectTask | None:
     source = taken if key is None else taken.inputs[0]
     is_direct = source.operator is FlowOperator.SOURCE and (key is None) is not task.is_keyed
     has_types = (
-        task.event.annotation == workflow.source.events.annotation
-        and task.output.annotation == workflow.events.annotation
+        task.event.constrained == workflow.source.events.constrained
+        and task.output.constrained == workflow.events.constrained
     )
     if not (is_direct and has_types):
         return None  # functions or conversions are between

@@ -66,7 +66,7 @@ class FlowEvents:
         Raises:
             Unencodable: An event does not fit the type.
         """
-        if not target.is_shared or self._plan.published_as(node) != target.annotation:
+        if not target.is_shared or self._plan.published_as(node) != target.constrained:
             encoded = iter(self.encoded(node, target))
             while piece := [*islice(encoded, PIECE)]:
                 keys, data = zip(*piece, strict=True)
@@ -107,7 +107,7 @@ class FlowEvents:
         operator = node.operator
         if operator is _UNION:
             return chain.from_iterable(self.encoded(branch, target) for branch in node.inputs)
-        if self._plan.published_as(node) != target.annotation:
+        if self._plan.published_as(node) != target.constrained:
             return ((key, target.encode(event)) for key, event, _ in self._events(node))
         if operator is _SOURCE:
             return ((None, data) for data in self.atom)

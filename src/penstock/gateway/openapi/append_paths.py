@@ -24,7 +24,7 @@ def add_append_paths(paths: Paths, app: App, schemas: SchemaRegistry) -> None:
     """Add the operations of all open streams: an append that waits for its epoch, and one that does not."""
     for name, stream in sorted(app.topology.streams.items()):
         if stream.is_open:
-            event = schemas.read(stream.annotation)
+            event = schemas.read(stream.events.constrained)
             paths.add("POST", f"/streams/{name}", _append(name, event))
             paths.add("POST", f"/send/streams/{name}", _send(name, event))
 

@@ -19,17 +19,22 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.constraint import constrained_fields
 from penstock.base.http import JSON
+from penstock.base.json_keys import as_text, json_bytes
 from penstock.base.key_text import key_parts
+from penstock.base.lowering import lower_of
 from penstock.base.record import (
     RecordKind,
+    constraints_in,
     fields_of,
     is_record,
     kind_of,
     members_of,
+    simplified,
     tag_of_record,
 )
-from penstock.base.schema import reference_type
+from penstock.base.schema import UNENCODABLE, reference_type
 from penstock.base.union import UNIONS
 from penstock.gateway.openapi.builtin_schemas import reference_to
 from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
@@ -38,6 +43,8 @@ from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
 Schema = dict[str, Any]
+
+_ENCODE: Final = msgspec.json.Encoder(enc_hook=as_text).encode
 
 _INTEGER: Final[Schema] = {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}
 _SIMPLE: Final[Mapping[Any, Schema]] = {
@@ -143,6 +150,14 @@ class SchemaRegistry:
         return self._of(annotation, written=True)
 
     def _of(self, annotation: Any, *, written: bool) -> Schema:
+        if limits := constraints_in(annotation):
+            described = self._of_type(typing.get_args(annotation)[0], written=written)
+            for limit in limits:
+                described |= _limited(limit, described)
+            return described
+        return self._of_type(annotation, written=written)
+
+    def _of_type(self, annotation: Any, *, written: bool) -> Schema:
         simple = (_WRITTEN if written else _READ).get(annotation)
         if simple is not None:
             return dict(simple)
@@ -205,7 +220,14 @@ class SchemaRegistry:
         if name not in self.components:
             self.components[name] = {}  # a record may hold itself
             fields = fields_of(annotation)
-            properties = {member.wire: self._of(field, written=written) for member, field in fields}
+            hints = constrained_fields(annotation)
+            properties = {
+                member.wire: self._of(
+                    simplified(hints.get(member.name, field), annotation, constrained=True),
+                    written=written,
+                )
+                for member, field in fields
+            }
             if kind_of(annotation) is RecordKind.NAMED_TUPLE:
                 least = sum(written or not member.has_default for member, _ in fields)
                 described = _titled_row(properties, least)
@@ -215,7 +237,7 @@ class SchemaRegistry:
                     for member, _ in fields
                     if not member.has_default or (written and not member.is_optional)
                 ]
-                described = _object(properties, needed)
+                described = _object(properties, needed) | {"additionalProperties": False}
             tag = tag_of_record(annotation)
             if tag is not None:
                 described = _tagged(described, *tag)
@@ -249,7 +271,7 @@ class SchemaRegistry:
             signature: The signature of the method or function.
             without: Parameters from another source; the rest is then given by name only.
         """
-        left = [item for item in signature.parameters.values() if item.name not in without]
+        left = [item for item in constrained_parameters(signature) if item.name not in without]
         forms = [] if without or not _fits_position(left) else [self._by_position(left)]
         if _fits_name(left):
             forms.append(self._by_name(left))
@@ -286,10 +308,43 @@ class SchemaRegistry:
         if parameter.default is parameter.empty or parameter.default is None:
             return described
         try:
-            value = msgspec.to_builtins(parameter.default)
-        except TypeError:  # an object that JSON cannot show
+            lower = lower_of(simplified(parameter.annotation))
+            plain = lower(parameter.default) if lower else parameter.default
+            value = msgspec.json.decode(json_bytes(_ENCODE, plain))
+        except UNENCODABLE:  # code of the application; a description never stops a process
             return described
         return {**described, "default": value}
+
+
+def constrained_parameters(signature: Signature) -> list[Parameter]:
+    """Return the parameters of a signature with the constraints of their types."""
+    return [
+        parameter.replace(annotation=signature.constrained[name])
+        for name, parameter in signature.parameters.items()
+    ]
+
+
+_LIMITS: Final = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "pattern": "pattern",
+    "title": "title",
+    "description": "description",
+    "examples": "examples",
+}
+_SIZES: Final = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def _limited(limit: msgspec.Meta, described: Schema) -> Schema:
+    """Return the keywords of a constraint."""
+    given = {word: getattr(limit, name) for name, word in _LIMITS.items()}
+    size = _SIZES.get(described.get("type", ""), "Length")
+    given |= {f"min{size}": limit.min_length, f"max{size}": limit.max_length}
+    words = {word: value for word, value in given.items() if value is not None}
+    return words | (limit.extra_json_schema or {})
 
 
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

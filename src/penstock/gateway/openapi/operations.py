@@ -28,6 +28,7 @@ from penstock.gateway.openapi.error_responses import (
 from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
+    constrained_parameters,
     docstring_of,
 )
 from penstock.gateway.openapi.key_schema import key_schema
@@ -276,8 +277,7 @@ class Operations:
                 }
             else:
                 assert signature is not None, "a shown entity is named by its key alone"
-                parameter = signature.parameters[name]
-                schema = self._schemas.read(parameter.annotation)
+                schema = self._schemas.read(signature.constrained[name])
                 yield {"name": name, "in": "path", "required": True, **_texted(schema)}
 
     def _query_of(self, route: Route, signature: Signature) -> Iterator[dict[str, Any]]:
@@ -386,7 +386,7 @@ def _texted(schema: Schema) -> dict[str, Any]:
 
 def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
     """Yield the parameters that a route's path does not name."""
-    for parameter in signature.parameters.values():
+    for parameter in constrained_parameters(signature):
         variable = parameter.kind in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,

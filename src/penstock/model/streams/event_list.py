@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.base.json_floats import JsonDecoder, decode_json
-from penstock.base.lowering import lower_of
+from penstock.base.given_type import without_mark
+from penstock.base.lowering import lower_of, place_in
 from penstock.base.misfit import misfit_of
-from penstock.base.schema import ENCODER, UNENCODABLE, decode_reference, reason_of
+from penstock.base.schema import ENCODER, UNENCODABLE, reason_of
 from penstock.base.words import UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 from penstock.model.streams.event_type import EventType
@@ -54,8 +54,9 @@ def encoded_events(
             encoded.append(events.encode(value) if encode is None else encode(value))
         except Unencodable as error:
             cause = error.__cause__
-            inner = cause if isinstance(cause, msgspec.ValidationError) else error
-            raise _misfit(events, inner, f"[{index}]") from error
+            if isinstance(cause, msgspec.ValidationError):
+                raise _misfit(events, cause, f"[{index}]") from error
+            raise _misfit(events, error, f"[{index}]{place_in(value)}") from error
     return encoded
 
 
@@ -86,7 +87,7 @@ def events_of_json(events: EventType[T], text: bytes) -> list[T]:
         RequestError: The text is not a JSON array, or an event does not fit the type.
     """
     try:
-        values: list[T] = decode_json(text, _list_of(events))
+        values: list[T] = events.given_list.of_json(text)
     except UNREADABLE as error:
         raise _misfit(events, error) from error
     return values
@@ -95,16 +96,17 @@ def events_of_json(events: EventType[T], text: bytes) -> list[T]:
 def events_of_msgpack(events: EventType[T], data: bytes) -> list[T]:
     """Read the events of a MessagePack array; raises as `events_of_json`."""
     try:
-        return msgspec.msgpack.decode(data, type=_list_of(events), dec_hook=decode_reference)
+        values: list[T] = events.given_list.of_msgpack(data)
     except UNREADABLE as error:
         raise _misfit(events, error) from error
+    return values
 
 
 def events_of_json_lines(events: EventType[T], text: bytes) -> list[T]:
     """Read an event from each line that is not blank; raises as `events_of_json`."""
-    decode = JsonDecoder(events.annotation).decode
+    decode = events.given.of_json
     values: list[T] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(without_mark(text).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -119,7 +121,7 @@ def events_of_words(events: EventType[T], words: Iterable[str]) -> list[T]:
     values: list[T] = []
     for index, word in enumerate(words):
         try:
-            values.append(value_of_word(word, events.annotation))
+            values.append(value_of_word(word, events.given))
         except UNREADABLE as error:
             raise _misfit(events, error, f"[{index}]") from error
     return values

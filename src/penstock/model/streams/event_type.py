@@ -8,13 +8,15 @@ has readable bytes of it, and no other code needs to know which events these are
 """
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from penstock.base.given_type import GivenType
 from penstock.base.lowering import alike, changed_part, lower_of
 from penstock.base.msgpack_array import array_head
+from penstock.base.record import simplified
 from penstock.base.schema import (
     ENCODER,
     PLAIN,
@@ -56,22 +58,26 @@ class EventType(Generic[T]):
     Attributes:
         place: The name of the place in messages: `stream lines`.
         annotation: The type.
+        constrained: The type with its constraints.
         noun: The name of the values in messages.
         is_shared: Whether handlers can share a decoded value, because it never changes.
         keys: The keys of the persons that values refer to, from `App.use_keys`.
     """
 
     __slots__ = (
+        "_check",
         "_decode",
         "_decode_list",
         "_entities",
         "_exact",
+        "_given",
         "_is_personal",
         "_lower",
         "_may_be_sealed",
         "_parts",
         "_plain",
         "annotation",
+        "constrained",
         "is_shared",
         "keys",
         "noun",
@@ -88,10 +94,13 @@ class EventType(Generic[T]):
         """
         self.place = place
         self.noun = noun
-        self.annotation = annotation
+        self.constrained = constrained = simplified(annotation, constrained=True)
+        self.annotation = annotation = simplified(annotation)
+        self._given: list[GivenType] = []
         self._lower = lower_of(annotation)
-        self._plain = annotation if annotation in PLAIN else None
-        self._parts = _plain_parts(annotation)
+        has_constraints = constrained != annotation
+        self._plain = annotation if annotation in PLAIN and not has_constraints else None
+        self._parts = None if has_constraints else _plain_parts(annotation)
         self._exact = is_exact(annotation)
         self._entities = entities_in(annotation)
         self._is_personal: bool | None = None
@@ -101,6 +110,26 @@ class EventType(Generic[T]):
         self._decode = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
         several = list[annotation]
         self._decode_list = msgspec.msgpack.Decoder(several, dec_hook=decode_reference).decode
+        # Only new values have to keep to the constraints: an older one may be from before them.
+        self._check = self._decode
+        if has_constraints:
+            self._check = msgspec.msgpack.Decoder(constrained, dec_hook=decode_reference).decode
+
+    @property
+    def given(self) -> GivenType:
+        """The type of values from outside."""
+        return self._from_outside()[0]
+
+    @property
+    def given_list(self) -> GivenType:
+        """The type of lists of values from outside."""
+        return self._from_outside()[1]
+
+    def _from_outside(self) -> list[GivenType]:
+        if not self._given:  # only a stream that takes appends needs them
+            one = GivenType(self.constrained)
+            self._given = [one, GivenType(list.__class_getitem__(self.constrained))]
+        return self._given
 
     @property
     def is_personal(self) -> bool:
@@ -151,7 +180,7 @@ class EventType(Generic[T]):
             return data
         if type(given) is tuple and tuple(map(type, given)) == self._parts:
             return data
-        stored = self._readable(data)
+        stored = self._readable(data, self._check)
         if not (self._exact and stored == value) and not alike(value, stored):
             path, part = changed_part(value, stored)
             at = f" at {path}" if path else ""
@@ -252,10 +281,10 @@ class EventType(Generic[T]):
             raise self._unreadable(error) from error
         return value
 
-    def _readable(self, data: bytes) -> T:
+    def _readable(self, data: bytes, decode: Callable[[bytes], T] | None = None) -> T:
         """Return a new value of readable bytes."""
         try:
-            value: T = self._decode(data)
+            value: T = (decode or self._decode)(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise self._unreadable(error) from error
         return value

@@ -8,6 +8,7 @@ task is always asked between two atoms. What is kept of a waiting handler are th
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from penstock.base.constraint import without_constraints
 from penstock.base.schema import complaints_of
 from penstock.model.declaration import caller_place
 from penstock.model.handler import check_marked
@@ -27,6 +28,7 @@ class Portal(Generic[Q, A]):
         key: Returns the key under which the replying task takes a request; None for the key of the asker.
         where: `file:line` of the declaration.
         annotations: The types of requests and replies.
+        declared: The same types as they were declared, with their constraints.
         request_type, reply_type: Encode and decode; set when an application is built.
         origin: The portal itself, or the portal of another application that it stands for.
     """
@@ -37,7 +39,8 @@ class Portal(Generic[Q, A]):
         self.name = name
         self.key = key
         self.where = where
-        self.annotations = (request, reply)
+        self.declared = (request, reply)
+        self.annotations = (without_constraints(request), without_constraints(reply))
         self.request_type: EventType[Q] | None = None
         self.reply_type: EventType[A] | None = None
         self.origin: Portal[Any, Any] = self
@@ -47,7 +50,7 @@ class Portal(Generic[Q, A]):
 
     def bind(self, complaints: list[str]) -> None:
         """Fix the types, or add complaints."""
-        request, reply = self.annotations
+        request, reply = self.declared
         for what, annotation in (("request", request), ("reply", reply)):
             complaints += [
                 f"{self.where}: portal {self.name}, {what}: {complaint}"

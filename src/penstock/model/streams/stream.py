@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from penstock.base.constraint import without_constraints
 from penstock.base.schema import complaints_of, name_of
 from penstock.errors import DefinitionError, OutsideTransaction, UserError
 from penstock.model.context import Transaction, active
@@ -31,6 +32,7 @@ class Stream(Generic[T]):
     Attributes:
         name: The name, unique among the streams of an application.
         annotation: The type of the events; `UNKNOWN` until the application is built.
+        declared: The type as it was declared, with its constraints.
         where: `file:line` of the declaration.
         is_open: Whether appends from outside and `emit` may publish on it.
         event_type: Encodes and decodes the events; set when an application is built.
@@ -43,7 +45,8 @@ class Stream(Generic[T]):
 
     def __init__(self, name: str, annotation: Any, where: str) -> None:
         self.name = name
-        self.annotation = annotation
+        self.declared = annotation
+        self.annotation: Any = without_constraints(annotation)
         self.where = where
         self.event_type: EventType[T] | None = None
         self.origin: Stream[Any] = self
@@ -53,11 +56,12 @@ class Stream(Generic[T]):
 
     def bind(self, complaints: list[str]) -> None:
         """Fix the type of the events, or add a complaint."""
-        wrong = complaints_of(self.annotation)
+        declared = self.annotation if self.declared is UNKNOWN else self.declared
+        wrong = complaints_of(declared)
         complaints += [f"{self.where}: stream {self.name}: {complaint}" for complaint in wrong]
         if not wrong:
             made: Any = FailedAtomType if self.annotation is FailedAtom else EventType
-            self.event_type = made(f"stream {self.name}", self.annotation)
+            self.event_type = made(f"stream {self.name}", declared)
 
     @property
     def events(self) -> EventType[T]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.annotations import signature_of
+from penstock.base.constraint import without_constraints
 from penstock.model.declaration import where_of
 from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
@@ -48,7 +49,7 @@ class HandlerSearch:
             self._complain(task.where, "has no method on_event(self, event, out)")
             return
         annotation, task.takes_out = self._handler(on_event)
-        result = self._hints(on_event).get("return", type(None))
+        result = without_constraints(self._hints(on_event).get("return", type(None)))
         if result not in (type(None), Any, typing.NoReturn):
             what = f"on_event returns {type_name(result)}, which is lost; publish events with `out(event)`, and return None"
             self._complain(where_of(on_event), what)
@@ -85,7 +86,8 @@ class HandlerSearch:
     ) -> None:
         """Complain if a method that replies does not have the types of its portal."""
         request, reply = portal.annotations
-        given = self._hints(function).get("return", UNKNOWN)
+        taken = without_constraints(taken)
+        given = without_constraints(self._hints(function).get("return", UNKNOWN))
         name = f"the method that replies to {portal.name}"
         if not fits(request, taken):
             what = f"{name} takes {type_name(taken)}, and its requests are {type_name(request)}"

@@ -254,6 +254,7 @@ class _Building:
         for stream in self.topology.streams.values():
             if isinstance(stream, Split):
                 stream.annotation = stream.splitter.source.annotation
+                stream.declared = stream.splitter.source.declared
             stream.bind(complaints)
         for portal in self.topology.portals.values():
             if portal.name not in self.topology.responders:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.annotations import signature_of
+from penstock.base.record import simplified
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import FlowNode, FlowOperator, Workflow
 from penstock.model.streams.stream import UNKNOWN, Stream, type_name
@@ -54,10 +55,10 @@ class WorkflowPlan:
     def _origin(self, node: FlowNode) -> Any:
         match node.operator:
             case FlowOperator.SOURCE:
-                return self.workflow.source.events.annotation
+                return self.workflow.source.events.constrained
             case FlowOperator.TASK:
                 output = self.task_of[node].output
-                return UNKNOWN if output is None else output.annotation
+                return UNKNOWN if output is None else output.constrained
             case FlowOperator.MAP | FlowOperator.FLAT_MAP:
                 return UNKNOWN
             case _:
@@ -111,7 +112,11 @@ def _sink_task(plan: WorkflowPlan) -> TaskType | None:
     task = plan.task_of.get(plan.workflow.last)
     if task is None or task.output is None or not task.output.is_plain or plan.behind[task.name]:
         return None
-    return task if task.output.annotation == plan.workflow.annotation else None
+    declared = plan.workflow.declared
+    published = (
+        plan.workflow.annotation if declared is UNKNOWN else simplified(declared, constrained=True)
+    )
+    return task if task.output.constrained == published else None
 
 
 def _takes_from(node: FlowNode, source: FlowNode) -> bool:

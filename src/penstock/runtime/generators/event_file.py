@@ -13,10 +13,13 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from penstock.base.json_floats import JsonDecoder
+from penstock.base.given_type import GivenType, without_mark
+from penstock.base.lowering import place_in
+from penstock.base.misfit import misfit_of
 from penstock.base.record import is_record, members_of
-from penstock.base.schema import decode_reference, reason_of
-from penstock.errors import ConfigError, RequestError, UserError
+from penstock.base.schema import reason_of
+from penstock.errors import ConfigError, RequestError, Unencodable, UserError
+from penstock.model.streams.event_type import EventType
 from penstock.model.streams.generator import FileSource
 
 
@@ -30,15 +33,19 @@ class EventFile(ABC):
 
     unit = "line"
 
-    def __init__(self, path: str, annotation: Any) -> None:
+    def __init__(self, path: str, events: EventType[Any]) -> None:
         """Take a path and the type of the events."""
         self.path = path
         self.line = 0
-        self._annotation = annotation
+        self._annotation = events.annotation
+        self._given: GivenType = events.given
+        self._encode = events.encode_readable
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            yield from self._events()
+            for event in self._events():
+                self._check_storable(event)
+                yield event
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise RequestError(f"{self.place}: the file cannot be read: {error}") from error
 
@@ -56,19 +63,29 @@ class EventFile(ABC):
     def _events(self) -> Iterator[Any]:
         """Yield the events."""
 
+    def _check_storable(self, event: Any) -> None:
+        """Refuse an event that fits and cannot be stored, such as an integer of over 64 bits, while its line is known."""
+        try:
+            self._encode(event)
+        except Unencodable as error:
+            place = place_in(event).removeprefix(".")
+            place = f"{self.place}, field {place}" if place else self.place
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            raise RequestError(f"{place}: {reason_of(cause)}") from error
+
     def _fit(self, error: Exception) -> RequestError:
         """Return the error of a row that does not fit."""
-        mistake, _, path = reason_of(error).partition(" - at ")
-        field = path.strip("`").removeprefix("$").removeprefix(".")
+        misfit = misfit_of(reason_of(error)).explained(self._annotation)
+        field = misfit.path.removeprefix(".")
         place = f"{self.place}, field {field}" if field else self.place
-        return RequestError(f"{place}: {mistake}")
+        return RequestError(f"{place}: {misfit.mistake}")
 
 
 class _TextFile(EventFile):
     """A file of text, whose size is known when it is opened."""
 
-    def __init__(self, path: str, annotation: Any) -> None:
-        super().__init__(path, annotation)
+    def __init__(self, path: str, events: EventType[Any]) -> None:
+        super().__init__(path, events)
         self._size = 0
         self._read = 0
 
@@ -88,10 +105,12 @@ class JsonLinesFile(_TextFile):
     """A file with a JSON value in each line; empty lines are passed over."""
 
     def _events(self) -> Iterator[Any]:
-        decode = JsonDecoder(self._annotation).decode
+        decode = self._given.of_json
         with open(self.path, "rb") as file:  # noqa: PTH123 -- a path of the user, as it is
             for line in self._lines(file):
                 self.line += 1
+                if self.line == 1:
+                    line = without_mark(line)
                 if not line.strip():
                     continue
                 try:
@@ -130,6 +149,7 @@ class CsvFile(_TextFile):
                     f"{self.path}: the file has {len(header)} columns, and an event that is no record has one"
                 )
             return
+        _check_columns(self.place, header)
         names = [member.wire for member in members_of(self._annotation)]
         for column in header:
             if column not in names:
@@ -161,9 +181,18 @@ class CsvFile(_TextFile):
 
     def _converted(self, row: Any) -> Any:
         try:
-            return msgspec.convert(row, self._annotation, strict=False, dec_hook=decode_reference)
+            return self._given.converted(row, strict=False)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise self._fit(error) from error
+
+
+def _check_columns(place: str, columns: list[str]) -> None:
+    """Refuse two columns of one name, of which only the last one would be read."""
+    for column in columns:
+        if columns.count(column) > 1:
+            raise RequestError(
+                f"{place}: {columns.count(column)} columns are named {column!r}; rename or remove all but one"
+            )
 
 
 class ParquetFile(EventFile):
@@ -171,8 +200,8 @@ class ParquetFile(EventFile):
 
     unit = "row"
 
-    def __init__(self, path: str, annotation: Any) -> None:
-        super().__init__(path, annotation)
+    def __init__(self, path: str, events: EventType[Any]) -> None:
+        super().__init__(path, events)
         self._rows = 0
 
     @property
@@ -191,6 +220,7 @@ class ParquetFile(EventFile):
         try:
             with parquet.ParquetFile(self.path) as file:
                 self._rows = file.metadata.num_rows
+                _check_columns(self.path, file.schema_arrow.names)
                 for batch in file.iter_batches(batch_size=4_096):
                     for row in batch.to_pylist():
                         self.line += 1
@@ -203,12 +233,12 @@ class ParquetFile(EventFile):
         if not is_record(self._annotation) and len(row) == 1:
             (value,) = row.values()
         try:
-            return msgspec.convert(value, self._annotation, dec_hook=decode_reference)
+            return self._given.converted(value)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise self._fit(error) from error
 
 
-def open_events(source: FileSource, annotation: Any) -> EventFile:
+def open_events(source: FileSource, events: EventType[Any]) -> EventFile:
     """Return the reader of a file.
 
     Raises:
@@ -216,10 +246,10 @@ def open_events(source: FileSource, annotation: Any) -> EventFile:
     """
     match source.form:
         case "json lines":
-            return JsonLinesFile(source.path, annotation)
+            return JsonLinesFile(source.path, events)
         case "csv":
-            return CsvFile(source.path, annotation)
+            return CsvFile(source.path, events)
         case "parquet":
-            return ParquetFile(source.path, annotation)
+            return ParquetFile(source.path, events)
         case _:
             raise UserError(f"{source!r}: the end of the name says no form that is known")

@@ -172,7 +172,7 @@ class GeneratorRun:
         passed = self.atoms * (generator.atom_size or 1)
         source = generator.source
         if isinstance(source, FileSource):
-            self._file = open_events(source, generator.stream.events.annotation)
+            self._file = open_events(source, generator.stream.events)
             items = iter(self._file)
         elif callable(source):
             if _takes_number(source):

@@ -159,7 +159,7 @@ def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:
     if isinstance(source, MsgpackArguments):
         return _read(signature.of_msgpack, source.data)
     if isinstance(source, EncodedArguments):
-        return _read(signature.decode, source.positional, source.named)
+        return _read(signature.of_caller, source.positional, source.named)
     if isinstance(source, JsonLines):
         raise RequestError("JSON lines are events; the arguments of a call are one JSON value")
     return (), _of_route(signature, source)

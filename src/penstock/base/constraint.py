@@ -1,0 +1,120 @@
+"""Constraints: what `Annotated` adds to a type.
+
+msgspec enforces `Meta`, such as `Annotated[str, Meta(min_length=2)]`, where it decodes a value, and pydantic what the
+fields of a model have. Texts and objects that mean nothing to a validator are documentation. Constraints of other
+libraries would be accepted and not be enforced, so they are refused.
+"""
+
+import re
+import typing
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.record import RecordKind, constraints_in, kind_of, record_hints, simplified
+
+_LIBRARIES: Final = ("annotated_types", "pydantic", "pydantic_core", "beartype", "typeguard")
+_ALTERNATIVES: Final = {
+    "Gt": "Meta(gt=…)",
+    "Ge": "Meta(ge=…)",
+    "Lt": "Meta(lt=…)",
+    "Le": "Meta(le=…)",
+    "Interval": "Meta(ge=…, le=…)",
+    "MultipleOf": "Meta(multiple_of=…)",
+    "MinLen": "Meta(min_length=…)",
+    "MaxLen": "Meta(max_length=…)",
+    "Len": "Meta(min_length=…, max_length=…)",
+    "FieldInfo": "Meta(ge=…, min_length=…, pattern=…)",
+    "StringConstraints": "Meta(min_length=…, pattern=…)",
+}
+_MINE: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+
+
+def has_constraints(annotation: Any) -> bool:
+    """Say whether a type has a constraint of msgspec, at any depth."""
+    if constraints_in(annotation):
+        return True
+    is_literal = typing.get_origin(annotation) is typing.Literal
+    return not is_literal and any(map(has_constraints, typing.get_args(annotation)))
+
+
+def without_constraints(annotation: Any) -> Any:
+    """Return a type without its constraints; a type alias that contains itself stays, and `complaints_of` names it."""
+    try:
+        return simplified(annotation)
+    except RecursionError:
+        return annotation
+
+
+def constraint_complaints(annotation: Any, *, in_model: bool = False) -> list[str]:
+    """Return the reasons why constraints of a type would not be enforced; empty if there are none.
+
+    Args:
+        annotation: The type as it is written.
+        in_model: Whether it is the type of a field of a pydantic model, where pydantic enforces constraints.
+    """
+    added = list(_added_to(annotation))
+    if in_model:
+        limits = [each for each in added if isinstance(each, msgspec.Meta) and _limits_in(each)]
+        return [
+            f"pydantic does not enforce {each!r}; write Field({_limits_in(each)})"
+            for each in limits
+        ]
+    return [
+        f"{_text_of(each)} is not enforced; {_remedy_for(each)}"
+        for each in added
+        if _is_foreign(each)
+    ]
+
+
+def constrained_fields(annotation: Any) -> dict[str, Any]:
+    """Return the types of the fields of a record as they are written."""
+    cls = typing.get_origin(annotation) or annotation
+    if kind_of(cls) is not RecordKind.PYDANTIC:
+        return record_hints(annotation)
+    return {
+        name: typing.Annotated[(field.annotation, *field.metadata)]
+        if field.metadata
+        else field.annotation
+        for name, field in cls.model_fields.items()
+    }
+
+
+def _added_to(annotation: Any) -> Iterator[Any]:
+    """Yield what `Annotated` adds to a type, at any depth, also behind the names of types."""
+    if isinstance(annotation, typing.NewType):
+        annotation = annotation.__supertype__
+    origin = typing.get_origin(annotation) or annotation
+    if type(origin).__name__ == "TypeAliasType":
+        yield from _added_to(origin.__value__)
+    if typing.get_origin(annotation) is typing.Annotated:
+        yield from annotation.__metadata__
+        annotation = annotation.__origin__
+        yield from _added_to(annotation)
+    elif typing.get_origin(annotation) is not typing.Literal:
+        for part in typing.get_args(annotation):
+            yield from _added_to(part)
+
+
+def _is_foreign(added: Any) -> bool:
+    if isinstance(added, FunctionType | re.Pattern | slice):
+        return True
+    return type(added).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _text_of(added: Any) -> str:
+    if isinstance(added, FunctionType):
+        return f"the function {added.__name__} in Annotated"
+    return f"{added!r} in Annotated"
+
+
+def _remedy_for(added: Any) -> str:
+    known = _ALTERNATIVES.get(type(added).__name__)
+    return f"use msgspec.{known}" if known else "check the value in the method"
+
+
+def _limits_in(meta: msgspec.Meta) -> str:
+    limits = {name: getattr(meta, name) for name in _MINE}
+    return ", ".join(f"{name}={value!r}" for name, value in limits.items() if value is not None)

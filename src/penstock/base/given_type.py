@@ -1,0 +1,207 @@
+"""Values from outside: their constraints hold, and a record has no field that its class does not declare.
+
+msgspec drops unknown fields of records, because data of another version of the code may have them. Stored values are
+read so. A caller who gives a field that nothing reads has made a mistake. `GivenType` decodes the values of callers:
+after msgspec has decoded a value, a twin of its type without any freedom reads it once more, in C.
+"""
+
+import json
+import typing
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.json_floats import decode_json
+from penstock.base.misfit import UNKNOWN_FIELD
+from penstock.base.record import (
+    RecordKind,
+    fields_of,
+    is_record,
+    kind_of,
+    simplified,
+    tag_of_record,
+)
+from penstock.base.schema import decode_reference, wire_type
+from penstock.base.union import UNIONS
+
+_MARK: Final = "\ufeff".encode()
+_PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_SERIES: Final = (list, set, frozenset, deque)
+
+
+class GivenType:
+    """A type as callers have to keep to it.
+
+    Decoding may run code of the application, as `base.class_code` says.
+
+    Attributes:
+        annotation: The type, with its constraints.
+        has_records: Whether values have records in them.
+    """
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+        self._json = msgspec.json.Decoder(annotation, dec_hook=decode_reference).decode
+        self._msgpack = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
+        closed = _closed(simplified(annotation), {})
+        self.has_records = closed is not None
+        is_list = typing.get_origin(annotation) is list
+        self._repeats = RepeatedNames(typing.get_args(annotation)[0] if is_list else annotation)
+        self._is_list = is_list
+        self._closed_json = None if closed is None else msgspec.json.Decoder(closed).decode
+        self._closed_msgpack = None if closed is None else msgspec.msgpack.Decoder(closed).decode
+
+    def of_json(self, text: str | bytes | msgspec.Raw) -> Any:
+        """Return the value of a JSON text; see `decode_json`.
+
+        Raises:
+            msgspec.ValidationError: The value does not fit the type; so do the other errors of decoding.
+        """
+        try:
+            value = self._json(text)
+        except msgspec.ValidationError:
+            value = decode_json(text, self.annotation)
+        if self._closed_json is not None:
+            _refuse_unknown(self._closed_json, text)
+        self._repeats.refuse(text, is_list=self._is_list)
+        return value
+
+    def of_msgpack(self, data: bytes | msgspec.Raw) -> Any:
+        """Return the value of MessagePack; raises as `of_json`."""
+        value = self._msgpack(data)
+        self.check_msgpack(data)
+        return value
+
+    def check_msgpack(self, data: bytes | msgspec.Raw) -> None:
+        """Refuse MessagePack that has a field which no record declares; raises as `of_json`."""
+        if self._closed_msgpack is not None:
+            _refuse_unknown(self._closed_msgpack, data)
+
+    def converted(self, value: Any, *, strict: bool = True) -> Any:
+        """Return the value of plain Python objects, such as the row of a table; raises as `of_json`."""
+        made = msgspec.convert(
+            value, self.annotation, strict=strict, dec_hook=decode_reference, str_keys=not strict
+        )
+        if self._closed_msgpack is not None:
+            self.check_msgpack(msgspec.msgpack.encode(value))
+        return made
+
+
+class RepeatedNames:
+    """Finds names that stand twice in an object of JSON, of which decoding would keep the last value."""
+
+    def __init__(self, annotation: Any, names: Iterable[str] = ()) -> None:
+        """Take a type, and names that are in its objects, too."""
+        found: set[str] | None = set(names)
+        found = _names_in(simplified(annotation), found, [])
+        self._names = None if found is None else [msgspec.json.encode(name) for name in found]
+
+    def refuse(self, text: str | bytes | msgspec.Raw, *, is_list: bool = False) -> None:
+        """Raise `msgspec.ValidationError` for an object with a name that stands twice.
+
+        Args:
+            text: JSON of the type; JSON of a list of it if `is_list`.
+            is_list: Whether to look at the elements of a list, which have the same names.
+        """
+        names = self._names
+        if names is not None and not names:
+            return
+        given = text.encode() if isinstance(text, str) else bytes(text)
+        for part in map(bytes, _PARTS.decode(given)) if is_list else (given,):
+            # A name that is there once cannot stand twice: to count takes less time than to read the objects.
+            if names is None or b"\\u" in part or any(part.count(name) > 1 for name in names):
+                json.loads(part, object_pairs_hook=_unrepeated)
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in names if names.count(name) > 1)
+        raise msgspec.ValidationError(f"Object contains the field `{name}` twice")
+    return made
+
+
+def _names_in(annotation: Any, names: set[str] | None, seen: list[Any]) -> set[str] | None:
+    """Add the names in the objects of a type; return None if objects may have any names."""
+    if names is None or annotation in (Any, dict):
+        return None
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict:
+        return None
+    if origin is typing.Literal or annotation in seen:
+        return names
+    if is_record(annotation):
+        seen.append(annotation)
+        fields = fields_of(annotation)
+        names |= {each.member.wire for each in fields}
+        arguments = tuple(each.annotation for each in fields)
+    for part in arguments:
+        names = None if part is Any else _names_in(part, names, seen)
+    return names
+
+
+def without_mark(text: bytes) -> bytes:
+    """Return text without the byte order mark that some programs write at the beginning of a file."""
+    return text.removeprefix(_MARK)
+
+
+def _refuse_unknown(decode: Any, data: str | bytes | msgspec.Raw) -> None:
+    try:
+        decode(data)
+    except msgspec.ValidationError as error:
+        # The value itself fits. A twin is narrower in other ways, such as for texts that are floats.
+        if str(error).startswith(UNKNOWN_FIELD):
+            raise
+
+
+def _closed(annotation: Any, made: dict[Any, Any]) -> Any:
+    """Return the type that reads the fields of the records in values of a type; None if there are none.
+
+    Args:
+        annotation: The type, without constraints.
+        made: The types of the records that were made before, because a record may contain itself.
+    """
+    if is_record(annotation):
+        return _closed_record(annotation, made)
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return None
+    inner = [None if part is Ellipsis else _closed(part, made) for part in arguments]
+    return _closed_around(origin, arguments, inner) if any(inner) else None
+
+
+def _closed_around(origin: Any, arguments: tuple[Any, ...], inner: list[Any]) -> Any:
+    """Return the closed type of a union or a collection, of which some parts have records in them."""
+    if origin in UNIONS:
+        members = zip(inner, arguments, strict=True)
+        return typing.Union[tuple(twin or wire_type(member) for twin, member in members)]  # noqa: UP007
+    if origin is dict:
+        return dict.__class_getitem__((Any, inner[1] or msgspec.Raw))
+    if origin is tuple and Ellipsis not in arguments:
+        return tuple.__class_getitem__(tuple(part or msgspec.Raw for part in inner))
+    assert origin in _SERIES or origin is tuple, "no other type has types inside"
+    return list.__class_getitem__(inner[0])
+
+
+def _closed_record(annotation: Any, made: dict[Any, Any]) -> Any:
+    if annotation in made:
+        return made[annotation]
+    fields = fields_of(annotation)
+    tag_field, tag = tag_of_record(annotation) or (None, None)
+    names = [f"field_{index}" for index in range(len(fields))]
+    made[annotation] = twin = msgspec.defstruct(
+        "Closed",
+        [(name, Any, msgspec.UNSET) for name in names],
+        rename={name: each.member.wire for name, each in zip(names, fields, strict=True)},
+        tag_field=tag_field,
+        tag=tag,
+        array_like=kind_of(annotation) is RecordKind.NAMED_TUPLE,
+        forbid_unknown_fields=True,
+    )
+    hints = [_closed(each.annotation, made) or msgspec.Raw for each in fields]
+    # msgspec reads them when a decoder is made: a record in its own field is known only now.
+    twin.__annotations__ = dict(zip(names, hints, strict=True))
+    return twin
