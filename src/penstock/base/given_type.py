@@ -94,9 +94,8 @@ class RepeatedNames:
 
     def __init__(self, annotation: Any, names: Iterable[str] = ()) -> None:
         """Take a type, and names that are in its objects, too."""
-        found: set[str] | None = set(names)
-        found = _names_in(simplified(annotation), found, [])
-        self._names = None if found is None else [msgspec.json.encode(name) for name in found]
+        declared = _names_in(simplified(annotation), dict.fromkeys(names), [])
+        self._names = None if declared is None else [*map(msgspec.json.encode, declared)]
 
     def refuse(self, text: str | bytes | msgspec.Raw, *, is_list: bool = False) -> None:
         """Raise `msgspec.ValidationError` for an object with a name that stands twice.
@@ -124,7 +123,9 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _names_in(annotation: Any, names: set[str] | None, seen: list[Any]) -> set[str] | None:
+def _names_in(
+    annotation: Any, names: dict[str, None] | None, seen: list[Any]
+) -> dict[str, None] | None:
     """Add the names in the objects of a type; return None if objects may have any names."""
     if names is None or annotation in (Any, dict):
         return None
@@ -136,7 +137,7 @@ def _names_in(annotation: Any, names: set[str] | None, seen: list[Any]) -> set[s
     if is_record(annotation):
         seen.append(annotation)
         fields = fields_of(annotation)
-        names |= {each.member.wire for each in fields}
+        names |= dict.fromkeys(each.member.wire for each in fields)
         arguments = tuple(each.annotation for each in fields)
     for part in arguments:
         names = None if part is Any else _names_in(part, names, seen)

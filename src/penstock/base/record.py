@@ -229,12 +229,12 @@ def variables_of(annotation: Any) -> dict[Any, dict[Any, Any]]:
     Of `class Numbers(Holder[int])`, where `class Holder(Generic[T])`, the result is `{Holder: {T: int}, Numbers: {}}`. A
     variable without a type has its default, or is missing.
     """
-    found: dict[Any, dict[Any, Any]] = {}
-    _find_variables(annotation, found)
-    return found
+    lineage: dict[Any, dict[Any, Any]] = {}
+    _find_variables(annotation, lineage)
+    return lineage
 
 
-def _find_variables(annotation: Any, found: dict[Any, dict[Any, Any]]) -> None:
+def _find_variables(annotation: Any, lineage: dict[Any, dict[Any, Any]]) -> None:
     cls = typing.get_origin(annotation) or annotation
     variables, arguments = getattr(cls, "__parameters__", ()), typing.get_args(annotation)
     bound = (
@@ -246,8 +246,8 @@ def _find_variables(annotation: Any, found: dict[Any, dict[Any, Any]]) -> None:
     for base in reversed(vars(cls).get("__orig_bases__", cls.__bases__)):
         base_class = typing.get_origin(base) or base
         if isinstance(base_class, type) and base_class not in (object, typing.Generic):
-            _find_variables(bind(base, bound), found)
-    found[cls] = bound
+            _find_variables(bind(base, bound), lineage)
+    lineage[cls] = bound
 
 
 def _resolved(cls: Any) -> dict[str, Any]:

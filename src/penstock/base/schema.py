@@ -252,12 +252,12 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
 
 def _class_complaint(name: str, cls: Any) -> str:
     """Return the reason why records of a class cannot be stored, whatever their fields; empty if they can."""
-    kind = kind_of(cls)
-    if kind is RecordKind.PYDANTIC:
+    record_kind = kind_of(cls)
+    if record_kind is RecordKind.PYDANTIC:
         return model_complaint(cls)
-    if kind is RecordKind.STRUCT and cls.__struct_config__.array_like:
+    if record_kind is RecordKind.STRUCT and cls.__struct_config__.array_like:
         return f"{name} is declared with array_like=True; leave that out, or use a NamedTuple"
-    generic = _generic_base(cls) if kind is RecordKind.TYPED_DICT else None
+    generic = _generic_base(cls) if record_kind is RecordKind.TYPED_DICT else None
     if generic is None:
         return ""
     return (

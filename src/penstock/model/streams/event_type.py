@@ -127,8 +127,8 @@ class EventType(Generic[T]):
 
     def _from_outside(self) -> list[GivenType]:
         if not self._given:  # only a stream that takes appends needs them
-            one = GivenType(self.constrained)
-            self._given = [one, GivenType(list.__class_getitem__(self.constrained))]
+            annotations = (self.constrained, list.__class_getitem__(self.constrained))
+            self._given = [*map(GivenType, annotations)]
         return self._given
 
     @property
