@@ -5,8 +5,8 @@
 | int | BIGINT | HUGEINT once a value of the class needs it |
 | float, bool, str, bytes, date, time | DOUBLE, BOOLEAN, VARCHAR, BLOB, DATE, TIME | |
 | datetime | TIMESTAMP WITH TIME ZONE | an instant |
-| timedelta | INTERVAL | VARCHAR (`-71:59:59.5`) once a value needs it, of 292 years |
-| Decimal | DECIMAL(38,12) | exact; VARCHAR once a value does not fit, as `Infinity` does not |
+| timedelta | INTERVAL | NULL beyond 292 years |
+| Decimal | DECIMAL(38,12) | exact, or rounded to 12 places; NULL if it does not fit, as `Infinity` does not |
 | UUID | UUID | |
 | Enum, Literal | BIGINT or VARCHAR | the value; JSON text where values are of several types |
 | a reference | the type of the other's key | |
@@ -19,8 +19,9 @@
 | T or None | T | nullable, as all columns are |
 | anything else, or deeper than 10 levels | VARCHAR | JSON text |
 
-After the first value that does not fit, a class is *wide*: all its columns have the wider types. A
-value that does not fit those either is NULL, and the row gives the reason (`snapshots.table`).
+While a value of a class does not fit, the class is *wide*: integers have the wider type, and the rows give the
+reason for each value that is NULL or rounded (`snapshots.table`). So a number is a number whatever the others are.
+Only keys, which must stay different, are texts then: those of type Decimal and timedelta.
 """
 
 import enum
@@ -30,6 +31,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any, Final
 from uuid import UUID
 
@@ -51,7 +53,7 @@ from penstock.snapshots.column import (
     Structs,
     distinct,
 )
-from penstock.snapshots.text import duration_text
+from penstock.snapshots.text import duration_text, rounded_decimals
 
 LONGEST: Final = 10_000
 """Characters of a record's type; records that contain each other make it grow fast."""
@@ -60,12 +62,26 @@ DEEPEST: Final = 10
 """Levels of lists, dictionaries, tuples and records that have types; Arrow ends at 64."""
 
 
-def column_of(annotation: Any, *, wide: bool, inside: tuple[Any, ...] = ()) -> Column:
+class Width(IntEnum):
+    """What the columns of a class have to show.
+
+    NARROW: values that fit. WIDE: integers of any size. ROUNDING: decimals of any number of places, too. KEYS: values
+    of any size, which stay different.
+    """
+
+    NARROW = 0
+    WIDE = 1
+    ROUNDING = 2
+    KEYS = 3
+
+
+def column_of(annotation: Any, *, wide: int, inside: tuple[Any, ...] = ()) -> Column:
     """Return the column for an annotation; `inside` has the annotations around it."""
     reference = reference_type(annotation)
     if reference is not None:
         key_annotation = reference.key_annotation  # type: ignore[attr-defined]
-        return Reference(column_of(key_annotation, wide=wide), key_annotation)
+        width = Width.KEYS if wide else Width.NARROW
+        return Reference(column_of(key_annotation, wide=width), key_annotation)
     if is_record(annotation):
         return _record(annotation, wide, inside)
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
@@ -73,7 +89,7 @@ def column_of(annotation: Any, *, wide: bool, inside: tuple[Any, ...] = ()) -> C
     return _nested(annotation, wide, inside)
 
 
-def _plain(annotation: type, wide: bool) -> Column:  # noqa: FBT001 -- passed on
+def _plain(annotation: type, wide: int) -> Column:
     if annotation in _SCALARS:
         return _SCALARS[annotation](wide)
     if issubclass(annotation, enum.Enum):
@@ -81,7 +97,7 @@ def _plain(annotation: type, wide: bool) -> Column:  # noqa: FBT001 -- passed on
     return Json()
 
 
-def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+def _nested(annotation: Any, wide: int, inside: tuple[Any, ...]) -> Column:
     def column(inner: Any) -> Column:
         return column_of(inner, wide=wide, inside=(*inside, annotation))
 
@@ -110,7 +126,7 @@ def _nested(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # 
     return column_type
 
 
-def _record(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # noqa: FBT001 -- passed on
+def _record(annotation: Any, wide: int, inside: tuple[Any, ...]) -> Column:
     fields = fields_of(annotation) if annotation not in inside else []
     names = [field.member.wire for field in fields]
     if not fields or distinct(names) != names or len(inside) >= DEEPEST:
@@ -127,7 +143,7 @@ def _record(annotation: Any, wide: bool, inside: tuple[Any, ...]) -> Column:  # 
     return structs if len(structs.sql) <= LONGEST else Json()
 
 
-def _choice(values: Sequence[Any], wide: bool) -> Column:  # noqa: FBT001 -- passed on
+def _choice(values: Sequence[Any], wide: int) -> Column:
     value_types = {type(value) for value in values if value is not None}
     if len(value_types) == 1 and value_types <= {int, str}:
         return _SCALARS[value_types.pop()](wide)
@@ -151,29 +167,31 @@ def _texts(text: Callable[[Any], str]) -> Callable[[Sequence[Any]], Sequence[Any
     return lambda values: [None if value is None else text(value) for value in values]
 
 
-def _integer(wide: bool) -> Column:  # noqa: FBT001 -- passed on
+def _integer(wide: int) -> Column:
     if wide:
         return Scalar("HUGEINT", pa.decimal128(38, 0), int, cast=True)
     return Scalar("BIGINT", pa.int64(), int)
 
 
-def _exact(wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    if wide:
+def _exact(wide: int) -> Column:
+    if wide == Width.KEYS:
         return DecimalText()
-    return Scalar(f"DECIMAL(38,{DECIMAL_PLACES})", pa.decimal128(38, DECIMAL_PLACES), Decimal)
+    prepare = rounded_decimals if wide == Width.ROUNDING else None
+    arrow = pa.decimal128(38, DECIMAL_PLACES)
+    return Scalar(f"DECIMAL(38,{DECIMAL_PLACES})", arrow, Decimal, prepare=prepare)
 
 
-def _duration(wide: bool) -> Column:  # noqa: FBT001 -- passed on
-    if wide:
+def _duration(wide: int) -> Column:
+    if wide == Width.KEYS:
         return Scalar("VARCHAR", pa.string(), timedelta, prepare=_texts(duration_text))
     return Interval()
 
 
-def _always(*arguments: Any, **options: Any) -> Callable[[bool], Column]:
+def _always(*arguments: Any, **options: Any) -> Callable[[int], Column]:
     return lambda _wide: Scalar(*arguments, **options)
 
 
-_SCALARS: Final[dict[type, Callable[[bool], Column]]] = {
+_SCALARS: Final[dict[type, Callable[[int], Column]]] = {
     int: _integer,
     Decimal: _exact,
     timedelta: _duration,

@@ -25,7 +25,7 @@ from penstock.errors import Diverged
 from penstock.journal.atoms import decode_atom, opened_atom
 from penstock.model.sealed_value import is_erased
 from penstock.model.streams.stream import Stream
-from penstock.snapshots.annotation import column_of
+from penstock.snapshots.annotation import Width, column_of
 from penstock.snapshots.column import (
     Column,
     Reasons,
@@ -40,7 +40,7 @@ from penstock.snapshots.table import (
     UNSHOWN,
     Reason,
     array_header,
-    misfits,
+    fitted,
     reason_text,
 )
 
@@ -91,6 +91,9 @@ class EventTable:
             (_TIME, Scalar("TIMESTAMP WITH TIME ZONE", _INSTANT, datetime)),
             *([(UNSHOWN, Reasons())] if wide else []),
         ]
+        rounding = column_of(stream.annotation, wide=Width.ROUNDING)
+        is_record_of_columns = self._record is not None and isinstance(rounding, Structs)
+        self._rounding = [it for _, it in rounding.columns] if is_record_of_columns else [rounding]  # type: ignore[attr-defined]
         self._wire = event.wire
         self._decode = msgspec.msgpack.Decoder(list[list[event.wire]]).decode  # type: ignore[name-defined]
 
@@ -178,11 +181,11 @@ class EventTable:
             for raw, reason in zip(raws, reasons, strict=True)
         ]
         arrays = []
-        for (name, column), values in zip(self._fields, self._parts(events), strict=True):
-            for index, why in list(misfits(column, values)):
-                values[index] = None
-                reasons[index][name] = why
-            arrays.append(column.build(values))
+        parts = self._parts(events)
+        for (name, column), rounding, values in zip(
+            self._fields, self._rounding, parts, strict=True
+        ):
+            arrays.append(fitted(name, column, rounding, values, reasons))
         return [*arrays, Reasons().build(reasons)]
 
     def _event(self, raw: msgspec.Raw, reason: Reason, cell_bytes_max: int | None) -> Any:

@@ -136,9 +136,8 @@ def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -
             break
     rows = changes + (0 if base is None else base.rows)
     slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
-    wide = [] if base is None else [name for name, files in base.classes.items() if files.wide]
-    kept = [name for name in wide if name in app.readable]
-    return [Slice(epoch, after, number, slices, kept) for number in range(slices)]
+    # A class is tried with narrow columns each time, so that its types depend on the state and not on its history.
+    return [Slice(epoch, after, number, slices, []) for number in range(slices)]
 
 
 def write_slices(
@@ -178,7 +177,8 @@ def write_slices(
             its = mine.filter(pc.equal(mine["entity"], name))
             try:
                 is_same = columns.is_of(app, name, first_piece.base)
-                former = _former_rows(snapshots, columns, before, bounds, is_same=is_same)
+                gone = its["key"].combine_chunks()
+                former = _former_rows(snapshots, columns, before, bounds, gone, is_same=is_same)
                 rows = _merged(columns, former, its, piece.epoch)
             except TooNarrow:
                 narrow.add(name)
@@ -251,6 +251,7 @@ def _former_rows(
     columns: SnapshotColumns,
     its: ClassFiles | None,
     bounds: tuple[int, int],
+    gone: pa.Array,
     *,
     is_same: bool,
 ) -> pa.Table:
@@ -261,7 +262,8 @@ def _former_rows(
         columns: The present columns of the class.
         its: The files of the class in the former snapshot; None if it has no such class.
         bounds: The buckets [first, end).
-        is_same: Whether the class has had no other version since. If not, or if the class has become wide, the rows
+        gone: Keys without a row: those that have changed, and so need no wide columns for their former values.
+        is_same: Whether the class has had no other version since. If not, or if the class has other types now, the rows
             are built from `state`.
 
     Returns:
@@ -273,7 +275,8 @@ def _former_rows(
         if its is not None and file.first < end and file.end > first:
             rows = snapshots.read(file)
             if not (is_same and rows.schema.equals(columns.schema)):
-                rows = columns.rows(snapshots.states(its, file))
+                states = snapshots.states(its, file)
+                rows = columns.rows(states.filter(pc.invert(pc.is_in(states["key"], gone))))
             tables.append(_within(rows, columns.bucket, bounds))
     return pa.concat_tables(tables)
 

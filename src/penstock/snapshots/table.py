@@ -7,13 +7,15 @@ declaration; names that differ only by case, which SQL ignores, are numbered (`p
 tables of tasks are in the schema `tasks`, are named as workflow and task, and their key is `key`.
 
 Every entity gets a row. A value that no column can show is NULL, and the column `_unshown` of wide
-tables gives the reason as JSON: `{"note": "it is nested more than 100 levels deep"}`.
+tables gives the reason as JSON: `{"note": "it is nested more than 100 levels deep"}`. A decimal of more than 12 places
+is rounded, and `_unshown` has it exactly: `{"price": "rounded from 0.3333333333333333333333333333"}`.
 """
 
 import re
 import struct
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -27,8 +29,9 @@ from penstock.model.former_class import type_at
 from penstock.model.presenting import Presented, presented
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
-from penstock.snapshots.annotation import column_of
+from penstock.snapshots.annotation import Width, column_of
 from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, key_reader, quoted
+from penstock.snapshots.text import exact_json
 
 MAIN: Final = "main"
 """The schema of the tables of entities; a query may omit it."""
@@ -52,6 +55,8 @@ UNFIT: Final = (
 
 _ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _WHY_MAX: Final = 200
+_EXACT_MAX: Final = 2_000
+"""Characters of an exact value that was rounded."""
 _NUMBER: Final = re.compile(r"-?\d+")
 _ANY_SIZE: Final = 1 << 62
 
@@ -87,10 +92,12 @@ class EntityTable:
         self.schema = schema
         self.name = name
         self.wide = wide
+        annotations = entity_type.attributes.values()
         columns = [
-            column_of(entity_type.key_annotation, wide=wide),
-            *(column_of(annotation, wide=wide) for annotation in entity_type.attributes.values()),
+            column_of(entity_type.key_annotation, wide=Width.KEYS if wide else Width.NARROW),
+            *(column_of(annotation, wide=wide) for annotation in annotations),
         ]
+        self._rounding = [column_of(it, wide=Width.ROUNDING) for it in annotations if wide]
         key_name = "key" if entity_type.key_name == KEY else entity_type.key_name
         names = [key_name, *entity_type.attributes]
         if wide:
@@ -233,10 +240,7 @@ class EntityTable:
         arrays = []
         for place, (name, column) in enumerate(self._attributes):
             values = [row[place] for row in rows]
-            for index, why in list(misfits(column, values)):
-                values[index] = None
-                reasons[index][name] = why
-            arrays.append(column.build(values))
+            arrays.append(fitted(name, column, self._rounding[place], values, reasons))
         return [self._built_keys(texts), *arrays, self.columns[-1][1].build(reasons)]
 
     def _row(self, text: str, state: Presented, reason: Reason, cell_bytes_max: int) -> list[Any]:
@@ -277,6 +281,29 @@ class EntityTable:
         return Diverged(
             f"the journal holds a {self.entity_type.name} that does not fit its class: {error}"
         )
+
+
+def fitted(
+    name: str, column: Column, rounding: Column, values: list[Any], reasons: Sequence[Reason]
+) -> pa.Array:
+    """Build a column, with the values that do not fit it rounded or NULL, and add their reasons.
+
+    Args:
+        name: The name of the column.
+        column: The column.
+        rounding: The same column, which rounds decimals.
+        values: The values; those that are NULL are removed.
+        reasons: The reasons of each row.
+    """
+    for index, why in [*misfits(column, values)]:
+        value = values[index]
+        if any(misfits(rounding, [value])):
+            values[index], reasons[index][name] = None, why
+        else:
+            text = str(value) if type(value) is Decimal else exact_json(value)
+            short = text if len(text) <= _EXACT_MAX else f"{text[:_EXACT_MAX]}…"
+            reasons[index][name] = f"rounded from {short}"
+    return rounding.build(values)
 
 
 def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:

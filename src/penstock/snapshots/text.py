@@ -4,8 +4,9 @@ A value has one text, whether it is made here, or by SQL when a column gets a wi
 """
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from penstock.base.json_keys import float_text
 
 _PLACES: Final = Decimal(1).scaleb(-DECIMAL_PLACES)
 _NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
+_ROUNDING: Final = Context(prec=38, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation])
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NESTED: Final = frozenset({list, tuple, dict})
 _AS_IS: Final = frozenset({str, int, bool, bytes, type(None)})
@@ -87,6 +89,18 @@ def decimal_text(value: Decimal) -> str:
     except DecimalException:
         return str(value)
     return short_decimal(value)
+
+
+def rounded_decimals(values: Sequence[Decimal | None]) -> Sequence[Decimal | None]:
+    """Return decimals with the places that SQL has; what is too large for it is returned as it is."""
+    return [None if value is None else _rounded(value) for value in values]
+
+
+def _rounded(value: Decimal) -> Decimal:
+    try:
+        return value.quantize(_PLACES, context=_ROUNDING)
+    except DecimalException:
+        return value
 
 
 def duration_text(value: timedelta) -> str:

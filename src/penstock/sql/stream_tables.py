@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.model.application import App
-from penstock.snapshots.column import TooNarrow, quoted
+from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.event_table import STORED, EventTable
 from penstock.snapshots.table import written_name
 from penstock.sql.connection import registered
-from penstock.sql.system_tables import select_list, widening_select_list
+from penstock.sql.system_tables import select_list
+from penstock.sql.table_change import fits_narrow, retype_table
 from penstock.sql.table_names import STREAMS, stream_names
 
 _log = logging.getLogger(__name__)
@@ -155,20 +156,26 @@ class StreamTables:
             )
             kept = self._events_max
         self._kept[name] = kept
+        if self._tables[name].wide:
+            self._narrow(connection, name)
+
+    def _narrow(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Give a stream's table the narrow types again if no event needs the wide ones any more."""
+        narrow = event_tables(self._app)[name]
+        if fits_narrow(connection, self.written(name), self._tables[name], narrow):
+            self._retype(connection, name, narrow)
+            _log.info("view.narrowed", extra={"stream": name})
 
     def _widen(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         """Give a stream's table the wide types, and copy its rows."""
-        former = self._tables[name]
-        wide = event_tables(self._app, [name])[name]
-        temporary = f"{self._names[name]} narrow"
-        target, narrow = self.written(name), written_name(STREAMS, temporary)
-        connection.execute(f"ALTER TABLE {target} RENAME TO {quoted(temporary)}")
-        connection.execute(f"CREATE TABLE {target}({wide.definition})")
-        chosen = widening_select_list(former, wide)
-        connection.execute(f"INSERT INTO {target} SELECT {chosen} FROM {narrow}")
-        connection.execute(f"DROP TABLE {narrow}")
-        self._tables[name] = wide
+        self._retype(connection, name, event_tables(self._app, [name])[name])
         _log.info("view.widened", extra={"stream": name})
+
+    def _retype(
+        self, connection: duckdb.DuckDBPyConnection, name: str, present: EventTable
+    ) -> None:
+        retype_table(connection, (STREAMS, self._names[name]), self._tables[name], present)
+        self._tables[name] = present
 
 
 def event_tables(app: App, wide: Sequence[str] = ()) -> dict[str, EventTable]:

@@ -1,6 +1,7 @@
 """Changes of the view's tables: of rows, of a class whose values need wide columns, and of all classes by a deployment."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -12,6 +13,7 @@ from penstock.sql.connection import registered
 from penstock.sql.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
+    TypedTable,
     select_list,
     versions_text,
     widening_select_list,
@@ -50,16 +52,52 @@ def forget_oldest(connection: duckdb.DuckDBPyConnection, excess: int) -> None:
         )
 
 
-def widen_table(
-    connection: duckdb.DuckDBPyConnection, narrow: EntityTable, wide: EntityTable
+class ShownTable(TypedTable, Protocol):
+    """A typed table of the view."""
+
+    @property
+    def definition(self) -> str:
+        """The columns in the syntax of CREATE TABLE."""
+
+
+def retype_table(
+    connection: duckdb.DuckDBPyConnection,
+    names: tuple[str, str],
+    former: TypedTable,
+    present: ShownTable,
 ) -> None:
-    """Give the table of a class the wide types, and copy its rows."""
-    target, former = wide.written, written_name(wide.schema, f"{wide.name} narrow")
+    """Give a table the wide types, or the narrow types again, and copy its rows.
+
+    Args:
+        connection: The database.
+        names: The schema and the name of the table.
+        former: The table as it is.
+        present: The table as it will be.
+    """
+    schema, name = names
+    target, temporary = written_name(schema, name), f"{name} former"
     run = connection.execute
-    run(f"ALTER TABLE {target} RENAME TO {quoted(f'{wide.name} narrow')}")
-    run(f"CREATE TABLE {target}({wide.definition})")
-    run(f"INSERT INTO {target} SELECT {widening_select_list(narrow, wide)} FROM {former}")
-    run(f"DROP TABLE {former}")
+    run(f"ALTER TABLE {target} RENAME TO {quoted(temporary)}")
+    run(f"CREATE TABLE {target}({present.definition})")
+    chosen = widening_select_list(former, present)
+    run(f"INSERT INTO {target} SELECT {chosen} FROM {written_name(schema, temporary)}")
+    run(f"DROP TABLE {written_name(schema, temporary)}")
+
+
+def fits_narrow(
+    connection: duckdb.DuckDBPyConnection, target: str, wide: TypedTable, narrow: TypedTable
+) -> bool:
+    """Say whether all rows of a wide table fit the narrow types, so that no value needs the wide ones any more."""
+    types = {name: column.sql for name, column in narrow.columns}
+    conditions = []
+    for name, column in wide.columns:
+        if name not in types:
+            conditions.append(f"{quoted(name)} IS NOT NULL")
+        elif types[name] != column.sql:
+            there_and_back = f"CAST(TRY_CAST({quoted(name)} AS {types[name]}) AS {column.sql})"
+            conditions.append(f"{there_and_back} IS DISTINCT FROM {quoted(name)}")
+    query = f"SELECT 1 FROM {target} WHERE {' OR '.join(conditions)} LIMIT 1"
+    return not connection.execute(query).fetchall()
 
 
 def exchange_tables(

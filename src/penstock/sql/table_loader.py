@@ -31,6 +31,7 @@ from penstock.sql.system_tables import (
     request_rows,
     select_list,
 )
+from penstock.sql.table_change import fits_narrow, retype_table
 from penstock.sql.table_names import stream_names
 
 _FEED_SHIFT: Final = 17
@@ -94,9 +95,13 @@ class TableLoader:
             table = event_tables(self._app, [stream])[stream]
             rows = table.rows(atoms)
         most = self._limits.settings.requests_max
-        target = f"{quoted(schema)}.{quoted(stream_names(self._app)[stream])}"
+        name = stream_names(self._app)[stream]
+        target = f"{quoted(schema)}.{quoted(name)}"
         self._connection.execute(f"CREATE TABLE {target}({table.definition})")
         self._insert(target, select_list(table), rows.slice(max(0, rows.num_rows - most)))
+        narrow = event_tables(self._app)[stream]
+        if table.wide and fits_narrow(self._connection, target, table, narrow):
+            retype_table(self._connection, (schema, name), table, narrow)
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
         """Create a system table as of an epoch; None leaves it empty."""

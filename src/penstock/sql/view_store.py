@@ -54,11 +54,12 @@ from penstock.sql.system_tables import (
 )
 from penstock.sql.table_change import (
     exchange_tables,
+    fits_narrow,
     forget_oldest,
     hides_system_table,
     put_rows,
     remove_rows,
-    widen_table,
+    retype_table,
 )
 from penstock.sql.table_names import names_of
 
@@ -362,6 +363,8 @@ class ViewStore:
             self._remove(name, gone)
         if rows is not None:
             put_rows(self._connection, self.tables[name], rows)
+        if self.tables[name].wide:
+            self._narrow(name)
 
     def _remove(self, name: str, gone: list[str]) -> None:
         try:
@@ -370,17 +373,29 @@ class ViewStore:
             keys = self._widen(name).keys(gone)
         remove_rows(self._connection, self.tables[name], keys)
 
+    def _narrow(self, name: str) -> None:
+        """Give a class the narrow types again if no value needs the wide ones any more."""
+        wide, narrow = self.tables[name], self._table(name, wide=False)
+        if fits_narrow(self._connection, wide.written, wide, narrow):
+            self._retype(name, narrow)
+            _log.info("view.narrowed", extra={"entity": name})
+
     def _widen(self, name: str) -> EntityTable:
         """Give a class the wide types, and copy its rows."""
-        wide = sorted([entity for entity, table in self.tables.items() if table.wide] + [name])
-        narrow, table = self.tables[name], tables_of(self._app, wide)[name]
-        widen_table(self._connection, narrow, table)
-        self._connection.execute(
-            f"UPDATE {_STATE} SET wide = ?", [msgspec.json.encode(wide).decode()]
-        )
-        self.tables[name] = table
+        table = self._table(name, wide=True)
+        self._retype(name, table)
         _log.info("view.widened", extra={"entity": name})
         return table
+
+    def _table(self, name: str, *, wide: bool) -> EntityTable:
+        return tables_of(self._app, [name] if wide else [])[name]
+
+    def _retype(self, name: str, table: EntityTable) -> None:
+        retype_table(self._connection, (table.schema, table.name), self.tables[name], table)
+        self.tables[name] = table
+        names = sorted(entity for entity, its in self.tables.items() if its.wide)
+        text = msgspec.json.encode(names).decode()
+        self._connection.execute(f"UPDATE {_STATE} SET wide = ?", [text])
 
     def _insert(self, target: str, rows: pa.Table) -> None:
         with registered(self._connection, rows) as source:

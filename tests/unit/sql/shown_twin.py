@@ -16,6 +16,10 @@ import msgspec
 from tests.unit.model.rare_values import Corner, Film, Ring, Same, Stool, Twice
 
 
+class UnfitError(Exception):
+    """No column can show the value: it is NULL."""
+
+
 def shown(  # noqa: C901, PLR0911, PLR0912 -- a line for each kind of annotation
     annotation: Any, value: Any, *, wide: bool, inside: tuple[Any, ...] = ()
 ) -> Any:
@@ -57,43 +61,26 @@ def shown(  # noqa: C901, PLR0911, PLR0912 -- a line for each kind of annotation
     return scalar(annotation, value, wide=wide)
 
 
-def scalar(annotation: Any, value: Any, *, wide: bool) -> Any:  # noqa: PLR0911 -- as above
+def scalar(annotation: Any, value: Any, *, wide: bool) -> Any:  # noqa: C901, PLR0911 -- as above
     match value:
         case enum.Enum():
             return value.value
         case _ if annotation is float:
             return float(value)
         case Decimal() if wide and annotation is Decimal:
-            return text_of_decimal(value)
+            if not value.is_finite() or value.adjusted() > 25:
+                raise UnfitError
+            return round(value, 12)
         case timedelta() if wide:
-            hours, rest = divmod(abs(value), timedelta(hours=1))
-            tail = str(rest).partition(":")[2]
-            tail = tail.rstrip("0") if "." in tail else tail
-            return f"{'-' if value < timedelta() else ''}{hours:02}:{tail}"
+            if abs(value) > timedelta(microseconds=(2**63 - 1) // 1_000):
+                raise UnfitError
+            return value
         case UUID():
             return str(value)
         case _ if annotation in (Any, Same, Ring, tuple[()]) or dataclasses.is_dataclass(value):
             return as_json(value)
         case _:
             return value
-
-
-def text_of_decimal(value: Decimal) -> str:
-    whole = value.as_tuple()
-    if (
-        not value.is_finite()
-        or (value and value.adjusted() > 25)
-        or not isinstance(whole.exponent, int)
-    ):
-        return str(value)
-    if value and abs(value) < Decimal("1E-12"):
-        return str(value)
-    places = format(value, "f").partition(".")[2].rstrip("0")
-    if len(places) > 12:
-        return str(value)
-    front, _, back = format(abs(value), "f").partition(".")
-    minus, back = "-" if value < 0 else "", back.rstrip("0")
-    return f"{minus}{front.lstrip('0') or '0'}{'.' if back else ''}{back}"
 
 
 def is_plain_key(annotation: Any) -> bool:
