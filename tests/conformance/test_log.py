@@ -272,6 +272,7 @@ def test_closed_log_refuses_everything(log: Log) -> None:
     calls: list[Callable[[], object]] = [
         lambda: log.append(entries("b")),
         lambda: log.append([]),
+        log.check_writable,
         lambda: log.read(Lsn(0), Lsn(1)),
         lambda: log.touches(Lsn(0), Lsn(1)),
         lambda: log.wait(Lsn(1), DEADLINE_MS),

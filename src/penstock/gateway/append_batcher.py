@@ -2,7 +2,8 @@
 
 Promises the guarantees of `Log.append` for each request alone: a request that is refused does not
 affect the others of its batch. One thread writes, so the event loop never waits for a disk. When the
-log cannot be written, as on a full disk, one line says so, and another one says when it can be written again.
+log cannot be written, as on a full disk, one line says so, and another one says when it can be written again. A gateway
+without requests learns it by a write of its own, when its readiness is asked for.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from penstock.process.cancellation import cancel, complete
 _log = logging.getLogger(__name__)
 
 _TOLD_AT_ONCE: Final = 32
+_KNOWN_S: Final = 1.0
+"""How long the outcome of a write says whether the next one would succeed."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +49,8 @@ class AppendBatcher:
         self._failed_at: Lsn | None = (
             None  # the end of the log when it could not be written; None while it can
         )
+        self._known_until_s = 0.0
+        self._checking = asyncio.Lock()
 
     def append(self, entries: Sequence[Entry], take: Taker) -> None:
         """Append requests durably, and call a function with the outcome of each. No task wakes for it.
@@ -101,6 +106,22 @@ class AppendBatcher:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, function, *arguments)
 
+    async def is_writable(self) -> bool:
+        """Say whether an append would succeed now; a write finds out, at most one in a second."""
+        async with self._checking:
+            if time.monotonic() >= self._known_until_s:
+                await self._report(await self._in_thread(self._check))
+        return self._failed_at is None
+
+    def _check(self) -> list[Outcome]:
+        try:
+            self._log.check_writable()
+        except LogUnavailable as error:
+            return [error]
+        except PenstockError:  # of a log whose damage the next append names
+            return []
+        return [self._end()]
+
     def close(self) -> None:
         """Wait for the running append."""
         self._thread.shutdown()
@@ -130,6 +151,8 @@ class AppendBatcher:
 
         A repeated request gets its former position without a write, also on a full disk.
         """
+        if outcomes:
+            self._known_until_s = time.monotonic() + _KNOWN_S
         failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)
         failed_at = self._failed_at
         if failure is not None and failed_at is None:

@@ -133,16 +133,17 @@ async def assemble(
     gateway = Gateway(config.gateway, Authenticator.of(config, app, journal.secret), metrics, load)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
+    batcher = AppendBatcher(log, metrics)
     shared = SharedParts(
         config=config,
         tail=tail,
-        batcher=AppendBatcher(log, metrics),
+        batcher=batcher,
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
         admission=Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end()),
         metrics=metrics,
         health=HealthHandler(
-            config.data, tail, lambda: gateway.draining, lambda: deployments.problem
+            config, tail, batcher, load, lambda: gateway.draining, lambda: deployments.problem
         ),
         load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),

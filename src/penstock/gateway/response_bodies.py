@@ -56,6 +56,12 @@ class Readiness(Struct, frozen=True):
     pid: int
     epoch: int
     waiting: Annotated[int, Meta(description="Requests that wait for their epoch.")]
+    lag: Annotated[
+        int | None,
+        Meta(
+            description="Records in the log that no epoch has committed; null if the log cannot be read."
+        ),
+    ]
     driver: Literal["running", "starting", "absent"]
     view: Literal["running", "starting", "absent"]
     missing: Annotated[

@@ -71,6 +71,13 @@ class Log(Protocol):
             LogUnavailable: The disk is full or fails, or the log is closed; nothing is acknowledged.
         """
 
+    def check_writable(self) -> None:
+        """Write durably, without an append, to learn whether an append would succeed.
+
+        Raises:
+            LogUnavailable: The disk is full or fails, or the log is closed.
+        """
+
     def schedule(self, entry: Entry, due_us: int, *, limited: bool = True) -> None:
         """Keep an entry durably (fsync before return) until `promote` appends it.
 

@@ -122,6 +122,12 @@ class SqliteLog:
         self._check(ONLY_PARTITION)
         return self._group.submit(self._pending(entries, limited=limited)) if entries else []
 
+    def check_writable(self) -> None:
+        """Write a page durably. See `Log.check_writable`."""
+        self._check(ONLY_PARTITION)
+        with self._database.writing() as connection:
+            connection.execute("UPDATE position SET start = start")
+
     def schedule(self, entry: Entry, due_us: int, *, limited: bool = True) -> None:
         """Keep an entry durably until it is due. See `Log.schedule`; shares the fsync of appends."""
         assert -(2**63) <= due_us < 2**63, "a due time takes 64 bits"

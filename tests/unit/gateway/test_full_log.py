@@ -24,6 +24,10 @@ class _FullLog(MemoryLog):
             raise LogUnavailable("the disk is full")
         return super().append(entries, limited=limited)
 
+    def check_writable(self) -> None:
+        if self.is_full:
+            raise LogUnavailable("the disk is full")
+
 
 def test_a_full_log_is_one_line_and_its_end_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -59,3 +63,37 @@ def test_a_full_log_is_one_line_and_its_end_another(
         ("INFO", "the log can be written again"),
     ]
     assert vars(caplog.records[0])["cause"] == "the disk is full"
+
+
+def test_a_gateway_without_requests_learns_of_a_full_disk_and_of_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readiness needs no request: a write of its own finds out, and not more often than once in a second."""
+    log, now_s = _FullLog(), [100.0]
+    checks: list[float] = []
+
+    async def asked() -> list[bool]:
+        batcher = AppendBatcher(log, Metrics(tmp_path))
+        answers = []
+        for is_full, seconds in (
+            (False, 0.0),
+            (True, 0.5),
+            (True, 2.0),
+            (False, 0.5),
+            (False, 2.0),
+        ):
+            log.is_full, now_s[0] = is_full, now_s[0] + seconds
+            answers.append(await batcher.is_writable())
+        batcher.close()
+        return answers
+
+    monkeypatch.setattr("penstock.gateway.append_batcher.time.monotonic", lambda: now_s[0])
+    check = log.check_writable
+
+    def counted() -> None:
+        checks.append(now_s[0])
+        check()
+
+    monkeypatch.setattr(log, "check_writable", counted)
+    assert asyncio.run(asked()) == [True, True, False, False, True]
+    assert len(checks) == 3

@@ -1,24 +1,31 @@
 """`/healthz` and `/readyz`: whether this process is alive, and whether it can serve.
 
-A gateway is ready if it can append requests and follow the journal. `/readyz` also says whether a
-driver and a view run, and which step each of them has reached if it starts. A gateway without a driver stays ready: it
-accepts requests, and they are answered when a driver runs again. A gateway without a view stays ready, too: only SQL
-queries need the view.
+A gateway is ready if it can append requests and follow the journal, and if epochs are committed. So it is not ready
+while the log cannot be written, the disk is full, so many records wait that further ones are refused, or no epoch takes the waiting records for
+`stuck_s`, whether the driver stands still or none runs. `/readyz` also says whether a driver and a view run, and which step
+each of them has reached if it starts. A gateway whose driver starts again stays ready for that time: it accepts requests, and they
+are answered then. A gateway without a view stays ready, too: only SQL queries need the view. The answer is public, so it
+holds no path.
 """
 
 import os
+import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from starlette.responses import Response
 
 from penstock.base.http import JSON
+from penstock.errors import PenstockError
+from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.response_bodies import Readiness
 from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.telemetry.load_sampler import Backlog, LoadSampler
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.disk_space import LEAST_BYTES
 from penstock.process.startup import step_of
 
 ProcessState = Literal["running", "starting", "absent"]
@@ -29,21 +36,28 @@ class HealthHandler:
 
     def __init__(
         self,
-        data: Path,
+        config: Config,
         tail: AsyncJournalTail,
+        batcher: AppendBatcher,
+        load: LoadSampler,
         is_draining: Callable[[], bool],
         deployment_problem: Callable[[], str],
     ) -> None:
         """Create the handler.
 
         Args:
-            data: The data directory.
+            config: The settings, which name the data directory.
             tail: The gateway's journal tail.
+            batcher: Appends requests.
+            load: Knows the records that wait.
             is_draining: Says whether the gateway is about to stop.
             deployment_problem: Says why the gateway cannot serve the newest deployment; empty if it serves it.
         """
-        self._data = data
+        self._config = config
+        self._data = config.data
         self._tail = tail
+        self._batcher = batcher
+        self._load = load
         self._is_draining = is_draining
         self._deployment_problem = deployment_problem
 
@@ -53,27 +67,68 @@ class HealthHandler:
 
     async def ready(self, request: HttpRequest) -> Response:
         """Serve `GET /readyz`."""
-        failure = self._tail.failure
-        reasons = ["this gateway stops"] if self._is_draining() else []
-        reasons += [failure.code] if failure is not None else []
         driver, driver_step = self._state_of("driver")
         view, view_step = self._state_of("view")
+        missing_driver = _missing_driver(driver, driver_step)
+        backlog = await self._backlog()
+        reasons = ["this gateway stops"] if self._is_draining() else []
+        reasons += [failure.code] if (failure := self._tail.failure) is not None else []
+        reasons += await self._append_problems(backlog)
+        reasons += self._epoch_problems(backlog, missing_driver)
         readiness = Readiness(
             status="not ready" if reasons else "ready",
             reasons=reasons,
             pid=os.getpid(),
             epoch=self._tail.epoch,
             waiting=self._tail.waiting,
+            lag=None if backlog is None else backlog.records,
             driver=driver,
             view=view,
             missing=[
-                *_missing_driver(driver, driver_step),
+                *missing_driver,
                 *_missing_view(view, view_step),
                 *_missing_deployment(self._deployment_problem()),
             ],
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
+
+    async def _backlog(self) -> Backlog | None:
+        """Return the records that wait; None if the log cannot be read."""
+        try:
+            return await self._load.backlog()
+        except PenstockError:
+            return None
+
+    async def _append_problems(self, backlog: Backlog | None) -> list[str]:
+        """Return the reasons why requests are refused now."""
+        problems = []
+        try:
+            free = shutil.disk_usage(self._data).free
+        except OSError as error:
+            problems.append(f"the data directory cannot be read: {error.strerror}")
+        else:
+            if free < LEAST_BYTES:
+                problems.append(f"the disk is full: {free:,} bytes are free")
+        if backlog is None:
+            problems.append("the log cannot be read; the gateway's log output says why")
+        elif backlog.records > self._config.gateway.lag_max:
+            problems.append(
+                f"{backlog.records:,} records wait in the log, and gateway.lag_max refuses more"
+            )
+        if not await self._batcher.is_writable():
+            problems.append("the log cannot be written; the gateway's log output says why")
+        return problems
+
+    def _epoch_problems(self, backlog: Backlog | None, missing_driver: list[str]) -> list[str]:
+        """Return the reason why no epoch is committed, if records wait for one."""
+        if backlog is None or backlog.standing_s < self._config.stuck_s:
+            return []
+        cause = missing_driver[0].partition(":")[0] if missing_driver else "the driver stands still"
+        return [
+            f"no epoch for {backlog.standing_s:.0f} s, while {backlog.records:,} records wait in the log: {cause}; "
+            "see penstock status"
+        ]
 
     def _state_of(self, role: str) -> tuple[ProcessState, str | None]:
         """Return the state of the process of a role, and the step that it has reached if it starts."""

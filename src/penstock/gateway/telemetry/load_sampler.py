@@ -48,6 +48,18 @@ class _Step(NamedTuple):
     followers: dict[str, int]
 
 
+class Backlog(NamedTuple):
+    """The records in the log that wait for an epoch.
+
+    Attributes:
+        records: Their number.
+        standing_s: How long no epoch has taken any of them; 0 without records.
+    """
+
+    records: int
+    standing_s: float
+
+
 class LoadSampler:
     """Counts the responses of one gateway, and writes a sample after each step."""
 
@@ -73,6 +85,11 @@ class LoadSampler:
         self._writer = LoadWriter(data)
         self._counts = [0] * BUCKETS
         self._task: asyncio.Task[None] | None = None
+        self._lag = 0
+        self._moved: tuple[int, float] = (
+            -1,
+            time.monotonic(),
+        )  # the processed requests, and since when
 
     def observe(self, route_kind: str, seconds: float) -> None:
         """Count a response by the kind of its route and its time."""
@@ -94,6 +111,26 @@ class LoadSampler:
         step = _Step(now_us, list(self._counts), self._followers(begin=False))
         return await asyncio.to_thread(self._read, step, seconds)
 
+    async def backlog(self) -> Backlog:
+        """Return the records that wait now.
+
+        Raises:
+            PenstockError: The log cannot be read.
+        """
+        _, lag = await asyncio.to_thread(self._looked)
+        return Backlog(lag, time.monotonic() - self._moved[1] if lag else 0.0)
+
+    def _looked(self) -> tuple[int, int]:
+        """Return the number of processed requests, and of those that wait."""
+        processed = (
+            self._processed()
+        )  # first, so that the log holds every request that is processed
+        lag = max(0, self._accepted() - processed)
+        if not (lag and self._lag) or processed != self._moved[0]:
+            self._moved = processed, time.monotonic()
+        self._lag = lag
+        return processed, lag
+
     def _read(self, step: _Step, seconds: float) -> list[LoadPoint]:
         since_us = step.end_us - int(seconds * 1_000_000)
         # One step more: the first point counts the requests since the point before.
@@ -102,10 +139,7 @@ class LoadSampler:
         return [point for point in points if point.time_us >= since_us]
 
     def _sample(self, step: _Step) -> LoadSample:
-        processed = (
-            self._processed()
-        )  # first, so that the log holds every request that is processed
-        lag = self._accepted() - processed
+        processed, lag = self._looked()
         streams = None if self.streams is None else self.streams.sample(step.followers)
         return LoadSample(step.end_us, lag, step.counts, processed, streams)
 
