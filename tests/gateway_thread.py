@@ -104,13 +104,15 @@ class RunningGateway:
         assembly = await assemble(self._app, self._spec, self.config, more=console)
         self._assembly = assembly
         settings = self.config.gateway
-        server = server_of(assembly.served, settings)
+        server = server_of(assembly.served, settings, assembly.connections.most)
+        keeping = asyncio.create_task(assembly.connections.keep_room(settings.port))
         try:
             async with serving(server, lambda: asyncio.open_connection(HOST, settings.port)):
                 self._ready.set()
                 await self._stop.wait()
                 assembly.refuse_waiting()
         finally:
+            keeping.cancel()
             await assembly.close()
 
 

@@ -1,14 +1,39 @@
 """The console for every user: without a mouse, in light and dark; `test_console_audit` visits every page."""
 
+from pathlib import Path
+
+import httpx
 import pytest
+from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
+from penstock.gateway.auth.keys import KeyStore, utc_now
+from penstock.gateway.auth.principal import granted
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
+from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
 CONTRAST_TEXT = 4.5
 CONTRAST_PARTS = 3.0
+
+DEBTS = """
+from decimal import Decimal
+from penstock import App, Entity, key
+
+class Debt(Entity):
+    name: str = key()
+    amount: Decimal = Decimal(0)
+
+    @property
+    def worth(self) -> Decimal:
+        return -self.amount
+
+    def pay(self, by: Decimal) -> None:
+        self.amount += by
+
+app = App("debts", Debt)
+"""
 
 COLOUR = """
 const probe = document.createElement('i');
@@ -109,3 +134,48 @@ def test_sql_needs_no_mouse(seen: Page) -> None:
 def _tabbed_onto(page: Page, name: str) -> bool:
     page.keys(Keys.TAB)
     return name in (page.browser.switch_to.active_element.get_attribute("class") or "")
+
+
+def test_reference_of_the_api_works_with_a_key(browser: webdriver.Chrome, data: Path) -> None:
+    """Without a key, `/docs` says that it needs one; with one it shows the reference, and the next visit, too."""
+    data.mkdir()
+    key = KeyStore(data).add("ada", granted(["call"]), None, utc_now())[1]
+    with RunningGateway("examples/shop", data, drives=False) as gateway:
+        page = Page(browser, gateway.url)
+        browser.get(f"{gateway.url}/docs")
+        page.until("#reason", "send a key or a token")
+        field, button = page.one("input"), page.one("button")
+        field.send_keys("psk_00000000_wrong")
+        button.click()
+        page.until("#reason", "not valid")
+        field.clear()
+        field.send_keys(key)
+        button.click()
+        page.until("main#content", "Item")
+        assert page.one("nav").value_of_css_property("display") != "inline", "it has its style"
+        browser.get(f"{gateway.url}/docs")
+        page.until("main#content", "Item")
+        browser.execute_script("sessionStorage.clear()")
+
+
+def test_properties_and_former_values_mean_what_they_say(
+    browser: webdriver.Chrome, data: Path
+) -> None:
+    """A property is no call of its entity, and a line through a former value does not hide its minus sign."""
+    data.mkdir()
+    source = data.parent / "debts.py"
+    source.write_text(DEBTS)
+    with RunningGateway(str(source), data) as gateway:
+        for call, body in (("create", {"amount": "-11.10"}), ("pay", {"by": "1.10"})):
+            done = httpx.post(f"{gateway.url}/call/Debt/a/{call}", json=body, timeout=60)
+            assert done.status_code == 200, done.text
+        page = Page(browser, gateway.url)
+        page.open("/entities/Debt/a")
+        page.until("main", "pay")
+        links = [link.text for link in page.all("main a")]
+        assert "pay" in links
+        assert "worth" not in links
+        page.open("/entities/Debt/a/history")
+        page.until(".differences del", "-11.10")
+        former = page.one(".differences del")
+        assert former.value_of_css_property("text-decoration-line") == "none"

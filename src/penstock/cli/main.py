@@ -16,6 +16,7 @@ from penstock.cli.missing_package import message_and_hint
 from penstock.errors import ConfigError
 from penstock.files.private import keep_private
 from penstock.history.audit_hook import refuse_other_threads
+from penstock.process.open_files import raise_limit
 
 HELP: Final = """Serializable transactions over plain Python classes, on Apache Spark.
 
@@ -78,6 +79,7 @@ def options(
 def main() -> None:
     """Run the command that the process was started with, and exit."""
     refuse_other_threads()
+    raise_limit()
     if COMPLETE in os.environ:
         join_words(os.environ)
     sys.exit(execute(sys.argv[1:]))

@@ -100,17 +100,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method or property; a request can call it unless its name starts with an underscore."""
+    """A method, which a request can call unless its name starts with an underscore; or a property, which is a value."""
 
     name: str
     parameters: tuple[Attribute, ...]
     returns: str
     readonly: bool
     where: SourceLocation
+    is_property: bool = False
 
     @property
     def text(self) -> str:
-        """Its signature, as in source."""
+        """Its signature, as in source; a property is shown as an attribute is."""
+        if self.is_property:
+            return f"{self.name}: {self.returns}"
         shown = ", ".join(parameter.text for parameter in self.parameters)
         return f"{self.name}({shown}) -> {self.returns}"
 

@@ -148,7 +148,7 @@ class _Tracer:
         frame.f_trace_lines = False
         file = "/".join(code.co_filename.split("/")[-2:])  # others need not know where that lies
         where = f"{file}:{code.co_firstlineno}"
-        self._push(CallTrace(_call_text(self._codes[code], frame), where))
+        self._push(CallTrace(_call_text(*self._codes[code], frame), where))
         return self._inside
 
     def _inside(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -204,18 +204,19 @@ class _Tracer:
             self.undone.update(_changes(txn))  # counts where the request is undone
 
 
-def _codes_of(app: App) -> Iterator[tuple[CodeType, EntityType | None]]:
-    """Yield the code of methods and functions, each with its class if it has one."""
+def _codes_of(app: App) -> Iterator[tuple[CodeType, tuple[EntityType | None, bool]]]:
+    """Yield the code of methods and functions, each with its class if it has one, and whether it is a property's."""
     for entity in app.entities.values():
         for name, member in inspect.getmembers_static(entity.cls):
             thing = member.fget if isinstance(member, property) else member
             special = name.startswith("__") and name.endswith("__")
             if isinstance(thing, FunctionType) and name not in RESERVED and not special:
-                yield inspect.unwrap(thing).__code__, entity
+                is_property = isinstance(member, property)
+                yield inspect.unwrap(thing).__code__, (entity, is_property)
         if entity.initializer is not None:
-            yield inspect.unwrap(entity.initializer).__code__, entity
+            yield inspect.unwrap(entity.initializer).__code__, (entity, False)
     for signature in app.functions.values():
-        yield inspect.unwrap(signature.function).__code__, None
+        yield inspect.unwrap(signature.function).__code__, (None, False)
 
 
 def _changes(txn: Transaction) -> dict[EntityKey, bytes | None]:
@@ -231,13 +232,15 @@ def _is_return(frame: FrameType) -> bool:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] in _RETURNS
 
 
-def _call_text(entity: EntityType | None, frame: FrameType) -> str:
+def _call_text(entity: EntityType | None, is_property: bool, frame: FrameType) -> str:  # noqa: FBT001 -- of a pair
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     values = [frame.f_locals.get(name) for name in names]
     if entity is None or not values:
         return f"{code.co_name}({', '.join(map(shown, values))})"
     target = entity.name if code.co_name == "__init__" else shown(values[0])
+    if is_property:
+        return f"{target}.{code.co_name}"  # it is read, and not called
     return f"{target}.{code.co_name}({', '.join(map(shown, values[1:]))})"
 
 

@@ -6,9 +6,11 @@ not reach other hosts on a shared file system.
 
 import fcntl
 import os
+import threading
 import time
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +39,74 @@ def locked_file(path: Path, timeout_s: float | None = None) -> Iterator[int | No
     """
     # The file is opened for each use, so that a forked child does not share the lock for long.
     yield from _holding(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), timeout_s)
+
+
+class KeptLock:
+    """The lock of a file whose descriptor stays open, so that no use of it needs a further one. Threads take turns."""
+
+    def __init__(self, path: Path) -> None:
+        """Name the file, which the first use opens, and creates if it is missing."""
+        self._path = path
+        self._turn = threading.Lock()
+        self._descriptor: int | None = None
+        _KEPT.add(self)
+
+    @contextmanager
+    def held(self, timeout_s: float) -> Iterator[int | None]:
+        """Hold the lock; yields as `locked_file` does."""
+        deadline = time.monotonic() + timeout_s
+        if not self._turn.acquire(timeout=timeout_s):
+            yield None
+            return
+        try:
+            descriptor = self._opened()
+            is_held = _acquired(descriptor, max(0.0, deadline - time.monotonic()))
+            try:
+                yield descriptor if is_held else None
+            finally:
+                if is_held:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Close the descriptor; idempotent."""
+        with self._turn:
+            self._drop()
+
+    def _opened(self) -> int:
+        """Return the descriptor of the file that has the path now: another one may have replaced it."""
+        if self._descriptor is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
+                    return self._descriptor
+            self._drop()
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._descriptor
+
+    def _drop(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def forget(self) -> None:
+        """Give the descriptor up in a forked child: else the child would keep the lock of a parent that dies."""
+        self._turn = threading.Lock()
+        self._drop()
+
+    def __del__(self) -> None:
+        self._drop()
+
+
+_KEPT: Final[weakref.WeakSet[KeptLock]] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for lock in list(_KEPT):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 @contextmanager

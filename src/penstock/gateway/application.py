@@ -23,9 +23,12 @@ from penstock.errors import (
     RequestError,
     StateUnavailable,
     Stopping,
+    Unauthenticated,
 )
 from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.connections import Address, Connections
 from penstock.gateway.errors import HttpError, error_response, response_of
+from penstock.gateway.handlers.pages import PAGES, sign_in_response
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.telemetry.load_sampler import LoadSampler
@@ -55,6 +58,7 @@ class Gateway:
         authenticator: Authenticator,
         metrics: Metrics,
         load: LoadSampler,
+        connections: Connections,
     ) -> None:
         """Create the gateway; it serves when it has a version and a pipeline.
 
@@ -63,6 +67,7 @@ class Gateway:
             authenticator: Finds the principal of a request.
             metrics: Counts responses.
             load: Counts responses for the load of the last hour.
+            connections: Knows the clients whose requests run.
         """
         self.version: ServedVersion
         self.pipeline: PipelineEndpoint
@@ -72,6 +77,7 @@ class Gateway:
         self.authenticator = authenticator
         self._metrics = metrics
         self._load = load
+        self._connections = connections
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -86,6 +92,8 @@ class Gateway:
         self._running += 1
         self._idle.clear()
         route_kind, response = _OTHER, None
+        client: Address = scope["client"]
+        self._connections.begin(client)
         try:
             version = self.version
             with version:
@@ -93,6 +101,7 @@ class Gateway:
             if response is not None:
                 await response(scope, receive, send)
         finally:
+            self._connections.end(client)
             self._running -= 1
             if not self._running:
                 self._idle.set()
@@ -105,9 +114,12 @@ class Gateway:
         """Serve a pipelined connection, which runs like one request until it ends."""
         self._running += 1
         self._idle.clear()
+        client: Address = scope["client"]
+        self._connections.begin(client)
         try:
             await self.pipeline(scope, receive, send)
         finally:
+            self._connections.end(client)
             self._running -= 1
             if not self._running:
                 self._idle.set()
@@ -136,7 +148,7 @@ class Gateway:
         """
         route_kind, request = _OTHER, None
         try:
-            request = HttpRequest(scope, receive, self._config)
+            request = HttpRequest(scope, receive, self._config, self._connections.receiving)
             route = version.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
             if self.draining and not (route is not None and route[0].is_open):
                 raise Stopping("this gateway stops; send the request again")
@@ -152,20 +164,24 @@ class Gateway:
                 request.take_query(endpoint.fields)
             return route_kind, await endpoint.handler(request)
         except (PenstockError, HttpError) as error:
-            return route_kind, self._refusal(error, request)
+            return route_kind, self._refusal(error, request, route_kind)
         except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
             name = type(raised).__name__
             refused = RequestError(
                 f"the class of an argument raised {name}, which stops nothing here"
             )
-            return route_kind, self._refusal(refused, request)
+            return route_kind, self._refusal(refused, request, route_kind)
         except Exception:  # noqa: BLE001 -- every request gets a response; the log has the traceback
             _log.exception("a request failed", extra={"path": scope["path"]})
             return route_kind, error_response(
                 500, "gateway-failed", "", "the gateway failed; its log has the error"
             )
 
-    def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
+    def _refusal(
+        self, error: PenstockError | HttpError, request: HttpRequest | None, route_kind: str
+    ) -> Response:
+        if isinstance(error, Unauthenticated) and route_kind == PAGES and _is_opened(request):
+            return sign_in_response(str(error))
         headers = {}
         if isinstance(error, Diverged) and self.is_behind():  # a row of a class that has changed
             error = StateUnavailable(
@@ -181,6 +197,11 @@ class Gateway:
         ):  # one for each request, as long as the condition lasts
             _log.debug("a request was not served: %s", error, extra={"code": error.code})
         return response
+
+
+def _is_opened(request: HttpRequest | None) -> bool:
+    """Say whether a person has opened a page in a browser, which shows its answer."""
+    return request is not None and "text/html" in request.headers.get("accept", "")
 
 
 def _raw(scope: Scope) -> bytes:

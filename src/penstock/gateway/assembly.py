@@ -26,6 +26,7 @@ from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.origin_policy import allowed_origins
+from penstock.gateway.connections import Connections
 from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission, watched_pauses
@@ -52,6 +53,7 @@ from penstock.model.application import App
 from penstock.model.route import VERBS
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.open_files import connections_within
 from penstock.process.version_loader import VersionLoader
 
 
@@ -65,6 +67,7 @@ class Assembly:
         tail: The gateway's journal tail.
         deployments: Follows the deployments of the application.
         versions: Exchanges the version of the gateway.
+        connections: The open connections.
     """
 
     gateway: Gateway
@@ -72,6 +75,7 @@ class Assembly:
     tail: AsyncJournalTail
     deployments: DeploymentFollower
     versions: VersionSwitch
+    connections: Connections
     _following: asyncio.Task[None]
     _load: LoadSampler
     _shared: SharedParts
@@ -130,7 +134,9 @@ async def assemble(
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(journal, metrics.waiting)
     load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
-    gateway = Gateway(config.gateway, Authenticator.of(config, app, journal.secret), metrics, load)
+    connections = Connections(connections_within(config.gateway.connections_max, config.partitions))
+    authenticator = Authenticator.of(config, app, journal.secret)
+    gateway = Gateway(config.gateway, authenticator, metrics, load, connections)
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
     batcher = AppendBatcher(log, metrics)
@@ -141,18 +147,21 @@ async def assemble(
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
         admission=Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end()),
+        connections=connections,
         metrics=metrics,
         health=HealthHandler(
             config, tail, batcher, load, lambda: gateway.draining, lambda: deployments.problem
         ),
         load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
-        streams=StreamHandler(app, journal, tail, metrics.follow, gateway.authenticator),
+        streams=StreamHandler(
+            app, journal, tail, metrics.follow, gateway.authenticator, connections
+        ),
         deployments=DeploymentHandler(config),
     )
     gateway.version = version_of(app, spec, shared, more(app))
     intake = Intake(lambda: gateway.version, shared)
-    gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load)
+    gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load, connections)
     versions = VersionSwitch(gateway, loader, shared, more)
     deployments = DeploymentFollower(loader, tail, versions.take)
     gateway.is_behind = deployments.is_behind
@@ -164,6 +173,7 @@ async def assemble(
         tail,
         deployments,
         versions,
+        connections,
         asyncio.create_task(deployments.run()),
         load,
         shared,

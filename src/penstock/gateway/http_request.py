@@ -58,6 +58,7 @@ class HttpRequest:
         "_fields",
         "_query",
         "_receive",
+        "_receiving",
         "_scope",
         "headers",
         "path",
@@ -65,8 +66,10 @@ class HttpRequest:
         "request_id",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, config: GatewayConfig) -> None:
-        """Check the head.
+    def __init__(
+        self, scope: Scope, receive: Receive, config: GatewayConfig, receiving: set[tuple[str, int]]
+    ) -> None:
+        """Check the head; `receiving` has the client while its body comes.
 
         Raises:
             HttpError: The headers are too large.
@@ -74,6 +77,7 @@ class HttpRequest:
         self._scope = scope
         self._receive = receive
         self._config = config
+        self._receiving = receiving
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers: dict[str, str] = {}
         size = 0
@@ -169,6 +173,8 @@ class HttpRequest:
             raise _too_large(most)
         if length in (None, "0") and "transfer-encoding" not in self.headers:
             return b""
+        client = self._scope["client"]
+        self._receiving.add(client)
         try:
             async with asyncio.timeout(self._config.receive_timeout_ms / 1_000):
                 return await self._received(most)
@@ -176,6 +182,8 @@ class HttpRequest:
             raise HttpError(
                 408, "request-timeout", "the body did not come in time", Connection="close"
             ) from None
+        finally:
+            self._receiving.discard(client)
 
     async def _received(self, most: int) -> bytes:
         chunks: list[bytes] = []

@@ -64,7 +64,8 @@ async def _serve(
     host = _REACHED_AT.get(settings.host, settings.host)
     async with stop_event(supervised=supervised) as stop:
         assembly = await assemble(app, spec, config, more=more)
-        server = server_of(assembly.served, settings)
+        keeping = asyncio.create_task(assembly.connections.keep_room(settings.port))
+        server = server_of(assembly.served, settings, assembly.connections.most)
         try:
             async with serving(
                 server, lambda: asyncio.open_connection(host, settings.port)
@@ -90,6 +91,7 @@ async def _serve(
                         )
                         await assembly.gateway.drain(_LAST_ANSWERS_S)
         finally:
+            keeping.cancel()
             await assembly.close()
 
 
@@ -108,7 +110,7 @@ def url_of(settings: GatewayConfig) -> str:
     return f"{scheme}://{host}:{settings.port}"
 
 
-def server_of(gateway: ASGIApp, settings: GatewayConfig) -> Server:
+def server_of(gateway: ASGIApp, settings: GatewayConfig, connections_max: int) -> Server:
     """Return the HTTP server of a gateway, an ASGI application; it does not run yet."""
     tls = settings.tls_certificate != UNSET
     return Server(
@@ -120,7 +122,7 @@ def server_of(gateway: ASGIApp, settings: GatewayConfig) -> Server:
         http=HTTPModes.http1,
         websockets=True,
         backlog=BACKLOG,
-        backpressure=settings.waiting_max + BACKLOG,
+        backpressure=connections_max,  # further connections wait in the backlog
         http1_settings=HTTP1Settings(
             header_read_timeout=settings.receive_timeout_ms,
             max_buffer_size=max(8_192 * 2, settings.header_bytes_max * 2),

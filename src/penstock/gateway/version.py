@@ -19,6 +19,7 @@ from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.call_encoder import CallEncoder, calls_with_code
+from penstock.gateway.connections import Connections
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.errors import error_response
 from penstock.gateway.flow.admission import Admission
@@ -33,7 +34,7 @@ from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
-from penstock.gateway.handlers.pages import PageHandler
+from penstock.gateway.handlers.pages import PAGES, PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
@@ -71,6 +72,7 @@ class SharedParts:
     entities: EntityReader
     sql: SqlHandler
     admission: Admission
+    connections: Connections
     metrics: Metrics
     health: HealthHandler
     load: LoadHandler
@@ -158,7 +160,9 @@ def version_of(
     pages = PageHandler(app, secured=secured)
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
-    calls = CallHandler(app, config, shared.admission, shared.batcher, tail, reads)
+    calls = CallHandler(
+        app, config, shared.admission, shared.batcher, tail, reads, shared.connections
+    )
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
     changes = ChangesHandler(app, shared.sql, entity_reads, tail)
     routing = Router()
@@ -202,8 +206,8 @@ def _route_calls(
 
 
 def _route_pages(routing: Router, pages: PageHandler) -> None:
-    routing.add("GET", "/openapi.json", pages.openapi, "docs")
-    routing.add("GET", "/docs", pages.docs, "docs")
+    routing.add("GET", "/openapi.json", pages.openapi, PAGES)
+    routing.add("GET", "/docs", pages.docs, PAGES)
 
 
 def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler) -> None:

@@ -228,6 +228,7 @@ class Database:
             for handle in handles:
                 with handle.lock:
                     handle.connection.close()
+        self._writer_lock.close()
 
     def check_usable(self) -> None:
         """Raise `LogUnavailable` unless this process opened the database and has not closed it."""

@@ -18,7 +18,7 @@ from typing import Final
 import xxhash
 
 from penstock.errors import LogUnavailable
-from penstock.files.lock import locked_file
+from penstock.files.lock import KeptLock
 
 _DIGITS: Final = 20
 _CHECKSUM_BYTES: Final = 16
@@ -49,6 +49,7 @@ class WriterLock:
     def __init__(self, path: Path, timeout_ms: int) -> None:
         self.path = path
         self._timeout_s = timeout_ms / 1000
+        self._lock = KeptLock(path)
 
     @contextmanager
     def held(self) -> Iterator[HighWaterMark]:
@@ -58,10 +59,14 @@ class WriterLock:
             LogUnavailable: The lock was not free in time.
             OSError: The lock's file cannot be opened.
         """
-        with locked_file(self.path, self._timeout_s) as descriptor:
+        with self._lock.held(self._timeout_s) as descriptor:
             if descriptor is None:
                 raise LogUnavailable(f"{self.path}: another writer held the log for too long")
             yield HighWaterMark(descriptor)
+
+    def close(self) -> None:
+        """Close the lock's file; idempotent."""
+        self._lock.close()
 
 
 def _with_checksum(digits: bytes) -> bytes:

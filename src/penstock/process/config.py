@@ -371,6 +371,7 @@ _RANGES: Final = {
     "gateway.header_bytes_max": (8_192, 1 << 20),
     "gateway.depth_max": (4, 512),
     "gateway.key_bytes_max": (16, 64 << 10),
+    "gateway.connections_max": (16, 1_000_000),
     "gateway.waiting_max": (1, _HUGE),
     "gateway.pipeline_window": (1, 1_000_000),
     "gateway.window_ms": (0, _HUGE),

@@ -20,6 +20,7 @@ class GatewayConfig:
         depth_max: How deep JSON may be nested.
         key_bytes_max: The most bytes of an entity's key, and of a request id.
         limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
+        connections_max: The most open connections of a gateway; fewer if its limit of open files is low.
         waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
         pipeline_window: The most requests under way of one pipelined connection.
         window_ms: If the log holds more requests than one epoch of this time processes, further ones wait
@@ -48,6 +49,7 @@ class GatewayConfig:
     depth_max: int = 64
     key_bytes_max: int = 1_024
     limits: str = ""
+    connections_max: int = 10_000
     waiting_max: int = 20_000
     pipeline_window: int = 2_000
     window_ms: int = 100

@@ -6,19 +6,24 @@ import json
 import re
 import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 import pytest
 
 from penstock import App, entity, key
+from penstock.gateway.auth.keys import KeyStore, utc_now
+from penstock.gateway.auth.principal import granted
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.examples import curl_of, example_of
 from penstock.process.loading import load_app
+from tests.gateway_thread import RunningGateway
 
 EVIL = "<script>alert(1)</script>\"'`<b>`&amp;"
-VOID = {"meta", "link", "wbr", "br"}
+VOID = {"meta", "link", "wbr", "br", "input"}
 
 
 @entity
@@ -136,3 +141,29 @@ def test_example_of_a_key_is_not_the_word_for_a_derived_key() -> None:
     members = {"type": "string", "enum": ["red", "blue"]}
     assert example_of({}, {"anyOf": [{"const": "-"}, members]}) == "red"
     assert example_of({}, {"const": "-"}) == "-"
+
+
+def test_a_browser_without_a_key_gets_a_page_that_says_so(tmp_path: Path) -> None:
+    """A person who opens the reference without a key reads the reason and can enter one; programs get JSON as before."""
+    _, secret = KeyStore(tmp_path).add("ada", granted(["call"]), None, utc_now())
+    with (
+        RunningGateway("examples/shop", tmp_path, drives=False) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
+        for path in ("/docs", "/openapi.json"):
+            opened = client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+            assert (opened.status_code, opened.headers["cache-control"]) == (401, "no-store")
+            shown = Page(
+                opened.text.replace("<script>", "<style>").replace("</script>", "</style>")
+            )
+            assert "send a key or a token" in shown.text
+            assert client.get(path).json()["error"]["code"] == "unauthenticated"
+            with_key = client.get(path, headers={"Authorization": f"Bearer {secret}"})
+            assert with_key.status_code == 200
+        html = {"Accept": "text/html"}
+        assert client.get("/entities/Item/a", headers=html).json()["error"]["code"]
+        policy = opened.headers["content-security-policy"]
+        assert PAGE_HEADERS["Content-Security-Policy"].split("'")[3] in policy, (
+            "the reference has its style"
+        )
+        assert "unsafe" not in policy

@@ -18,6 +18,7 @@ from penstock.base.pipeline import (
 )
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import ANONYMOUS, Principal
+from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Ticket
 from penstock.gateway.pipeline.connection import FRAME_ANSWERS, PipelineConnection
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
@@ -197,7 +198,9 @@ def test_stop_during_a_handshake_ends_the_connection(tmp_path: Path) -> None:
         intake.settings = GatewayConfig()
         load = LoadSampler(tmp_path, lambda: Lsn(0), lambda: Lsn(0))
         authenticator = Authenticator.of(Config(data=tmp_path), SHOP_APP)
-        endpoint = PipelineEndpoint(authenticator, intake, Metrics(tmp_path), load)
+        endpoint = PipelineEndpoint(
+            authenticator, intake, Metrics(tmp_path), load, Connections(100)
+        )
         messages: asyncio.Queue[Any] = asyncio.Queue()
         messages.put_nowait({"type": "websocket.connect"})
         sent: list[str] = []

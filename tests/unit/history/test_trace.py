@@ -297,3 +297,40 @@ def test_keys_that_are_tuples_and_times_are_text(
             shown = capsys.readouterr().out
             assert "book('A', '2026-01-01T12:00:00Z')" in shown
             assert '["A",1]' in shown.replace("\\", "")
+
+
+WORTH = """
+from penstock import App, Entity, key
+
+class Box(Entity):
+    name: str = key()
+    price: int = 3
+
+    @property
+    def worth(self) -> int:
+        return 2 * self.price
+
+    def told(self, other: "Box") -> int:
+        return other.worth + self.worth
+
+app = App("boxes", Box)
+"""
+
+
+def test_a_property_is_read_and_not_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace shows a property with its value as it stands in the source, without parentheses."""
+    source, data = tmp_path / "boxes.py", tmp_path / "data"
+    source.write_text(WORTH)
+    journal_of(
+        str(source),
+        data,
+        [[("Box", "a", "create", ()), ("Box", "b", "create", ()), ("Box", "a", "told", ("b",))]],
+    )
+    assert execute(["trace", "r2", str(source), "--data", str(data), "--json"]) == 0
+    calls = json.loads(capsys.readouterr().out)["root"]["calls"]
+    assert [(one["call"], one["value"]) for one in calls] == [
+        ("Box/b.worth", "6"),
+        ("Box/a.worth", "6"),
+    ]

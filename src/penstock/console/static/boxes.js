@@ -40,7 +40,8 @@ function entityBox({ name, key, methods }, named) {
   };
 }
 
-function methodRow({ name, parameters, returns }) {
+function methodRow({ name, parameters, returns, is_property: isProperty }) {
+  if (isProperty) return { name, text: name, title: `${name}: ${returns}` };
   const taken = parameters.map((one) => `${one.name}: ${one.type}`).join(", ");
   return { name, text: name, title: `${name}(${taken}) -> ${returns}` };
 }

@@ -76,7 +76,7 @@ function attributes(value, operator, names) {
 
 function calls(operator, key) {
   const methods = operator.methods.filter(
-    (one) => !one.name.startsWith("_") && one.name !== "create",
+    (one) => !one.is_property && !one.name.startsWith("_") && one.name !== "create",
   );
   const links = methods.map(({ name }) => {
     const fields = new URLSearchParams({ path: `/call/${operator.name}/{key}/${name}`, key });

@@ -124,7 +124,7 @@ export function entriesOf(plan, links) {
   const requests = plan.operators.flatMap(({ name, key, methods }) => [
     entry(name, name, null, called.has(name)),
     ...(key ? methods : [])
-      .filter((method) => !method.name.startsWith("_"))
+      .filter((method) => !method.is_property && !method.name.startsWith("_"))
       .map((method) => entry(`${name}.${method.name}`, name, method.name, true)),
   ]);
   return [...requests, ...appends];

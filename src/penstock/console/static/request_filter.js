@@ -132,6 +132,6 @@ const chooser = (options) =>
 const operatorOption = ({ name, key }) => [name, key ? name : `${name}()`];
 
 function methodsOf(operators) {
-  const methods = operators.flatMap((one) => (one.key ? one.methods.map(({ name }) => name) : []));
+  const methods = operators.flatMap((one) => (one.key ? one.methods.filter((method) => !method.is_property).map(({ name }) => name) : []));
   return [...new Set([...CREATED, ...methods])].sort();
 }

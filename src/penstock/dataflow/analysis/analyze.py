@@ -111,7 +111,8 @@ class _Analysis:
             signature = entity.creation if name == _CREATE else entity.methods.get(name)
             function = self._function_of(entity, name)
             if signature is None:  # private, or a property: known by its source alone
-                methods.append(_private(name, function))
+                is_property = isinstance(inspect.getattr_static(entity.cls, name, None), property)
+                methods.append(_private(name, function, is_property=is_property))
             else:
                 methods.append(_described(name, signature, function, self._names))
         where = place_of_class(entity.cls, entity.where)
@@ -262,14 +263,14 @@ def _described(
     return Method(name, parameters, returns, signature.readonly, where)
 
 
-def _private(name: str, function: FunctionType) -> Method:
+def _private(name: str, function: FunctionType, *, is_property: bool) -> Method:
     parameters = list(signature_of(function).parameters.values())[1:]
     shown = tuple(
         Attribute(parameter.name, type_text(parameter.annotation)) for parameter in parameters
     )
     returns = type_text(signature_of(function).return_annotation)
     where = place_of(function, function.__code__.co_firstlineno)
-    return Method(name, shown, returns, readonly=False, where=where)
+    return Method(name, shown, returns, readonly=False, where=where, is_property=is_property)
 
 
 def _shown(annotations: dict[str, Any], full_names: dict[type, str]) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from penstock.engine.streams.derived_ids import continuation_id, record_of, root
 from penstock.errors import Gone, PenstockError, RequestError, TimedOut, TooLate
 from penstock.gateway.append_batcher import AppendBatcher, Outcome
 from penstock.gateway.call_target import flow_caller, require_right, target_in, target_of
+from penstock.gateway.connections import Connections
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
@@ -52,7 +53,7 @@ _log = logging.getLogger(__name__)
 class CallHandler:
     """Accepts the requests of one gateway."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the parts that all versions of a gateway share
         self,
         app: App,
         config: Config,
@@ -60,6 +61,7 @@ class CallHandler:
         batcher: AppendBatcher,
         tail: AsyncJournalTail,
         reads: ReadHandler,
+        connections: Connections,
     ) -> None:
         """Create the handler.
 
@@ -70,6 +72,7 @@ class CallHandler:
             batcher: Appends requests to the log.
             tail: Follows the journal and returns replies.
             reads: Answers the calls that need no request in the log; its encoder encodes all calls.
+            connections: Counts the requests that wait for an earlier one.
         """
         self._app = app
         self._config = config
@@ -77,6 +80,7 @@ class CallHandler:
         self._batcher = batcher
         self._tail = tail
         self._reads = reads
+        self._connections = connections
         self._encoder = reads.encoder
         self._ids = RequestIds()
 
@@ -116,10 +120,23 @@ class CallHandler:
 
     async def status(self, request: HttpRequest) -> Response:
         """Serve `GET /requests/{id}`: the status of a request; `?wait=` waits for its reply."""
-        request_id = request.named_id()
-        request.request_id = request.path["id"]
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         wait_s = request.wait_s("wait", 0.0, limit_s)
+        if not wait_s:
+            return await self._status(request, 0.0, limit_s)
+        with self._connections.staying():
+            return await self._status(request, wait_s, limit_s)
+
+    async def _status(self, request: HttpRequest, wait_s: float, limit_s: float) -> Response:
+        """Return the status of a request, after a wait of at most `wait_s` for its reply.
+
+        Args:
+            request: The HTTP request.
+            wait_s: How long to wait for the request.
+            limit_s: How long to wait for the journal.
+        """
+        request_id = request.named_id()
+        request.request_id = request.path["id"]
         place = await self._batcher.place_of(request_id)
         if place is None:
             due_us = await self._batcher.due_of(request_id)

@@ -6,6 +6,7 @@ the driver.
 
 import asyncio
 from functools import cached_property
+from typing import Final
 
 from starlette.responses import Response
 
@@ -13,6 +14,17 @@ from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of
 from penstock.model.application import App
+
+PAGES: Final = "docs"
+"""The kind of the routes of pages."""
+
+
+def sign_in_response(reason: str) -> Response:
+    """Return the response to a browser that has opened a page without a credential."""
+    from penstock.gateway.openapi.sign_in_page import SIGN_IN_HEADERS, sign_in_page  # noqa: PLC0415 -- as below
+
+    headers = SIGN_IN_HEADERS | {"WWW-Authenticate": "Bearer"}
+    return Response(sign_in_page(reason), 401, headers, "text/html; charset=utf-8")
 
 
 class PageHandler:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from penstock.base.http import CALLER, EPOCH, MIN_EPOCH, RETRY_AFTER, VIEW_STATE
 from penstock.errors import ViewUnavailable
@@ -30,6 +31,9 @@ _FORWARDED: Final = ("accept", "content-type", MIN_EPOCH.lower())
 _RETURNED: Final = ("content-type", EPOCH, VIEW_STATE, RETRY_AFTER)
 _SLACK_S: Final = 5.0
 """Time for a response beyond the time limit of the query."""
+
+_SEND_S: Final = 60.0
+"""The longest time for which a client may take nothing of a response: each response holds a connection to the view."""
 
 
 class SqlHandler:
@@ -82,7 +86,7 @@ class SqlHandler:
                 "the SQL view does not answer; the supervisor starts it again"
             ) from error
         returned = {name: answer.headers[name] for name in _RETURNED if name in answer.headers}
-        return StreamingResponse(_chunks(answer), answer.status_code, returned)
+        return _ForwardedResponse(_chunks(answer), answer.status_code, returned)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -101,6 +105,22 @@ class SqlHandler:
             limit_s = self._config.view.time_ms / 1_000 + _SLACK_S
             self._client = async_view_client(socket, limit_s)
         return self._client
+
+
+class _ForwardedResponse(StreamingResponse):
+    """A response that ends if its client reads nothing."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(_SEND_S):
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        except TimeoutError:
+            _log.info("the response to a query ends, because its client reads nothing")
 
 
 async def _chunks(answer: "httpx.Response") -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
 from penstock.errors import Gone, PenstockError
 from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.connections import Connections
 from penstock.gateway.errors import response_of
 from penstock.gateway.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
 from penstock.gateway.http_request import HttpRequest, whole_number
@@ -60,6 +61,7 @@ class StreamHandler:
         tail: AsyncJournalTail,
         metrics: FollowMetrics,
         authenticator: Authenticator,
+        connections: Connections,
     ) -> None:
         """Create the handler.
 
@@ -69,12 +71,14 @@ class StreamHandler:
             tail: The journal tail, which knows the newest epoch.
             metrics: Counts the followers.
             authenticator: Says whether the credential of a follower is still valid.
+            connections: Counts the followers that stay.
         """
         self._app = app
         self._journal = journal
         self._tail = tail
         self._metrics = metrics
         self._authenticator = authenticator
+        self._connections = connections
         self._reader = AtomReader(journal)
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
         self._batches = SharedBatches(self._reader, self._threads)
@@ -116,6 +120,7 @@ class StreamHandler:
             start = await self._start(request, name, request.field("from", EARLIEST))
             if MEDIA_TYPE in accept and request.verb == "GET":
                 request.refuse_fields(("wait",), "a response of server-sent events does not end")
+                self._connections.check_room()  # while there is still a status
                 question = Question(stream, start, limit, server_sent_events)
                 first = self._sent(stream, await self._batches.newest(question))
                 events = self._events(request, question, first)
@@ -154,7 +159,7 @@ class StreamHandler:
         question = Question(stream, start, limit, msgpack_body if packed else json_body)
         batch = await self._batches.newest(question)
         if not batch.atoms and wait_s > 0 and request.verb == "GET":
-            with self._metrics.following(stream.name, start):
+            with self._connections.staying(), self._metrics.following(stream.name, start):
                 if await self._published(stream.name, start, wait_s, request.gone()):
                     self._check(request, stream.name)
                     batch = await self._batches.at(question, self._tail.epoch)
@@ -167,7 +172,10 @@ class StreamHandler:
         """Yield the events of all atoms, from a batch that is read already on, while the credential is valid."""
         stream, body = question.stream, batch.body
         checked_s = time.monotonic()
-        with self._metrics.following(stream.name, question.start) as follower:
+        with (
+            self._connections.staying(),
+            self._metrics.following(stream.name, question.start) as follower,
+        ):
             while not self._is_stopping:
                 if body:
                     yield body

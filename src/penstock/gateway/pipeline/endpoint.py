@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.base.pipeline import PIPELINE, SUBPROTOCOL
 from penstock.errors import PenstockError, Stopping
 from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.connections import Connections
 from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.pipeline.connection import PipelineConnection
 from penstock.gateway.pipeline.intake import Intake
@@ -34,6 +35,7 @@ class PipelineEndpoint:
         intake: Intake,
         metrics: Metrics,
         load: LoadSampler,
+        stay: Connections,
     ) -> None:
         """Create the endpoint.
 
@@ -42,12 +44,14 @@ class PipelineEndpoint:
             intake: Takes the requests.
             metrics: Counts answers.
             load: Counts answers for the load of the last hour.
+            stay: Counts the connections that stay open.
         """
         self._settings = intake.settings
         self._authenticator = authenticator
         self._intake = intake
         self._metrics = metrics
         self._load = load
+        self._stay = stay
         self._connections: dict[PipelineConnection, None] = {}
         self._is_stopping = False
 
@@ -75,8 +79,9 @@ class PipelineEndpoint:
         )
         self._connections[connection] = None  # before the next wait, so that `stop` ends it, too
         try:
-            await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
-            await connection.run()
+            with self._stay.staying():
+                await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
+                await connection.run()
         finally:
             del self._connections[connection]
 
@@ -122,6 +127,7 @@ class PipelineEndpoint:
                 "overloaded",
                 f"this gateway has {CONNECTIONS_MAX} pipelined connections already",
             )
+        self._stay.check_room()
 
 
 async def _refuse(response: Response, send: Send) -> None:

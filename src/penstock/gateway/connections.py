@@ -1,0 +1,155 @@
+"""The connections of one gateway: bounded in number, and useless ones end before others have no place.
+
+The HTTP server accepts at most `most` connections; further ones wait in the system's queue. An idle connection costs its
+owner nothing, so a few callers could hold all of them. So when few places are left, the gateway ends connections without a
+running request, the longest useless ones first: idle connections, and those that send a head or a body slowly. Connections that stay open by their nature (pipelines, event streams, requests that wait) have at most half of the places.
+
+The server does not tell which connections it has. The system does: this module finds the sockets of its port among the
+open files of the process (Linux), and shuts a socket down, which the server takes for the end of its client.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.errors import Overloaded
+from penstock.process.open_files import open_files
+
+Address = tuple[str, int]
+"""The host and the port of a client."""
+
+_CROWDED: Final = 0.8
+_AFTER: Final = 0.6
+_LOOK_S: Final = 0.5
+_LOOK_CROWDED_S: Final = 0.05
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+_FILES: Final = Path("/proc/self/fd")
+_INFO_BYTES: Final = 56
+_SILENT_AT: Final = 52
+"""The place of `tcpi_last_data_recv` in `struct tcp_info` of Linux: milliseconds since the last byte came."""
+
+
+class _Place(NamedTuple):
+    """A connection that may end, and how long it has been useless."""
+
+    useless_s: float
+    descriptor: int
+    client: Address
+
+
+class Connections:
+    """Counts the connections of one gateway. For one event loop.
+
+    Attributes:
+        most: The most connections.
+        busy: The clients whose requests run.
+        receiving: Those of them whose bodies have not come wholly.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin without connections."""
+        self.most = most
+        self.busy: set[Address] = set()
+        self.receiving: set[Address] = set()
+        self._asked: set[Address] = set()
+        self._seen_s: dict[Address, float] = {}
+        self._staying = 0
+        self._others = open_files()
+
+    def begin(self, client: Address) -> None:
+        """Note that a request of a client runs."""
+        self.busy.add(client)
+        if len(self._asked) >= 2 * self.most:  # most of them have gone
+            self._asked.clear()
+        self._asked.add(client)
+
+    def end(self, client: Address) -> None:
+        """Note that its request has ended."""
+        self.busy.discard(client)
+
+    @contextmanager
+    def staying(self) -> Iterator[None]:
+        """Count a connection that stays open by its nature.
+
+        Raises:
+            Overloaded: Half of the places are taken by such connections.
+        """
+        self.check_room()
+        self._staying += 1
+        try:
+            yield
+        finally:
+            self._staying -= 1
+
+    def check_room(self) -> None:
+        """Check that one more connection may stay; raises as `staying`."""
+        if self._staying >= self.most // 2:
+            raise Overloaded(
+                f"{self._staying} connections of this gateway stay open already: pipelines, event streams and requests "
+                "that wait (half of gateway.connections_max)"
+            )
+
+    async def keep_room(self, port: int) -> None:
+        """End useless connections whenever few places are left; does nothing where the system is not Linux."""
+        while _FILES.is_dir():
+            is_crowded = open_files() - self._others >= _CROWDED * self.most
+            if is_crowded:
+                self.make_room(port)
+            await asyncio.sleep(_LOOK_CROWDED_S if is_crowded else _LOOK_S)
+
+    def make_room(self, port: int) -> int:
+        """End useless connections if few places are left; return how many."""
+        now_s, places = time.monotonic(), list(_places(port))
+        self._seen_s = {place.client: self._seen_s.get(place.client, now_s) for place in places}
+        self._asked.intersection_update(self._seen_s)
+        if len(places) < _CROWDED * self.most:
+            return 0
+        useless = sorted(
+            filter(None, (self._useless(place, now_s) for place in places)), reverse=True
+        )
+        surplus = useless[: max(0, len(places) - int(_AFTER * self.most))]
+        for place in surplus:
+            _shut_down(place)
+        return len(surplus)
+
+    def _useless(self, place: _Place, now_s: float) -> _Place | None:
+        """Return a place with the time for which its connection has been useless; None if its request runs."""
+        is_slow = place.client in self.receiving or place.client not in self._asked
+        if place.client in self.busy and not is_slow:
+            return None
+        # A client that sends a byte now and then is not silent, and its request has not come either.
+        age_s = now_s - self._seen_s[place.client] if is_slow else 0.0
+        return place._replace(useless_s=max(age_s, place.useless_s))
+
+
+def _places(port: int) -> Iterator[_Place]:
+    """Yield the open connections of a port, with the time for which they were silent."""
+    for name in os.listdir(_FILES):  # noqa: PTH208 -- thousands of names need no paths
+        with suppress(OSError, struct.error):
+            lent = socket.socket(fileno=int(name))
+            try:
+                is_ours = lent.family in _FAMILIES and lent.getsockname()[1] == port
+                client = lent.getpeername()[:2]  # a socket that listens has none
+                info = lent.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+            finally:
+                lent.detach()  # it is the server's
+            if is_ours:
+                (silent_ms,) = struct.unpack_from("I", info, _SILENT_AT)
+                yield _Place(silent_ms / 1_000, int(name), client)
+
+
+def _shut_down(place: _Place) -> None:
+    """Shut a connection down, unless it has ended: then the server may have another file with this descriptor."""
+    with suppress(OSError):
+        lent = socket.socket(fileno=place.descriptor)
+        try:
+            if lent.getpeername()[:2] == place.client:
+                lent.shutdown(socket.SHUT_RDWR)
+        finally:
+            lent.detach()
