@@ -88,7 +88,7 @@ class Connections:
             self._staying -= 1
 
     def check_room(self) -> None:
-        """Check that one more connection may stay; raises as `staying`."""
+        """Check that a further connection may stay; raises as `staying`."""
         if self._staying >= self.most // 2:
             raise Overloaded(
                 f"{self._staying} connections of this gateway stay open already: pipelines, event streams and requests "
@@ -96,7 +96,7 @@ class Connections:
             )
 
     async def keep_room(self, port: int) -> None:
-        """End useless connections whenever few places are left; does nothing where the system is not Linux."""
+        """End useless connections whenever few places are left, on Linux."""
         while _FILES.is_dir():
             is_crowded = open_files() - self._others >= _CROWDED * self.most
             if is_crowded:

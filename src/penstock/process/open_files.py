@@ -11,7 +11,7 @@ from typing import Final
 from penstock.errors import ConfigError
 
 RESERVE: Final = 256
-"""Files that a gateway may open beside connections: of the journal, of queries, of readers and other children."""
+"""Files that a gateway may open apart from connections: of the journal, of queries, of readers and other children."""
 
 _OF_A_STORE: Final = 8
 _LEAST: Final = 16
@@ -59,7 +59,7 @@ def connections_within(wanted: int, partitions: int) -> int:
     most = min(wanted, limit - open_files() - RESERVE - _OF_A_STORE * partitions)
     if most < _LEAST:
         raise ConfigError(
-            f"this process may open {limit} files, which leaves no room for connections beside its own files; raise the "
+            f"this process may open {limit} files, which leaves no room for connections and its own files; raise the "
             "hard limit (ulimit -Hn, or LimitNOFILE of systemd)"
         )
     if most < wanted:
