@@ -20,6 +20,7 @@ PUBLIC = [
     "ConfigError",
     "Corrupt",
     "DanglingReference",
+    "Deadlock",
     "DefinitionError",
     "Diverged",
     "Emit",

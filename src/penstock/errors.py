@@ -192,6 +192,12 @@ class AskFailed(Aborted):
     code: str = "ask-failed"
 
 
+class Deadlock(AskFailed):
+    """Handlers of exclusive tasks would wait for each other for ever; the request that closes the cycle fails."""
+
+    code: str = "deadlock"
+
+
 class OperationalError(PenstockError):
     """The environment failed; the same request may be sent again.
 

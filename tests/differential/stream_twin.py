@@ -6,6 +6,7 @@ It follows the sentences of the model one by one, and knows nothing of Penstock.
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -45,6 +46,7 @@ class StreamTwin:
         self.held: dict[Any, list[int]] = {}
         self.ids = count()
         self.queue: deque[tuple[str, Any]] = deque()
+        self.touched: dict[Line, None] = {}
 
     def _name(self, node: Node, fresh: Any) -> None:
         for before in node.inputs:
@@ -111,29 +113,49 @@ class StreamTwin:
             self.queue.append((f"w{workflow}", (node, list(zip(ids, answers, strict=True)))))
 
     def run(self, index: int, given: Any) -> None:
-        """A workflow takes an atom, or answers for one of its tasks."""
+        """A workflow takes an atom, answers for one of its tasks, or the first number in a line."""
+        if isinstance(given, Line) and not self.is_free(given):
+            return
         before = deepcopy((self.state, self.waiting, self.busy, self.held))
         questions: list[Any] = []
+        self.touched.clear()
         try:
             step = TwinStep(self, index, given, questions)
             events = [number for _, number in step.events(self.program.workflows[index][1])]
         except Refused:
             self.state, self.waiting, self.busy, self.held = before
+            self.touched.clear()
             self.failed[f"w{index}"] = self.failed.get(f"w{index}", 0) + 1
-            if isinstance(given, tuple):
-                self.give_up(given)
-            return
-        self.publish(f"s{index}", events)
-        if questions:
-            self.queue.append(("ledger", questions))
+            self.give_up(given)
+        else:
+            self.publish(f"s{index}", events)
+            if questions:
+                self.queue.append(("ledger", questions))
+            self.touched |= {given: None} if isinstance(given, Line) else {}
+        self.queue += [(f"w{index}", line) for line in self.touched if self.is_free(line)]
+
+    def is_free(self, line: "Line") -> bool:
+        """Whether the first number in a line can be taken."""
+        return bool(self.held.get(line)) and not self.busy.get(line)
 
     def give_up(self, given: Any) -> None:
-        """The handlers of a failed step of answers, and what they hold back, are lost."""
-        node, answers = given
-        for (_, _, key, _), _ in answers:
-            self.busy[node, key] = self.busy.get((node, key), 0) - 1
-            if not self.busy[node, key]:
-                self.held.pop((node, key), None)
+        """The handlers of a failed step of answers are lost, or the number that it took from a line."""
+        if isinstance(given, Line):
+            self.held[given].pop(0)
+            self.touched[given] = None
+        elif isinstance(given, tuple):
+            node, answers = given
+            for (_, _, key, _), _ in answers:
+                self.busy[Line(node, key)] -= 1
+                self.touched[Line(node, key)] = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """The numbers that wait behind a handler of a node, under one key."""
+
+    node: int
+    key: Any
 
 
 class TwinStep:
@@ -142,8 +164,11 @@ class TwinStep:
     def __init__(self, twin: StreamTwin, index: int, given: Any, questions: list[Any]) -> None:
         self.twin = twin
         self.index = index
-        self.atom: list[int] = [] if isinstance(given, tuple) else given
+        self.line = given if isinstance(given, Line) else None
+        self.atom: list[int] = given if isinstance(given, list) else []
         self.first, self.answers = given if isinstance(given, tuple) else (None, [])
+        if self.line is not None:
+            self.first = self.line.node
         self.questions = questions
         self.seen: dict[int, Pairs] = {}
         self.order = list(self.tasks(twin.program.workflows[index][1]))
@@ -210,18 +235,21 @@ class TwinStep:
 
     def asks(self, node: Node) -> Pairs:
         twin, result = self.twin, []
+        if self.line is not None and self.first == id(node):
+            self.ask(node, self.line.key, twin.held[self.line].pop(0))
+            return result
         if self.first == id(node):
             for (_, _, key, _), (_, reply) in self.answers:
                 asked = twin.state[id(node), key]
                 result.append((key, asked if reply is None else (reply + asked) % MODULUS))
-                twin.busy[id(node), key] -= 1
-                held = twin.held.get((id(node), key), [])
-                while held and not twin.busy[id(node), key]:
-                    self.ask(node, key, held.pop(0))
+                twin.busy[Line(id(node), key)] -= 1
+                twin.touched[Line(id(node), key)] = None
             return result
         for key, number in self.events(node.inputs[0]):
-            if node.operator == "patient" and twin.busy.get((id(node), key)):
-                twin.held.setdefault((id(node), key), []).append(number)
+            line = Line(id(node), key)
+            if node.operator == "patient" and (twin.busy.get(line) or twin.held.get(line)):
+                twin.held.setdefault(line, []).append(number)
+                twin.touched[line] = None
             else:
                 self.ask(node, key, number)
         return result
@@ -229,5 +257,6 @@ class TwinStep:
     def ask(self, node: Node, key: Any, number: int) -> None:
         place = (id(node), key)
         self.twin.state[place] = self.twin.state.get(place, 0) + 1
-        self.twin.busy[place] = self.twin.busy.get(place, 0) + 1
+        line = Line(*place)
+        self.twin.busy[line] = self.twin.busy.get(line, 0) + 1
         self.questions.append((self.index, id(node), key, number))

@@ -142,7 +142,7 @@ def test_a_wait_outlives_its_process(*, exclusive: bool) -> None:
         runtime = resumed(runtime)
         body = app.append(numbers.name, [number])
         runtime.replay([Record(Lsn(number), RequestId(name), body, 7)])
-    kinds = {"$wait", "$asker", *(["$line"] if exclusive else [])}
+    kinds = {"$wait", "$turn", "$line", "$asker", *(["$queued"] if exclusive else [])}
     assert {name.partition("/")[0] for name in waiting_rows(runtime)} == kinds
     answered = []
     while waiting_rows(runtime):
@@ -217,3 +217,62 @@ def test_a_lost_reply_loses_no_other() -> None:
     assert events(kit) == ["3 pieces"]
     assert kit.atoms("w-failed")[0][0].message == "ValueError: 6"
     assert waiting_rows(kit.runtime) == []
+
+
+STARTS: list[int] = []
+
+
+class Counting:
+    """Waits as often as its event says."""
+
+    total: int = 0
+
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        STARTS.append(number)
+        left = number
+        while left:
+            self.total += await double.ask(left) // 2
+            left -= 1
+        out(self.total)
+
+
+class Written(LocalRuntime):
+    """A local runtime that counts the bytes of all rows that it writes."""
+
+    written = 0
+
+    def _apply(self, writes: dict[Any, bytes | None]) -> None:
+        self.written += sum(len(row or b"") for row in writes.values())
+        super()._apply(writes)
+
+
+def cost_of(waits: int) -> tuple[int, int]:
+    """Return how often a durable handler with so many waits runs from its start, and the bytes of its rows."""
+    STARTS.clear()
+    runtime = Written(app_of(Counting), durable_waits=True)
+    runtime.append(numbers, [waits])
+    assert runtime.failures == []
+    assert waiting_rows(runtime) == []
+    return len(STARTS) // 2, runtime.written  # two workflows take the event
+
+
+def test_the_cost_of_a_handler_grows_with_its_waits() -> None:
+    """Twice the waits are one more run from the start, and twice the bytes."""
+    (few, bytes_of_few), (many, bytes_of_many) = cost_of(200), cost_of(400)
+    assert (many - few, many < 30) == (1, True)
+    assert bytes_of_many < 2.2 * bytes_of_few
+
+
+def test_a_kept_handler_of_another_history_is_not_taken() -> None:
+    """Two runtimes have a handler with the same id; each goes on from its own turns."""
+    app = app_of(Counting)
+    one, other = (LocalRuntime(app, limits=Limits(cascade_steps=5)) for _ in range(2))
+    for runtime, number in ((one, 50), (other, 60)):
+        runtime.append(numbers, [number], request_id="same")
+    are_settled = [False, False]
+    while not all(are_settled):
+        are_settled = [one.settle(), other.settle()]
+    for runtime, number in ((one, 50), (other, 60)):
+        [said] = [msgspec.msgpack.decode(data) for atom in runtime.streams["out"] for data in atom]
+        assert said == sum(range(number + 1))
+        assert waiting_rows(runtime) == []

@@ -61,6 +61,7 @@ STATUS: Final = {
     "internal": 500,
     "readonly-violation": 400,
     "ask-failed": 400,
+    "deadlock": 400,
     "query": 400,
     "unauthenticated": 401,
     "forbidden": 403,

@@ -81,6 +81,7 @@ ADVICE: Final = {
     "erased": "The data cannot be read any more; penstock erase --list shows the certificates of erasures.",
     "internal": "Nothing of the request remains; penstock status shows the incident and its cause.",
     "readonly-violation": "Remove @readonly, or the change.",
+    "deadlock": "Let the handlers ask in one order, or declare their tasks without exclusive=True.",
     "ask-failed": "Nothing of the step remains; correct the task that the message names.",
     "operational": "Try again; requests keep their id and take effect once.",
     "log-unavailable": "Check the disk of the data directory; then try again with the same id.",

@@ -88,6 +88,7 @@ class Executor:
         known: After an escape, all references that the run held, as a forecast of its accesses.
         running: Whether a handler runs now; `runs` counts them.
         stopped: Set by the process's handler of SIGINT: the process must end.
+        is_roomy: Whether the process has the memory to keep handlers that wait (`engine.streams.waits`).
         keeps_raised: Whether `raised` keeps the exception of the last run. It keeps the frames of the
             handler alive, so only a runtime that shows tracebacks sets it.
         raised: The exception that left the handler of the last run.
@@ -107,6 +108,7 @@ class Executor:
         "delivers",
         "escaped",
         "interrupted",
+        "is_roomy",
         "isolation",
         "keeps_raised",
         "known",
@@ -137,6 +139,7 @@ class Executor:
         self.running = False
         self.runs = 0
         self.stopped = False
+        self.is_roomy = True
         self.keeps_raised = False
         self.raised: BaseException | None = None
         self.sampler: CallSampler | None = None

@@ -20,6 +20,7 @@ from penstock.engine.streams.cascade import (
     Delivery,
     Inquiry,
     LaterRecord,
+    NextInLine,
     PublishedAtom,
     Step,
 )
@@ -49,6 +50,7 @@ from penstock.history.cascade_document import (
 )
 from penstock.model.sealed_value import decode_shown
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.task_type import flow_of
 
 SHOWN_MAX: Final = 200
 """How many steps, sent requests, atoms and later records of a cascade are listed."""
@@ -184,6 +186,8 @@ def _taken(step: Step) -> tuple[str, Literal["events", "questions", "answers"], 
             )
         case Delivered(workflow, task, answers):
             return workflow, "answers", task, len(answers)
+        case NextInLine(task, _):
+            return flow_of(task), "events", f"the line of {task}", 1
 
 
 def _atoms(atoms: Iterable[PublishedAtom], numbers: dict[str, Iterator[int]]) -> list[TracedAtom]:

@@ -23,6 +23,7 @@ from penstock.history.deployment_check import (
     CheckFinding,
     Level,
     check_backlog,
+    check_waits,
     compare_interfaces,
     compare_unstored,
     dry_run,
@@ -165,6 +166,7 @@ def _compared(
         findings += compare_unstored(deployed.app, application, journal.schemas())
         findings += compare_interfaces(deployed.app, application)
         findings += check_backlog(settings.data, journal, deployed.app, application)
+        findings += check_waits(past, application, settings.limits)
         run = dry_run(past, deployed, application, settings.limits, question.epochs, _show_progress)
         findings += [] if run is None else findings_of(run)
     return deployed.deployment, findings

@@ -20,6 +20,7 @@ from penstock.files.layout import LOG
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
+from penstock.history.rerun import Rerun
 from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.journal.api import Journal
 from penstock.log import copy_prefix as logs
@@ -30,6 +31,9 @@ from penstock.model.signature import Signature
 
 SHOWN_MAX: Final = 20
 """How many waiting requests that no longer fit are listed."""
+
+TRIED_MAX: Final = 10_000
+"""How many handlers that wait are run again."""
 
 
 class Level(StrEnum):
@@ -129,6 +133,30 @@ def check_backlog(
                 yield CheckFinding(Level.WORD, "backlog", what)
     if count > SHOWN_MAX:
         more = f"{count - SHOWN_MAX:,} more waiting requests would fail"
+        yield CheckFinding(Level.WORD, "backlog", more)
+
+
+def check_waits(history: HistoryReader, present: App, limits: Limits) -> Iterator[CheckFinding]:
+    """Run the handlers that wait for a reply again with the present code, and find those that cannot go on.
+
+    Args:
+        history: The journal.
+        present: The application with the present code.
+        limits: The limits of one transaction.
+
+    Raises:
+        Corrupt: The journal is damaged.
+    """
+    if history.last == BEFORE_FIRST or not present.topology.streams:
+        return
+    state = history.state_before(Epoch(history.last + 1))
+    broken = Rerun(present, state, limits, history.secret).broken_waits(TRIED_MAX)
+    for (task, key), why in broken[:SHOWN_MAX]:
+        under = f" with key {key}" if key else ""
+        what = f"a handler of {task}{under} waits for a reply, and cannot go on: {why}"
+        yield CheckFinding(Level.WORD, "backlog", what)
+    if len(broken) > SHOWN_MAX:
+        more = f"{len(broken) - SHOWN_MAX:,} more waiting handlers cannot go on"
         yield CheckFinding(Level.WORD, "backlog", more)
 
 

@@ -23,6 +23,7 @@ from penstock.engine.replay import (
     first_differing_cascade,
     first_differing_reply,
 )
+from penstock.engine.streams.waiting import Place
 from penstock.engine.tracing import RequestTrace, trace
 from penstock.errors import Erased
 from penstock.history.sandbox import OutsideCall, Sandbox
@@ -172,6 +173,11 @@ class Rerun:
         is_foundation = recorded.epoch == 0 and not recorded.rows
         if is_foundation or any(is_control(row.body) for row in recorded.rows[:1]):
             self.replayer.take(recorded.changes)
+
+    def broken_waits(self, most: int) -> list[tuple[Place, str]]:
+        """Try at most so many handlers that wait; return those that cannot go on: the task and the key, and why."""
+        with Guard(self.replayer.executor, self._limits), self._sandbox:
+            return list(self.replayer.cascades.broken_waits(most))
 
     def run_unlimited(self, row: RequestRow) -> Outcome:
         """Execute one request without a time limit."""

@@ -139,7 +139,9 @@ class Guard:
             setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
 
     def _limit_memory(self) -> None:
-        soft, hard = _data_bytes() + self._limits.memory_bytes, self._memory_before[1]
+        used, most = _data_bytes(), self._limits.memory_bytes
+        self._executor.is_roomy = used < _data_bytes_at_first() + most
+        soft, hard = used + most, self._memory_before[1]
         if hard != resource.RLIM_INFINITY:
             soft = min(soft, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
@@ -166,6 +168,12 @@ class Guard:
 def _files() -> OpenFiles:
     """Return the open files of this process."""
     return OpenFiles()
+
+
+@cache
+def _data_bytes_at_first() -> int:
+    """Return the bytes of private data that this process had when it first asked."""
+    return _data_bytes()
 
 
 def _data_bytes() -> int:

@@ -168,7 +168,7 @@ def shopping_cart(atoms: Atoms) -> None:
 )
 def exclusive_key_waits(atoms: Atoms) -> None:
     """With exclusive, an event of a key waits until the handler of the key has its reply."""
-    assert atoms("exclusive-orders") == [[], [("A", ["i3"])]]
+    assert atoms("exclusive-orders") == [[], [], [("A", ["i3"])]]
 
 
 @case(

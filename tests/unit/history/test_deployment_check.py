@@ -1,6 +1,7 @@
 """`penstock deploy --check`: what a deployment of the present code would change, in three levels."""
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.loading import load_app
+from tests.differential.inline import Inline
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
@@ -185,3 +187,71 @@ def test_the_check_of_an_endless_import_ends(kiosk: Kiosk) -> None:
     kiosk.change("app = App(", "import re; re.match('(a*)*b', 'a' * 40)\napp = App(")
     with pytest.raises(ConfigError, match="has taken more than 2 s"):
         report_on(Config(kiosk.data, kiosk.spec), 0, import_s=2.0)
+
+
+WAITING = '''
+"""A handler asks an entity, whose reply is a later record."""
+
+from penstock import App, Emit, Entity, ask, flow, key, stream
+
+words = stream("words", str)
+
+
+class Shelf(Entity):
+    name: str = key()
+    pieces: int = 0
+
+    def add(self, more: int) -> int:
+        self.pieces += more
+        return self.pieces
+
+
+class Asking:
+    asked: int = 0
+
+    async def on_event(self, word: str, out: Emit[int]) -> None:
+        self.asked += 1
+        out(await ask(Shelf.add, Shelf("a"), 1))
+
+
+app = App("waits", Shelf, flow("asking", words).key(str).task(Asking).sink("asked"))
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "finding"),
+    [
+        ('Shelf("a"), 1', 'Shelf("a"), 2', "sent other requests when it ran again"),
+        ("out(await", "out(1 + await", None),
+        ("task(Asking)", 'task(Asking, name="Other")', "its task is gone, so it is dropped"),
+    ],
+)
+def test_handlers_that_wait_are_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, after: str, finding: str | None
+) -> None:
+    """Those that cannot go on with the present code are listed with task and key; a change behind the wait is none."""
+    source = tmp_path / f"waits_{abs(hash(after))}.py"
+    source.write_text(WAITING)
+    (tmp_path / "data").mkdir()
+    runtime = Inline(tmp_path / "data", 1, str(source), "waits")
+    body = load_app(str(source)).append("words", ["tea"])
+    runtime.log.append([Entry(RequestId("r1"), body, b"", 1_000)])
+    runtime.advance(1)
+    runtime.close()
+    source.write_text(WAITING.replace(before, after))
+    for name in [name for name in sys.modules if name.startswith("waits_")]:
+        del sys.modules[name]
+    words = ["deploy", str(source), "--check", "--data", str(tmp_path / "data"), "--json"]
+    words += ["--drop", "asking.Asking"] if "Other" in after else []
+    capsys.readouterr()
+    execute(words)
+    report = json.loads(capsys.readouterr().out)
+    waiting = [each["what"] for each in report["findings"] if "waits for a reply" in each["what"]]
+    if finding is None:
+        assert waiting == []
+    else:
+        [what] = waiting
+        assert what.startswith(
+            "a handler of asking.Asking with key tea waits for a reply, and cannot go on: "
+        )
+        assert finding in what

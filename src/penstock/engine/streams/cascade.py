@@ -46,7 +46,14 @@ class Delivered(msgspec.Struct, frozen=True):
     answers: tuple[Answer, ...]
 
 
-Step: TypeAlias = Delivery | Inquiry | Delivered
+class NextInLine(msgspec.Struct, frozen=True):
+    """A step: a task takes the first event or question in the line of a key, given by its text."""
+
+    task: str
+    key: str
+
+
+Step: TypeAlias = Delivery | Inquiry | Delivered | NextInLine
 """A step of a workflow, a splitter, a sequencer or a request sink."""
 
 
@@ -177,6 +184,8 @@ def size_of(step: Step) -> int:
             return sum(len(question.data) for question in questions)
         case Delivered(_, _, answers):
             return sum(len(answer.data or b"") for answer in answers)
+        case NextInLine(_, key):
+            return len(key)
 
 
 def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:

@@ -324,7 +324,7 @@ class CascadeRunner(CascadeSteps):
             self._queue_published(cascade)
             return None
         arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
-        if arrived is not None and arrived[0].task in self._topology.tasks:
+        if arrived is not None:
             asker, answer = arrived
             answer = self.personal.protected(answer, cascade.subject)
             cascade.push(Delivered(asker.workflow, asker.task, (answer,)))
@@ -337,7 +337,7 @@ class CascadeRunner(CascadeSteps):
                 self._deliver(cascade, late, late.subscriber)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
-                self._set_aside(cascade, stream, step.stream, failed, step.atom)
+                self._set_step_aside(cascade, stream, step, failed)
         return rest
 
     def _check_former_rest(self, root: RequestId) -> None:

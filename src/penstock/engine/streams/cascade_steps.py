@@ -5,7 +5,7 @@ of it. A step commits whole, and then its atoms, questions and answers are queue
 atom is set aside. `cascade_runner` runs the whole cascade.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.base.ids import EntityKey
@@ -18,6 +18,7 @@ from penstock.engine.streams.cascade import (
     Delivery,
     Inquiry,
     LaterRecord,
+    NextInLine,
     PublishedAtom,
     Step,
 )
@@ -28,7 +29,7 @@ from penstock.engine.streams.derived_ids import (
 from penstock.engine.streams.direct_task import DirectTask, direct_task
 from penstock.engine.streams.key_shares import SharedTurns
 from penstock.engine.streams.late_flows import LateFlows
-from penstock.engine.streams.lost_work import failed_answers, failed_atom, give_up
+from penstock.engine.streams.lost_work import deadlock, failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
 from penstock.engine.streams.personal_work import (
     ERASED,
@@ -39,7 +40,7 @@ from penstock.engine.streams.personal_work import (
 from penstock.engine.streams.routed_events import request_bodies, split_events
 from penstock.engine.streams.step_runner import StepRunner, Writes
 from penstock.engine.streams.step_services import StepServices
-from penstock.engine.streams.waiting import Answer
+from penstock.engine.streams.waiting import Answer, Place, PortalQuestion
 from penstock.engine.streams.waits import Waits
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.model.application import App
@@ -54,6 +55,7 @@ from penstock.model.streams.flow import Workflow
 from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
+from penstock.model.streams.task_type import flow_of
 from penstock.model.streams.topology import Subscriber
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
@@ -91,7 +93,8 @@ class CascadeSteps:
         self._app = app
         self._topology = app.topology
         self._direct: dict[str, DirectTask | None] = {}
-        self._waits = Waits(read, app.topology.tasks)
+        self._waits = Waits(read, app.topology.tasks, keys, executor)
+        self._can_close_cycles = any(task.exclusive for _, task in app.topology.responders.values())
         self.personal = PersonalWork(app, self._waits)
         services = StepServices(app, self._waits, keys, output_bytes, executor, self.personal)
         self.step_runner = StepRunner(services, read, apply)
@@ -112,6 +115,8 @@ class CascadeSteps:
                 self._take_questions(cascade, step)
             case Delivered():
                 self._take_answers(cascade, step)
+            case NextInLine():
+                self._take_next(cascade, step)
 
     def _deliver(self, cascade: Cascade, step: Delivery, subscriber: Subscriber) -> None:
         if self._app.is_personal:
@@ -153,9 +158,105 @@ class CascadeSteps:
                 if portal in output.questions:
                     cascade.push(Inquiry(portal, tuple(output.questions[portal])))
         for (workflow, task), answers in output.answers.items():
-            if task in self._topology.tasks:  # a deployment may have removed the task that asked
-                cascade.push(Delivered(workflow, task, tuple(answers)))
+            cascade.push(Delivered(workflow, task, tuple(answers)))
+        self._break_cycles(cascade, plan)
+        self._queue_ready(cascade)
         return None
+
+    def _break_cycles(self, cascade: Cascade, plan: WorkflowPlan) -> None:
+        """Let each question fail that lets handlers wait for each other, since the step that has taken effect."""
+        lines, awaited = self._waits.lines, self._waits.awaited
+        if self._can_close_cycles:
+            now = step_id(cascade.root, cascade.taken)
+            for question in lines.held:
+                if places := self._waits.cycle(question.id, question.handler):
+                    lines.withdraw(question.id)
+                    cascade.push_all(failed_answers([question], self._deadlock(places, plan)))
+            for handler_id, request in awaited:
+                if request.rpartition(".")[0] == now:  # it is on its way
+                    continue
+                if places := self._waits.cycle(request, handler_id):
+                    lines.withdraw(request)
+                    answer = Answer(request, handler_id, None, self._deadlock(places, plan))
+                    step = Delivered(plan.workflow.flow_name, places[0][0], (answer,))
+                    cascade.push(step)
+            self._waits.commit()
+        lines.held.clear()
+        awaited.clear()
+
+    def broken_waits(self, most: int) -> Iterator[tuple[Place, str]]:
+        """Try the handlers that wait, and yield those that cannot go on with this application: the place, and why.
+
+        Nothing changes.
+
+        Args:
+            most: The most handlers to try.
+        """
+        for place, handler in self._waits.every(most):
+            if handler is None:
+                yield place, "its task is gone, so it is dropped"
+            else:
+                failure = self.step_runner.try_to_resume(handler)
+                if failure is not None:
+                    yield place, f"{failure.kind}: {failure.message}"
+
+    def _deadlock(self, places: Sequence[Place], plan: WorkflowPlan) -> Failure:
+        return recorded_failure(deadlock(places), is_personal=takes_persons(self._topology, plan))
+
+    def _queue_ready(self, cascade: Cascade) -> None:
+        """Queue a step for each line whose first item may be taken since the last step."""
+        lines = self._waits.lines
+        for (name, key), task in lines.ready.items():
+            if lines.first(task, (name, key)) is not None:
+                cascade.push(NextInLine(name, key))
+        lines.ready.clear()
+        self._waits.commit()
+
+    def _take_next(self, cascade: Cascade, step: NextInLine) -> None:
+        """Let a task take the first item of a line; nothing happens if an earlier step has taken it."""
+        task, place = self._topology.tasks.get(step.task), (step.task, step.key)
+        item = None if task is None else self._waits.lines.first(task, place)
+        if task is None or item is None:
+            return
+        plan = self._topology.workflows[flow_of(step.task)]
+        if self.personal.is_erased_item(item):
+            failure = ERASED
+        else:
+            failed = self._run_step(cascade, plan, lambda run: run.take_next(task, place))
+            if failed is None:
+                self._waits.lines.note_ready(task, place)
+                self._queue_ready(cascade)
+                return
+            failure = failed
+        is_event = not isinstance(item, PortalQuestion)
+        if is_event and failure is not ERASED and plan.workflow.pauses:
+            self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
+            return
+        self._drop_next(cascade, step, failure)
+
+    def _drop_next(self, cascade: Cascade, step: NextInLine, failure: Failure) -> None:
+        """Remove the first item of a line, which cannot be taken; the step for the next one follows."""
+        task, place = self._topology.tasks[step.task], (step.task, step.key)
+        item = self._waits.lines.take(task, place)
+        if isinstance(item, PortalQuestion):
+            cascade.push_all(failed_answers([item], failure))
+        elif item is not None and failure is not ERASED:
+            stream = self._topology.workflows[flow_of(step.task)].workflow.failed
+            self._set_aside(cascade, stream, step.task, failure, (item,))
+        self._waits.lines.note_ready(task, place)
+        self._queue_ready(cascade)
+
+    def _set_step_aside(
+        self, cascade: Cascade, stream: Stream[FailedAtom], step: Step, failure: Failure
+    ) -> None:
+        """Set aside the work of a paused workflow that has failed."""
+        match step:
+            case Delivery():
+                self._set_aside(cascade, stream, step.stream, failure, step.atom)
+            case NextInLine():
+                self._drop_next(cascade, step, failure)
+            case _:
+                raise AssertionError("a pause begins with an event")
 
     def _failed(
         self, cascade: Cascade, outcome: Outcome, is_personal: Callable[[], bool]
@@ -196,7 +297,9 @@ class CascadeSteps:
         """Return the direct task of a workflow, if it has one."""
         name = plan.workflow.flow_name
         if name not in self._direct:
-            self._direct[name] = direct_task(plan)
+            direct = direct_task(plan)
+            has_items = direct is not None and self._waits.lines.has_items(direct.task)
+            self._direct[name] = None if has_items else direct
         return self._direct[name]
 
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
@@ -212,8 +315,12 @@ class CascadeSteps:
             cascade.push_all(failed_answers(step.questions, failure))
 
     def _take_answers(self, cascade: Cascade, step: Delivered) -> None:
+        task = self._topology.tasks.get(step.task)
+        if task is None:  # a deployment has removed it
+            for answer in step.answers:
+                self._waits.forget(answer)
+            return
         plan = self._topology.workflows[step.workflow]
-        task = self._topology.tasks[step.task]
         step, lost = self.personal.delivered(step)
         if lost:
             self._lose(cascade, plan, lost, ERASED)
@@ -227,8 +334,10 @@ class CascadeSteps:
         self, cascade: Cascade, plan: WorkflowPlan, answers: Sequence[Answer], failure: Failure
     ) -> None:
         """Give up the handlers that cannot take answers, and set aside the work that waits behind them."""
-        questions, events = give_up(self._waits, answers)
+        questions = give_up(self._waits, answers)
         cascade.push_all(failed_answers(questions, failure))
+        self._queue_ready(cascade)
+        events = tuple(answer.data or b"" for answer in answers)
         if failure is ERASED and not (events := self.personal.readable(events)):
             return
         self._set_aside(cascade, plan.workflow.failed, "replies", failure, events)

@@ -32,7 +32,14 @@ from penstock.engine.streams.step_services import (
     kind_of,
     listing_error,
 )
-from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Turn, Waiting
+from penstock.engine.streams.waiting import (
+    Held,
+    Place,
+    PortalQuestion,
+    Turn,
+    Waiting,
+    handler_of,
+)
 from penstock.engine.streams.waits import Asker
 from penstock.errors import LimitExceeded, Unencodable, UserError
 from penstock.model.call import Call, encoded, returns_of
@@ -148,7 +155,12 @@ class HandlerTurns:
         """Return the running handler as a handler that may wait."""
         if self._handler is None:
             assert self.running is not None, "the caller has looked"
-            handler_id = f"{self._txn.request_id}!{self._turns}"
+            item = self._item
+            handler_id = (
+                handler_of(item.id)
+                if type(item) is PortalQuestion
+                else f"{self._txn.request_id}!{self._turns}"
+            )
             handler = Waiting(handler_id, self.running, self._key, self._start[0], self._item)
             handler.coroutines.append(None)
             self._handler = handler
@@ -217,6 +229,7 @@ class HandlerTurns:
         if self.running is None or ask.id not in self._waiting().asks:
             raise UserError(f"{ask.target}: only the handler that has asked can limit the time")
         self._append(timeout_id(ask.id), encode_continuation(), time_us)
+        self._waiting().timers += 1
 
     def _append(self, request_id: RequestId, body: bytes, delay_us: int) -> None:
         """Append a record to the log; the running handler gets its outcome."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, Step
+from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, NextInLine, Step
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
 from penstock.engine.streams.system_rows import HELD, PAUSED, system_key
@@ -21,6 +21,7 @@ from penstock.model.request import Failure
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.stream import Stream
+from penstock.model.streams.task_type import flow_of
 from penstock.model.streams.topology import Topology
 
 _RESUME: Final = f"resume{MARK}"
@@ -44,8 +45,8 @@ class PausedFlow(msgspec.Struct, array_like=True, frozen=True):
     since_us: int = 0
 
 
-SkippedAtom = tuple[Stream[FailedAtom], Delivery, Failure]
-"""An atom that is set aside: the stream of failed atoms, the step that failed, and its failure."""
+SkippedAtom = tuple[Stream[FailedAtom], Step, Failure]
+"""Work that is set aside: the stream of failed atoms, the step that failed, and its failure."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _decode: Final = msgspec.msgpack.Decoder(PausedFlow).decode
@@ -126,8 +127,11 @@ class PausedFlows:
                 pass
             case Inquiry(portal=portal):
                 workflow = self._topology.responders[portal][0].workflow
-            case Delivered(workflow=name):
-                workflow = self._topology.workflows[name].workflow
+            case Delivered(task=task) | NextInLine(task=task):
+                plan = self._topology.workflows.get(flow_of(task))
+                if plan is None:  # the task is gone
+                    return None
+                workflow = plan.workflow
             case _:
                 return None
         return workflow.flow_name if workflow.pauses else None
@@ -160,7 +164,6 @@ class PausedFlows:
         self._apply(writes)
         if beginning == _SKIP:
             step = steps.pop(0)
-            assert isinstance(step, Delivery), "a pause begins with an atom"
             cascade.taken += 1
             yield self._topology.workflows[flow].workflow.failed, step, state.failure
         cascade.push_all(steps)

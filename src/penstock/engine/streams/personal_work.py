@@ -109,6 +109,7 @@ class PersonalWork:
         handler = self._waits.handler(answer.handler)
         if handler is None:
             return False
+        self._waits.recall(handler)
         answers = (turn.answer.data for turn in handler.turns if turn.answer is not None)
         if self.is_erased_item(handler.item) or any(map(self._is_erased, answers)):
             return True

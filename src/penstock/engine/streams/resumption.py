@@ -196,9 +196,10 @@ class Resumption:
 
     def _refusal(self) -> UserError:
         return UserError(
-            f"{self._handler.task.name}: a handler {self._problem} when it ran again to the point where it waits for "
-            "a reply, so it is not deterministic; let it depend only on its event, on the attributes of its task, on "
-            "replies, and on now(), random() and uuid() of penstock"
+            f"{self._handler.task.name}: a handler {self._problem} when it ran again to the point where it waits for a "
+            "reply. Either a deployment has changed its code since it began to wait: then deploy the former code, or "
+            "send its event again. Or it is not deterministic: let it depend only on its event, on the attributes of "
+            "its task, on replies, and on now(), random() and uuid() of penstock"
         )
 
     def _diverge(self, problem: str) -> UserError:

@@ -9,11 +9,13 @@ from penstock.engine.failure import close_all
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.derived_ids import step_id
 from penstock.engine.streams.key_shares import KeyShare
+from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.step_services import StepServices
+from penstock.engine.streams.waiting import Waiting
 from penstock.engine.streams.workflow_step import WorkflowStep
 from penstock.model.context import Read, Transaction
-from penstock.model.request import Failure, encode_failure
+from penstock.model.request import Failure, decode_failure, encode_failure
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.workflow_plan import WorkflowPlan
@@ -136,6 +138,16 @@ class StepRunner:
             return _NO_RESULT, _NO_WRITES
 
         return self._perform(self._transaction(cascade), working)
+
+    def try_to_resume(self, handler: Waiting) -> Failure | None:
+        """Run a handler again to the point where it waits, without effect; return why it cannot."""
+        services, abandoned = self._services, self._waits.abandoned
+        resumption = Resumption(services.app, services.executor, handler, abandoned)
+        cascade = Cascade(RequestId(handler.id), 0)
+        outcome = self.perform(cascade, resumption.run)
+        abandoned += handler.forget()
+        self.close_abandoned(cascade)
+        return None if outcome.error is None else decode_failure(outcome.reply)
 
     def close_abandoned(self, cascade: Cascade) -> None:
         """Close the coroutines that nothing continues; their `finally` blocks have no effect."""

@@ -15,7 +15,14 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.engine.streams.cascade import Delivered, Delivery, Inquiry, Step, size_of
+from penstock.engine.streams.cascade import (
+    Delivered,
+    Delivery,
+    Inquiry,
+    NextInLine,
+    Step,
+    size_of,
+)
 from penstock.engine.streams.lost_work import failed_answers
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, system_key
 from penstock.engine.streams.waiting import Answer, PortalQuestion
@@ -45,7 +52,12 @@ class _Delivered(msgspec.Struct, frozen=True, array_like=True, tag="answers"):
     answers: tuple[Answer, ...]
 
 
-_StoredStep: TypeAlias = _Delivery | _Inquiry | _Delivered
+class _NextInLine(msgspec.Struct, frozen=True, array_like=True, tag="next"):
+    task: str
+    key: str
+
+
+_StoredStep: TypeAlias = _Delivery | _Inquiry | _Delivered | _NextInLine
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_requests: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decode
 _decode_steps: Final = msgspec.msgpack.Decoder(list[_StoredStep]).decode
@@ -91,6 +103,8 @@ def _stored(step: Step) -> _StoredStep:
             return _Inquiry(portal, questions)
         case Delivered(workflow, task, answers):
             return _Delivered(workflow, task, answers)
+        case NextInLine(task, key):
+            return _NextInLine(task, key)
 
 
 def _restored(step: _StoredStep, topology: Topology) -> Iterator[Step]:
@@ -106,8 +120,9 @@ def _restored(step: _StoredStep, topology: Topology) -> Iterator[Step]:
             else:
                 yield from failed_answers(questions, _no_portal(portal))
         case _Delivered(workflow, task, answers):
-            if task in topology.tasks:
-                yield Delivered(workflow, task, answers)
+            yield Delivered(workflow, task, answers)
+        case _NextInLine(task, key):
+            yield NextInLine(task, key)
 
 
 def _no_portal(portal: str) -> Failure:

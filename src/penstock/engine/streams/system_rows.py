@@ -12,8 +12,17 @@ from penstock.base.ids import EntityKey, RequestId, entity_key
 WAIT: Final = "$wait"
 """A handler that waits; the key is the id of the handler."""
 
+TURN: Final = "$turn"
+"""A turn of such a handler; the key has the id of the handler and the number of the turn, 0 for what it has taken."""
+
 LINE: Final = "$line"
-"""The events and questions that wait behind a handler of an exclusive task; the key has task and key."""
+"""The handlers of one key of a task that wait, and the length of the line behind them; the key has task and key."""
+
+QUEUED: Final = "$queued"
+"""An event or a question in such a line; the key has task, key, and the place in the line."""
+
+QUESTION: Final = "$question"
+"""The place of a question in a line; the key is the id of the question."""
 
 ASKER: Final = "$asker"
 """The handler that waits for a request to an entity; the key is the id of the request."""
@@ -44,9 +53,14 @@ _TEXT_BYTES: Final = 400
 
 def system_key(name: str, text: str) -> EntityKey:
     """Return the key of a system row; a long text is replaced by a hash of it."""
+    return entity_key(name, bounded(text))
+
+
+def bounded(text: str) -> str:
+    """Return a text, or a hash of a long one."""
     if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:
-        text = blake2b(text.encode(), digest_size=32).hexdigest()
-    return entity_key(name, text)
+        return blake2b(text.encode(), digest_size=32).hexdigest()
+    return text
 
 
 def former_rest_key(name: str, continuation: RequestId) -> EntityKey:

@@ -3,9 +3,12 @@
 The history has everything that the handler has received, turn by turn. A turn begins with the call of the handler or
 with a reply, and ends where the handler waits or ends. `Resumption` makes the coroutines from the history, so the
 coroutines can be forgotten at any time between two turns.
+
+A handler is stored as one small row that each record writes again, and a row for each turn that is written once.
 """
 
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from types import CoroutineType
 from typing import Any, Final, TypeAlias
 
@@ -97,25 +100,34 @@ class Turn(msgspec.Struct, array_like=True):
 
 
 class _Row(msgspec.Struct, array_like=True):
-    """A handler that waits, as it is stored."""
+    """A handler that waits, as it is stored; its item and its turns are rows of their own.
+
+    In a row of an earlier Penstock, `item` and `turns` are the item and the turns themselves, and the rest is missing.
+    """
 
     id: str
     task: str
     key: str
     item: PortalQuestion | bytes | None
-    turns: list[Turn]
+    turns: int | list[Turn]
     awaiting: dict[str, int]
+    size: int = 0
+    digest: bytes = b""
+    is_in_line: bool | None = None
+    timers: int = 0
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Row).decode
+_decode_item: Final = msgspec.msgpack.Decoder(PortalQuestion | bytes | None).decode
+_decode_turn: Final = msgspec.msgpack.Decoder(Turn).decode
 
 
 class Waiting:
     """A handler that runs or waits.
 
     Attributes:
-        id: The id: the step, and the number of the first turn there.
+        id: The id: that of its question; else the step, and the number of the first turn there.
         task: Its task.
         key: Its key; None without keys.
         place: The names of both.
@@ -127,6 +139,11 @@ class Waiting:
         coroutines: The coroutine of the handler itself, None for a plain method; then those of its `then`. The list is
             empty while the coroutines are not in memory.
         counted: The number of turns in `size`, which is the approximate size of the history in bytes.
+        stored: The number of turns that have a row; if there are any, the item has a row, too.
+        digest: A hash of the rows of these turns.
+        is_recalled: Whether `item` and `turns` are in memory; else only the handler's own row was read.
+        is_in_line: Whether the line of its key counts it.
+        timers: The number of its records in the log that end the time of a question.
     """
 
     __slots__ = (
@@ -134,28 +151,24 @@ class Waiting:
         "awaiting",
         "coroutines",
         "counted",
+        "digest",
         "id",
+        "is_in_line",
+        "is_recalled",
         "item",
         "key",
         "place",
         "size",
         "state",
+        "stored",
         "task",
+        "timers",
         "turns",
     )
 
     def __init__(
         self, handler_id: str, task: TaskType, key: Any, place: Place, item: Held | None
     ) -> None:
-        """Begin without a history.
-
-        Args:
-            handler_id: The id.
-            task: Its task.
-            key: Its key; None without keys.
-            place: The name of the task, and the text of the key.
-            item: The event or the question; None for `on_atom_complete`.
-        """
         self.id = handler_id
         self.task = task
         self.key = key
@@ -166,7 +179,10 @@ class Waiting:
         self.asks: dict[str, Ask[Any]] = {}
         self.state = HeldState()
         self.coroutines: list[HandlerCoroutine | None] = []
-        self.counted = self.size = 0
+        self.counted = self.size = self.stored = self.timers = 0
+        self.digest = b""
+        self.is_recalled = True
+        self.is_in_line = False
 
     def settle(self, answer: Answer, *, is_lost: bool = False) -> None:
         """Hand over a reply to the coroutines in memory."""
@@ -178,7 +194,8 @@ class Waiting:
         elif answer.failure is None:
             ask.reply = answer.data
         else:
-            ask.fail(f"{answer.failure.kind}: {answer.failure.message}")
+            failure = answer.failure
+            ask.fail(f"{failure.kind}: {failure.message}", failure.code)
 
     def accept(self, awaited: Any, index: int) -> bool:
         """Let a coroutine wait for a request; return whether it may: the request is its own, and awaited once."""
@@ -222,10 +239,42 @@ class Waiting:
         )
 
     def encode(self) -> bytes:
-        """Return the row."""
+        """Return its own row; those of its new turns come before it, by `new_rows`."""
+        self.count_size()
         return _encode(
-            _Row(self.id, self.place[0], self.place[1], self.item, self.turns, self.awaiting)
+            _Row(
+                self.id,
+                *self.place,
+                None,
+                self.stored,
+                self.awaiting,
+                self.size,
+                self.digest,
+                self.is_in_line,
+                self.timers,
+            )
         )
+
+    def new_rows(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the row of each turn that has none, by its number from 1; that of the item has the number 0."""
+        for turn in self.turns[self.stored :] if self.is_recalled else ():
+            if not self.stored:
+                yield 0, _encode(self.item)
+            row = _encode(turn)
+            self.stored += 1
+            self.digest = blake2b(row, digest_size=16, key=self.digest).digest()
+            yield self.stored, row
+
+    def recall(self, rows: Iterator[bytes]) -> None:
+        """Take the rows of the item and of all turns."""
+        self.item = _decode_item(next(rows))
+        self.turns = list(map(_decode_turn, rows))
+        self.counted, self.is_recalled = len(self.turns), True
+
+
+def handler_of(question: str) -> str:
+    """Return the id of the handler that replies to a question."""
+    return f"{question}!"
 
 
 def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting | None:
@@ -235,9 +284,23 @@ def decode_waiting(data: bytes, tasks: Mapping[str, TaskType]) -> Waiting | None
     if task is None:
         return None
     handler = Waiting(row.id, task, task.key_at(row.key), (row.task, row.key), row.item)
-    handler.turns = row.turns
     handler.awaiting = row.awaiting
+    if isinstance(row.turns, int):
+        handler.is_recalled, handler.stored = False, row.turns
+        handler.size, handler.digest, handler.timers = row.size, row.digest, row.timers
+    else:
+        handler.turns = row.turns
+    handler.is_in_line = (
+        row.is_in_line is not False
+    )  # an earlier Penstock did not say; see `WaitingLines.leave`
     return handler
+
+
+def place_of_row(data: bytes) -> tuple[Place, int, bool]:
+    """Return the place of a handler whose task may be gone, the number of its stored turns, and whether it is in line."""
+    row = _decode(data)
+    turns = row.turns if isinstance(row.turns, int) else 0
+    return (row.task, row.key), turns, row.is_in_line is not False
 
 
 def hash_of(data: bytes) -> int:

@@ -23,13 +23,13 @@ from penstock.engine.streams.handler_start import (
 )
 from penstock.engine.streams.handler_turns import HandlerTurns
 from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
-from penstock.engine.streams.personal_work import ERASED
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_services import Unfit
 from penstock.engine.streams.waiting import (
     Answer,
     HandlerCoroutine,
     Held,
+    Place,
     PortalQuestion,
     Turn,
     Waiting,
@@ -158,6 +158,17 @@ class WorkflowStep(HandlerTurns):
         self._flow = FlowEvents(self._plan)
         self._run((task, *self._plan.behind[task.name]), reply_all)
 
+    def take_next(self, task: TaskType, place: Place) -> None:
+        """Let a task take the first item in the line of a key."""
+
+        def take() -> None:
+            item = self._waits.lines.take(task, place)
+            assert item is not None, "the caller has looked"
+            self._start_handler(task, task.key_at(place[1]), place, item)
+
+        self._flow = FlowEvents(self._plan)
+        self._run((task, *self._plan.behind[task.name]), take)
+
     def take_answers(self, task: TaskType, answers: Sequence[Answer]) -> None:
         """Let the handlers of a task go on."""
 
@@ -198,11 +209,12 @@ class WorkflowStep(HandlerTurns):
         """Give a task its events, in order."""
         assert task.event is not None, "an application was built with the task"
         share, first, places = self._share, self._turns, array("I")
-        if share is not None and task.noted:
+        has_lines = task.exclusive or self._waits.lines.has_items(task)
+        if share is not None and (task.noted or has_lines):
             raise UserError("a handler waits")
         starts = HandlerStarts(task)
         for piece in self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event):
-            if task.exclusive or task.noted:
+            if has_lines or task.noted:
                 self._take_each(task, piece)
                 continue
             last = self._turns + len(piece[0])
@@ -271,10 +283,16 @@ class WorkflowStep(HandlerTurns):
             item: The encoded event, or the question.
             event: The decoded event, if handlers can share it.
         """
-        place = (task.name, text)
-        if task.exclusive and self._waits.is_busy(place):
-            self._waits.hold(place, item)
+        place, lines = (task.name, text), self._waits.lines
+        if (task.exclusive or lines.has_items(task)) and lines.is_blocked(task, place):
+            lines.hold(task, place, item)
             return
+        self._start_handler(task, key, place, item, event)
+
+    def _start_handler(
+        self, task: TaskType, key: Any, place: Place, item: Held, event: Any = UNDECODED
+    ) -> None:
+        """Let a handler take an event or a question."""
         instance = self._begin(task, key, place, item)
         self._finish(task, item, start_handler(task, item, instance, self._out, event))
         self._end()
@@ -310,6 +328,7 @@ class WorkflowStep(HandlerTurns):
                 f"a handler of {handler.task.name} awaits {type(awaited).__name__}; it can await its own requests "
                 "to portals, each once"
             )
+        self._waits.awaited.append((handler.id, awaited.id))
 
     def _resume(self, answer: Answer) -> None:
         """Hand over a reply, and let the handler go on that waits for it."""
@@ -318,6 +337,7 @@ class WorkflowStep(HandlerTurns):
         if handler is None:
             return
         waits.touch(handler)
+        waits.end_time(handler, answer.id)
         self.begun.append(handler)
         index = handler.awaiting.get(answer.id)
         if index is None:
@@ -332,11 +352,6 @@ class WorkflowStep(HandlerTurns):
         self._end()
         if not handler.awaiting:
             waits.drop(handler)
-        for item in waits.all_held(handler) if handler.task.exclusive else ():
-            if not services.personal.is_erased_item(item):
-                self._take(handler.task, handler.key, handler.place[1], item)
-            elif type(item) is PortalQuestion:
-                self._answer(item, Answer(item.id, item.handler, None, ERASED))
 
     def _continue(self, handler: Waiting, answer: Answer) -> None:
         """Begin the next turn of a handler."""

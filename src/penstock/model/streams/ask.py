@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from typing import Any, Final, Generic, Self, TypeVar
 
-from penstock.errors import AskFailed, OutsideTransaction, UserError
+from penstock.errors import AskFailed, Deadlock, OutsideTransaction, UserError
 from penstock.model.context import active
 from penstock.model.running_step import DELAY_MAX, RunningStep
 
@@ -54,9 +54,10 @@ class Ask(Generic[A]):
             raise UserError(f"{self.target} has not replied yet; await the request")
         return self._decode(self.reply)
 
-    def fail(self, why: str) -> None:
-        """Let the result be a failure."""
-        self.failure = AskFailed(f"{self.target}: {why}")
+    def fail(self, why: str, code: str = AskFailed.code) -> None:
+        """Let the result be a failure; `code` is that of the failure which arrived in place of a result."""
+        raised = Deadlock if code == Deadlock.code else AskFailed
+        self.failure = raised(f"{self.target}: {why}")
 
     def __await__(self) -> Generator["Ask[A]", None, A]:
         if not self.is_settled:

@@ -11,7 +11,7 @@ class FailedAtom:
     """An atom that a workflow or a splitter has set aside, because a handler or a function failed.
 
     Attributes:
-        source: The stream of the atom; `replies` if it was the replies of a portal.
+        source: The stream of the atom; `replies` if it was the replies of a portal; the task if an event in line for it failed.
         step: The id of the step, as `request_id()` gives it in a handler.
         code: The code of the failure.
         message: The class and the text of the exception.

@@ -119,6 +119,11 @@ class TaskType:
         return object.__new__(self.completing)
 
 
+def flow_of(task: str) -> str:
+    """Return the name of the workflow of a task, by the name of the task."""
+    return task.partition(".")[0]
+
+
 def _blank_row(entity_type: EntityType) -> bytes:
     """Return the row of the defaults, which is never encrypted."""
     values = {name: new_value(default) for name, default in entity_type.defaults.items()}
