@@ -234,7 +234,8 @@ class TwinStep:
         return [*result, *((None, number) for number in counts)]
 
     def asks(self, node: Node) -> Pairs:
-        twin, result = self.twin, []
+        twin = self.twin
+        result: Pairs = []
         if self.line is not None and self.first == id(node):
             self.ask(node, self.line.key, twin.held[self.line].pop(0))
             return result
