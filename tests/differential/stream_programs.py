@@ -186,20 +186,12 @@ def nodes(draw: st.DrawFn, depth: int = 4) -> tuple[Node, bool, bool]:
     return keyed_node, True, False
 
 
-def rekeyed(node: Node) -> Node:
-    """Give the branches of each union equal keys: none can be told apart after it."""
-    inputs = tuple(map(rekeyed, node.inputs))
-    if node.operator == "union":
-        inputs = tuple(Node("key", 5, (before,)) for before in inputs)
-    return Node(node.operator, node.number, inputs)
-
-
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """Draw one to four workflows and up to four atoms."""
     workflows = []
     for index in range(draw(st.integers(1, 4))):
         last, _, _ = draw(nodes())
-        workflows.append((draw(st.integers(0, index + 1)), rekeyed(last)))
+        workflows.append((draw(st.integers(0, index + 1)), last))
     atoms = st.lists(st.integers(0, MODULUS - 1), max_size=4).map(tuple)
     return Program(tuple(workflows), tuple(draw(st.lists(atoms, min_size=1, max_size=4))))

@@ -15,10 +15,12 @@ from penstock import (
     flow,
     key,
     portal,
+    registry,
     sequencer,
     splitter,
     stream,
 )
+from penstock.testing import Kit
 
 numbers = stream("numbers", int)
 words = stream("words", str)
@@ -102,6 +104,29 @@ class Person(Entity):
     def rename(self) -> None: ...
 
 
+distant = registry.portal("/elsewhere/portals/distant", int, int)
+
+
+class AsksInVain:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        for asked in [unanswered.ask(n) for n in range(number)]:
+            out(await asked)
+
+
+class AsksByFunction:
+    async def on_event(self, number: int, out: Emit[int]) -> None:
+        out(await asked_for(number))
+
+
+async def asked_for(number: int) -> int:
+    return await unanswered.ask(number)
+
+
+class AsksElsewhere:
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        distant.ask(number).then(out)
+
+
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: flow("f", numbers).map(length_of).sink("out"),  # type: ignore[arg-type]
@@ -133,8 +158,20 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         "two tasks are named Echo",
     ),
     (
-        lambda: flow("f", numbers).key(int).union(flow("f", numbers)).sink("out"),
-        "different keys: int and no key",
+        lambda: (start := flow("f", numbers)).key(int).union(start).task(Echo).sink("out"),
+        "have different keys: int and no key; use .key before this task",
+    ),
+    (
+        lambda: flow("f", numbers).task(AsksInVain).sink("out"),
+        "f.AsksInVain asks portal unanswered, and no task of this application replies to it: name the workflow",
+    ),
+    (
+        lambda: flow("f", numbers).task(AsksByFunction).sink("out"),
+        "f.AsksByFunction asks portal unanswered, and no task",
+    ),
+    (
+        lambda: flow("f", numbers).task(AsksElsewhere).sink("out"),
+        "f.AsksElsewhere asks portal distant, and no task of this application replies to it: name the portal of",
     ),
     (lambda: flow("f g", numbers).task(Echo).sink("out"), "'f g' cannot name a workflow"),
     (lambda: flow("f", numbers).task(Echo).sink("numbers"), "the name numbers is taken"),
@@ -213,3 +250,54 @@ def test_a_workflow_brings_its_sources() -> None:
         "numbers",
         "second-failed",
     ]
+
+
+def test_branches_with_different_keys_join() -> None:
+    """A key behind the union counts; a sink needs none."""
+    start = flow("f", numbers)
+    both = start.key(lambda number: number).task(Echo).union(start.map(plus_hundred))
+    kit = Kit(
+        App(
+            "x",
+            both.key(parity).task(Count, name="C").sink("counts"),
+        )
+    )
+    kit.append(numbers, [1, 2])
+    assert kit.atoms("counts") == [[1, 1, 2, 2]]
+    kit = Kit(App("x", both.sink("both")))
+    kit.append(numbers, [1, 2])
+    assert kit.atoms("both") == [[1, 2, 101, 102]]
+
+
+def plus_hundred(number: int) -> int:
+    return number + 100
+
+
+def parity(number: int) -> int:
+    return number % 2
+
+
+class Count:
+    count: int = 0
+
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        self.count += 1
+        out(self.count)
+
+
+def test_a_portal_of_the_same_application_is_asked_in_any_order_of_members() -> None:
+    """The asking workflow may be named before the replying one."""
+
+    class Replying:
+        def on_event(self, number: int) -> None: ...
+
+        @unanswered.reply
+        def on_ask(self, number: int) -> int:
+            return number + 1
+
+    asking = flow("asking", numbers).task(AsksByFunction).sink("asked")
+    kit = Kit(
+        App("x", asking, flow("replying", stream("never", int)).task(Replying).sink("nothing", int))
+    )
+    kit.append(numbers, [1])
+    assert kit.atoms("asked")[-1] == [2]

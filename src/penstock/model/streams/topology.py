@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
+from penstock.model.streams.asked_portals import asked_portals
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
@@ -247,7 +248,25 @@ class _Building:
                     f"sequencer {target.name} has events of another type than stream {source.name}"
                 )
                 self._complain(where, what)
+        for task in self.topology.tasks.values():
+            self._check_asked(task)
         self._bind()
+
+    def _check_asked(self, task: TaskType) -> None:
+        """Complain of each portal that a handler asks, and that the application does not have."""
+        has = [*self.topology.portals.values(), *self.topology.interfaces]
+        for portal, where in dict.fromkeys(asked_portals(task.cls)):
+            if any(portal is known for known in has):
+                continue
+            if isinstance(portal, PortalInterface):
+                remedy = f"name the portal of {portal.where}, {portal.path}, as a member of the App"
+            else:
+                remedy = (
+                    f"name the workflow of the task that replies to the portal of {portal.where} as a member of the "
+                    "App; for a portal of another application, use registry.portal"
+                )
+            what = f"{task.name} asks portal {portal.name}, and no task of this application replies to it"
+            self._complain(where, f"{what}: {remedy}")
 
     def _bind(self) -> None:
         complaints = self._resolver.complaints

@@ -70,13 +70,12 @@ class WorkflowPlan:
 class _Typed:
     """The type of a node's events, and of their keys: None without keys.
 
-    `loses_keys` says that some events have lost their key, because a task published them in
-    `on_atom_complete`, which has none.
+    `unkeyed` says why not all events have keys of this type; empty if they have. Then `.key` must come before a task.
     """
 
     annotation: Any
     key: Any = None
-    loses_keys: bool = False
+    unkeyed: str = ""
 
 
 def plan_of(workflow: Workflow[Any], resolver: Resolver) -> WorkflowPlan:
@@ -165,9 +164,9 @@ class _Planning:
             )
         match node.operator:
             case FlowOperator.MAP:
-                return _Typed(result, taken.key, taken.loses_keys)
+                return _Typed(result, taken.key, taken.unkeyed)
             case FlowOperator.FLAT_MAP:
-                return _Typed(_element_of(result), taken.key, taken.loses_keys)
+                return _Typed(_element_of(result), taken.key, taken.unkeyed)
             case FlowOperator.KEY:
                 return _Typed(taken.annotation, result)
             case _:
@@ -183,25 +182,20 @@ class _Planning:
 
     def _union(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
         keys = list(dict.fromkeys(branch.key for branch in inputs))
+        unkeyed = next((branch.unkeyed for branch in inputs if branch.unkeyed), "")
         if len(keys) > 1:
             names = " and ".join("no key" if key is None else type_name(key) for key in keys)
-            self._complain(
-                node, f"its branches have different keys: {names}; use .key behind the union"
-            )
+            unkeyed = f"the branches of the union at {node.where} have different keys: {names}"
         annotations = list(dict.fromkeys(branch.annotation for branch in inputs))
         if len(annotations) == 1:
             annotation = annotations[0]
         else:
             annotation = UNKNOWN if UNKNOWN in annotations else typing.Union[tuple(annotations)]  # noqa: UP007
-        return _Typed(annotation, keys[0], any(branch.loses_keys for branch in inputs))
+        return _Typed(annotation, keys[0], unkeyed)
 
     def _task(self, node: FlowNode, taken: _Typed) -> _Typed:
-        if taken.loses_keys:
-            self._complain(
-                node,
-                "a task before it publishes events in on_atom_complete, which have no key; "
-                "use .key between the two tasks",
-            )
+        if taken.unkeyed:
+            self._complain(node, f"{taken.unkeyed}; use .key before this task")
         plan = self.plan
         task = task_type(node, self._name, taken.annotation, taken.key, self._resolver)
         if task is None:
@@ -217,11 +211,12 @@ class _Planning:
         plan.tasks.append(task)
         plan.nodes[task.name] = node
         plan.task_of[node] = task
-        completes = task.completion is not None and task.completion_takes_out
+        completes = task.completion_takes_out and taken.key is not None
+        unkeyed = f"{task.name} publishes events in on_atom_complete, which have no key"
         return _Typed(
             task.output.annotation if task.output else Any,
             taken.key,
-            loses_keys=completes and taken.key is not None,
+            unkeyed if completes else "",
         )
 
     def _complain(self, node: FlowNode, complaint: str) -> None:
