@@ -115,10 +115,10 @@ class WaitingLines:
 
         Only code before the present one can have put the first item there, so a task without items needs one look.
         """
-        found = self._lined.get(task.name)
-        if found is None:
-            found = self._lined[task.name] = bool(self._keys(f"{QUEUED}/{task.name}/"))
-        return found
+        has_had = self._lined.get(task.name)
+        if has_had is None:
+            has_had = self._lined[task.name] = bool(self._keys(f"{QUEUED}/{task.name}/"))
+        return has_had
 
     def is_blocked(self, task: TaskType, place: Place) -> bool:
         """Say whether a new item of a key goes behind others."""

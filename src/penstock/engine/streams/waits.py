@@ -198,9 +198,9 @@ class Waits:
             rows[system_key(ASKER, request_id)] = _encode(asker)
         rows |= self.lines.forget()
         before = self._rows
-        for key in before.keys() - rows.keys() & self._turns.keys():
-            handler_id, count = self._turns[key]
-            turns |= {_turn_key(handler_id, number): None for number in range(count + 1) if count}
+        for key, (handler_id, count) in self._turns.items():
+            if key in before and key not in rows and count:
+                turns |= {_turn_key(handler_id, number): None for number in range(count + 1)}
         writes: dict[EntityKey, bytes | None] = {key: None for key in before if key not in rows}
         writes |= {key: row for key, row in rows.items() if before.get(key) != row}
         for memory in (self._handlers, self._askers, self._rows, self._turns):

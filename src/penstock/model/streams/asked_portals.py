@@ -49,18 +49,18 @@ def _named_values(function: FunctionType, code: CodeType) -> Iterator[tuple[Any,
     for instruction in dis.get_instructions(code):
         name = instruction.argval
         if instruction.opname.startswith("LOAD_GLOBAL"):
-            found = function.__globals__.get(name, _MISSING)
+            value = function.__globals__.get(name, _MISSING)
         elif instruction.opname.startswith("LOAD_DEREF"):
-            found = _of_cell(function, name)
+            value = _of_cell(function, name)
         elif instruction.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and loaded is not _MISSING:
             yield loaded, name
             is_module = isinstance(loaded, ModuleType)
-            found = vars(loaded).get(name, _MISSING) if is_module else _MISSING
+            value = vars(loaded).get(name, _MISSING) if is_module else _MISSING
         else:
-            found = _MISSING
-        if found is not _MISSING:
-            yield found, ""
-        loaded = found
+            value = _MISSING
+        if value is not _MISSING:
+            yield value, ""
+        loaded = value
     for inner in code.co_consts:
         if isinstance(inner, CodeType):  # a comprehension, or a function in the function
             yield from _named_values(function, inner)
