@@ -181,18 +181,13 @@ class Waits:
         """Return the changes of the system rows, and forget everything in memory."""
         rows: dict[EntityKey, bytes] = {}
         turns: dict[EntityKey, bytes | None] = {}
-        executor = self._executor
         for handler in self._handlers.values():
             if not handler.is_in_line:
                 self.lines.enter(handler)
             turns |= {_turn_key(handler.id, number): row for number, row in handler.new_rows()}
             row = rows[system_key(WAIT, handler.id)] = handler.encode()
-            if handler.coroutines and executor.is_roomy and _is_kept(len(handler.turns)):
-                kept = _Kept(self._tasks, executor.secret, row, handler)
-                self.abandoned += _KEPT.keep(kept)
-            else:
-                self.abandoned += handler.forget()
-        if not executor.is_roomy:
+            self.abandoned += self._kept_or_forgotten(handler, row)
+        if not self._executor.is_roomy:
             self.abandoned += _KEPT.clear()
         for request_id, asker in self._askers.items():
             rows[system_key(ASKER, request_id)] = _encode(asker)
@@ -207,6 +202,13 @@ class Waits:
             memory.clear()
         self._undo.clear()
         return writes | turns
+
+    def _kept_or_forgotten(self, handler: Waiting, row: bytes) -> Iterator[HandlerCoroutine]:
+        """Keep the coroutines of a handler beside its row, or forget them; yield those that must be closed."""
+        executor = self._executor
+        if handler.coroutines and executor.is_roomy and _is_kept(len(handler.turns)):
+            return _KEPT.keep(_Kept(self._tasks, executor.secret, row, handler))
+        return handler.forget()
 
     def _stored(self, key: EntityKey) -> bytes | None:
         """Return a row that this record has not read yet; None if it does not exist."""
