@@ -7,14 +7,20 @@ conserved: either it took effect and the move stands, or nothing of it remains.
 """
 
 import contextlib
+import datetime
 import decimal
+import importlib
+import json
 import os
 import random
 import signal
+import socket
 import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Final
+
+import numpy.random
 
 from penstock import App, Entity, key, readonly, transactional
 from tests.hostile import misuse
@@ -80,6 +86,11 @@ class Toy(Entity):
         return value
 
 
+def _mask() -> int:
+    os.umask(mask := os.umask(0o077))
+    return mask
+
+
 @transactional
 def survey() -> dict[str, Any]:
     """Describe the process as far as a handler can notice changes by other handlers."""
@@ -96,6 +107,16 @@ def survey() -> dict[str, Any]:
         "trace": lambda: sys.gettrace() is None,
         "switch": sys.getswitchinterval,
         "alarm": lambda: callable(signal.getsignal(signal.SIGALRM)),
+        "json": lambda: json.dumps({"a": [1, {}]}),
+        "time": lambda: datetime.datetime(2026, 1, 2).isoformat(),  # noqa: DTZ001 -- of no zone
+        "contexts": lambda: decimal.DefaultContext.prec,
+        "sockets": socket.getdefaulttimeout,
+        "importers": lambda: importlib.import_module("json") is json and None not in sys.meta_path,
+        "deposit": lambda: Account.deposit.__name__,
+        "attributes": lambda: [*vars(Account)["__reference__"].attributes],
+        "method": lambda: [*vars(Toy)].count("__getattribute__"),
+        "mask": _mask,
+        "numbers": lambda: [type(each()) is float for each in (random.random, numpy.random.random)],
     }
     found: dict[str, Any] = {}
     for name, fact in facts.items():

@@ -222,11 +222,11 @@ def random_act(chance: random.Random, most: Danger) -> Call:
 
 
 def between(chance: random.Random, acts: Sequence[Call], each: int) -> list[Call]:
-    """Return acts with some honest requests before and after each."""
+    """Return acts with some honest requests before and after each, and a look at the process behind it."""
     found: list[Call] = []
     for one in acts:
         found += [honest(chance) for _ in range(each)]
-        found.append(one)
+        found += [one, Call("survey")] if one.danger is Danger.LASTING else [one]
     return [*found, *(honest(chance) for _ in range(each))]
 
 

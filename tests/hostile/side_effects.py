@@ -7,17 +7,20 @@ the engine, it is the engine.
 
 import builtins
 import ctypes
+import datetime
 import decimal
 import faulthandler
 import gc
 import importlib
 import io
+import json
 import locale
 import logging
 import os
 import random
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -27,6 +30,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import numpy.random
 
 from tests.hostile.exceptions import Refused, refuse
 
@@ -49,6 +53,11 @@ def patch_later(module: str, path: str, value: Any = refuse) -> SideEffect:
         setattr(found, name, value)
 
     return side_effect
+
+
+def patch_code(function: Any) -> SideEffect:
+    """Return a side effect that gives a function the code of another one."""
+    return lambda: setattr(function, "__code__", refuse.__code__)
 
 
 def forget_modules() -> None:
@@ -213,8 +222,27 @@ SIDE_EFFECTS: Final[dict[str, SideEffect]] = {
     "environment cleared": os.environ.clear,
     "folder": lambda: os.chdir("/"),
     "folder lost": go_to_lost_folder,
+    "folder removed": lambda: os.chdir(tempfile.mkdtemp()),
     "umask": lambda: os.umask(0o777),
     "random": lambda: random.seed(1),
+    "random state": lambda: random.setstate(random.Random(1).getstate()),
+    "random of numpy": lambda: numpy.random.seed(1),
+    "random replaced": patch(random, "random"),
+    "json": patch(json, "dumps"),
+    "json wrong": patch(json, "dumps", str),
+    "json class": patch(json.JSONEncoder, "iterencode"),
+    "json code": patch_code(json.dumps),
+    "datetime": patch(datetime, "datetime"),
+    "default context": patch(decimal.DefaultContext, "prec", 1),
+    "sockets limited": lambda: socket.setdefaulttimeout(1e-9),
+    "deposit": patch_later("tests.hostile.handlers", "Account.deposit"),
+    "deposit wrong": patch_later("tests.hostile.handlers", "Account.deposit", lambda *_: 7),
+    "deposit code": lambda: patch_code(sys.modules["tests.hostile.handlers"].Account.deposit)(),
+    "own module": patch_later("tests.hostile.handlers", "Poor", ValueError),
+    "own module hides": patch_later("tests.hostile.handlers", "len", lambda _: 0),
+    "module json": lambda: sys.modules.pop("json"),
+    "environment replaced": patch(os, "environ", {}),
+    "environment below": lambda: os.environ._data.clear(),  # type: ignore[attr-defined]
     "switch interval": lambda: sys.setswitchinterval(10.0),
     "digits": lambda: sys.set_int_max_str_digits(640),
     "nice": lambda: os.nice(5),

@@ -29,6 +29,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
 SLOW = {"loop_in_c", "loop_and_catch", "hang", "stop"}  # tests/faults/test_spark_poison.py has them
 COSTLY = {"builtins empty", "builtins", "len wrong", "clock", "tuple", "os.getpid"}  # as "len" is
+ONCE_FAILED: list[list[tuple[str, ...]]] = [
+    [("tamper spoil_class", "in_savepoint", "in_savepoint")],  # seed 20261129
+    [("side-effect folder lost",), ("kill terminate",)],  # seeds 20261132 and 15
+    [("side-effect random",), ("side-effect streams closed",)],  # seed 4242
+]
 BACK_S = 60.0
 
 
@@ -90,6 +95,14 @@ def test_a_changed_process_serves_the_others(rig: Rig, chance: random.Random) ->
         acts = [act(chance, deed) for deed in left[start : start + 8]]
         rig.run(between(chance, acts, 2))
         rig.run([*(honest(chance) for _ in range(10)), Call("survey")])
+
+
+def test_rounds_that_once_changed_other_requests(rig: Rig, chance: random.Random) -> None:
+    """The guilty acts of seeds that failed, each before acts and honest requests that noticed them."""
+    for deeds in ONCE_FAILED:
+        acts = [act(chance, deed, places) for deed, *places in deeds]
+        rig.run(between(chance, [*acts, act(chance, "give none")], 1))
+        rig.run([act(chance, "give set of texts", ["in_readonly"]), Call("survey")])
 
 
 def test_dead_and_greedy_processes_cost_their_request(rig: Rig, chance: random.Random) -> None:

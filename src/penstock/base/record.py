@@ -10,7 +10,7 @@ import dataclasses
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -171,6 +171,24 @@ def default_of(annotation: Any, name: str) -> Any:
             return cls.model_fields[name].get_default(call_default_factory=True)
         case _:
             return cls._field_defaults[name]
+
+
+def factory_of(annotation: Any, name: str) -> Callable[..., Any] | None:
+    """Return the factory of the default of a record's field; None if it has none."""
+    cls: Any = typing.get_origin(annotation) or annotation
+    missing: tuple[Any, ...] = (dataclasses.MISSING, msgspec.NODEFAULT)
+    factory: Any = None
+    match kind_of(cls):
+        case RecordKind.DATACLASS:
+            factory = cls.__dataclass_fields__[name].default_factory
+        case RecordKind.STRUCT:
+            fields = {each.name: each for each in msgspec.structs.fields(cls)}
+            factory = fields[name].default_factory
+        case RecordKind.PYDANTIC:
+            factory = cls.model_fields[name].default_factory
+        case _:
+            pass
+    return None if factory in missing else factory
 
 
 def is_frozen(cls: Any) -> bool:

@@ -19,7 +19,13 @@ from penstock.cli.options import (
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.trace import show_outside_calls
-from penstock.cli.value_text import ABSENT, SIDES, difference_rows, differences_of
+from penstock.cli.value_text import (
+    ABSENT,
+    SIDES,
+    deviation_text,
+    difference_rows,
+    differences_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +33,8 @@ if TYPE_CHECKING:
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
 
 The command finds the epochs that changed the entity in the journal, and runs only these again, in
-this process, to learn which request made which change. Nothing is written.
+this process, to learn which request made which change. Nothing is written. It shows the stored values: where a
+request comes out otherwise this time, because it reads a clock, the change says so.
 
 \b
 Examples:
@@ -113,8 +120,15 @@ def _show(plain: dict[str, Any], console: "Console") -> None:
 
     for change in plain["changes"]:
         committed = utc_text(change["time_us"])
-        console.print(Text(f"epoch {change['epoch']}, {committed}: request {change['request_id']}"))
-        console.print(Text(f"  {change['call']}"))
+        known = change["request_id"] is not None
+        by = (
+            f"request {change['request_id']}" if known else "by a request that does not do it again"
+        )
+        console.print(Text(f"epoch {change['epoch']}, {committed}: {by}"))
+        if known:
+            console.print(Text(f"  {change['call']}"))
+        if deviation := deviation_text(change["deviations"]):
+            console.print(Text(f"  {deviation}"), style="bold red")
         table = folding_table(*SIDES, box=box.SIMPLE)
         for row in difference_rows(differences_of(change)) or [("", ABSENT, ABSENT)]:
             table.add_row(*row)

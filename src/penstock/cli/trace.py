@@ -11,7 +11,14 @@ from penstock.cli.cascade_tree import show_cascade
 from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
-from penstock.cli.value_text import SIDES, Row, difference_rows, differences_of, value_text
+from penstock.cli.value_text import (
+    SIDES,
+    Row,
+    deviation_text,
+    difference_rows,
+    differences_of,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +133,9 @@ def _show(trace_: dict[str, Any], console: "Console") -> None:
         show_cascade(trace_["cascade"], console)
     if trace_["entities"]:
         console.print(_entities(trace_["entities"]))
+    for entity in trace_["entities"]:
+        if deviation := deviation_text(entity["deviations"]):
+            console.print(Text(f"{entity['entity']}/{entity['key']}: {deviation}"), style="red")
 
 
 def _rounds(trace_: dict[str, Any]) -> str:

@@ -52,6 +52,16 @@ def differences_of(document: dict[str, Any]) -> ElementDifferences:
     return ElementDifferences(elements, document["differences_left_out"])
 
 
+def deviation_text(deviations: list[dict[str, Any]]) -> str:
+    """Return the deviations of another run from the stored values, in one line; empty without deviations."""
+    if not deviations:
+        return ""
+    elements = [ElementDifference(**element) for element in deviations]
+    rows = difference_rows(ElementDifferences(elements))
+    given = ", ".join(f"{path} is {stored} and becomes {again}" for path, stored, again in rows)
+    return f"running it again does not give the stored state: {given}"
+
+
 def finding_differences(finding: "ValueDifference") -> ElementDifferences:
     """Return the elements in which two runs differ; all attributes if one run lacks the entity."""
     _, attribute, recorded, replayed = finding

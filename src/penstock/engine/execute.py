@@ -131,7 +131,7 @@ class Executor:
             entity_type.must_exist for entity_type in app.entities.values()
         )
         self.secret = b""
-        self.isolation = Isolation(app.context, limits.depth)
+        self.isolation = Isolation(app, limits.depth)
         self.interrupted: str | None = None
         self.escaped: EntityKey | None = None
         self.touched: tuple[EntityKey, ...] = ()

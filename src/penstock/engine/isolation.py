@@ -9,15 +9,15 @@ The settings of the interpreter are changed only between `begin` and `end`. `pro
 settings of the operating system; docs/GUIDE.md lists the settings that are not checked.
 """
 
-import builtins
 import decimal
 import gc
 import sys
 import warnings
 from contextvars import Context
-from functools import cache
-from types import ModuleType
 from typing import Any, Final
+
+from penstock.engine.namespaces import Namespaces, builtin_names, namespaces_of
+from penstock.model.application import App
 
 _collects: Final = gc.isenabled
 _recursion: Final = sys.getrecursionlimit
@@ -28,71 +28,21 @@ _interval: Final = sys.getswitchinterval
 _digits: Final = sys.get_int_max_str_digits
 _trace: Final = sys.gettrace
 _profile: Final = sys.getprofile
-_TRUSTED: Final = (
-    "penstock.base.lowering",
-    "penstock.base.schema",
-    "penstock.engine.execute",
-    "penstock.engine.failure",
-    "penstock.engine.isolation",
-    "penstock.engine.sizes",
-    "penstock.engine.streams.cascade",
-    "penstock.engine.streams.cascade_runner",
-    "penstock.engine.streams.derived_ids",
-    "penstock.engine.streams.direct_task",
-    "penstock.engine.streams.flow_events",
-    "penstock.engine.streams.handler_start",
-    "penstock.engine.streams.handler_turns",
-    "penstock.engine.streams.held_state",
-    "penstock.engine.streams.key_shares",
-    "penstock.engine.streams.paused_flows",
-    "penstock.engine.streams.resumption",
-    "penstock.engine.streams.step_output",
-    "penstock.engine.streams.step_runner",
-    "penstock.engine.streams.step_services",
-    "penstock.engine.streams.waiting",
-    "penstock.engine.streams.routed_events",
-    "penstock.engine.streams.stored_cascade",
-    "penstock.engine.streams.waits",
-    "penstock.engine.streams.workflow_step",
-    "penstock.engine.task",
-    "penstock.model.application",
-    "penstock.model.context",
-    "penstock.model.contents",
-    "penstock.model.derived_values",
-    "penstock.model.entity",
-    "penstock.model.entity_type",
-    "penstock.model.request",
-    "penstock.model.savepoint",
-    "penstock.model.signature",
-    "penstock.model.streams.ask",
-    "penstock.model.streams.event_type",
-    "penstock.model.streams.portal",
-    "penstock.model.streams.task_state",
-    "penstock.model.streams.task_type",
-    "msgspec",
-    "msgspec.msgpack",
-)
-"""Modules that process a transaction, with their classes."""
-
-_names_of: Final = vars
-_kind_of: Final = type
-_put_in_class: Final = type.__setattr__
-_drop_from_class: Final = type.__delattr__
 _DECIMAL: Final = "decimal_context"
-_MUTABLE: Final = 1 << 9
-"""CPython's flag of classes that are created at run time and can be changed (Py_TPFLAGS_HEAPTYPE)."""
 
 
 class Isolation:
     """Keeps the transactions of one executor apart.
 
     Attributes:
-        restored: Whether names were restored since the caller has set it to False.
+        restored: A name that was restored since the caller has set it to "".
     """
 
     __slots__ = (
+        "_app",
         "_base",
         "_begun",
+        "_builtins",
         "_collects",
         "_decimal",
         "_depth",
@@ -100,28 +50,30 @@ class Isolation:
         "_filters",
         "_recursion",
         "_settings",
-        "_watched",
+        "_spaces",
         "_watching",
         "restored",
     )
 
-    def __init__(self, context: Context, depth: int) -> None:
+    def __init__(self, app: App, depth: int) -> None:
         """Begin.
 
         Args:
-            context: The context in which the application was built.
+            app: The application.
             depth: Frames that a handler may use.
         """
+        self._app = app
         self._depth = depth
         self._begun = False
-        self.restored = False
+        self.restored = ""
         self._settings: tuple[Any, ...] = ()
         self._filters: Any = None
         self._filtered: list[Any] = []
-        self._watched = _watched()
+        self._builtins = builtin_names()
+        self._spaces: tuple[Namespaces, ...] = ()
         self._base = Context()
         self._decimal: decimal.Context | None = None
-        for variable, value in context.items():
+        for variable, value in app.context.items():
             if variable.name != _DECIMAL:
                 self._base.run(variable.set, value)
             elif repr(value) != repr(decimal.DefaultContext):  # else CPython makes it at first use
@@ -144,12 +96,13 @@ class Isolation:
         self._collects = gc.isenabled()
         self._filters = warnings.filters
         self._filtered = [*warnings.filters]
-        for names in self._watched:
+        self._spaces = namespaces_of(self._app)
+        for names in (self._builtins, *self._spaces):
             names.learn()
         self._settings = ()
         self._watching = (_trace(), _profile())
         self._begun = True
-        self.restored = False
+        self.restored = ""
         gc.disable()
 
     def end(self) -> None:
@@ -193,18 +146,19 @@ class Isolation:
         assert not collects, "garbage waits"
         gc.disable()
 
-    def restore_names(self, *, everywhere: bool = True) -> None:
-        """Restore names that a handler has replaced; if there are any, set `restored`.
+    def restore_names(self, *, everywhere: bool = True, libraries: bool = True) -> None:
+        """Restore names that a handler has replaced; then `restored` names one of them.
 
         Args:
-            everywhere: Check Penstock's modules and classes, and not only Python's built-in names.
-                This costs half as much as a small transaction.
+            everywhere: Check all names, and not only Python's built-in names.
+            libraries: Then check also those of Python and Penstock. This costs as much as some transactions.
         """
         if not self._begun:
             return
-        for names in self._watched if everywhere else self._watched[:1]:
-            if names.restore():
-                self.restored = True
+        self.restored = self._builtins.restore() or self.restored
+        if everywhere:
+            for names in self._spaces if libraries else self._spaces[1:]:
+                self.restored = names.restore() or self.restored
 
     def collect(self) -> None:
         """Let CPython collect garbage now, if there is enough."""
@@ -228,78 +182,6 @@ def _settings() -> tuple[Any, ...]:
         sys.stdout,
         sys.stderr,
     )
-
-
-class _Names:
-    """The names of a module or a class.
-
-    Python's functions are called by the names of this module, because a handler may have replaced the
-    built-in names.
-    """
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-        self._is_class = isinstance(owner, type)
-        self._names: dict[str, Any] = {}
-        self._values: list[Any] = []
-
-    def learn(self) -> None:
-        """Remember the current names."""
-        if self._differ():
-            self._names = {**_names_of(self._owner)}
-            self._values = [*self._names.values()]
-
-    def restore(self) -> bool:
-        """Restore the names that differ from the remembered names; return whether any did."""
-        if not self._differ():
-            return False
-        now = _names_of(self._owner)
-        added = [name for name in now if name not in self._names]
-        imported = [name for name in added if _kind_of(now[name]) is ModuleType]
-        if imported:  # a handler may import a submodule; the package keeps it
-            self._names.update({name: now[name] for name in imported})
-            self._values = [self._names[name] for name in now if name in self._names]
-            return self.restore()
-        for name in added:
-            self._drop(name)
-        for name, value in self._names.items():
-            if name not in now or now[name] is not value:
-                self._put(name, value)
-        self.learn()  # in the order that they have now
-        return True
-
-    def _differ(self) -> bool:
-        try:
-            return [*_names_of(self._owner).values()] != self._values  # mostly by identity, in C
-        except BaseException:  # noqa: BLE001 -- an object of a handler's that cannot be compared
-            return True
-
-    def _put(self, name: str, value: Any) -> None:
-        if self._is_class:
-            _put_in_class(self._owner, name, value)
-        else:
-            _names_of(self._owner)[name] = value
-
-    def _drop(self, name: str) -> None:
-        if self._is_class:
-            _drop_from_class(self._owner, name)
-        else:
-            del _names_of(self._owner)[name]
-
-
-@cache
-def _watched() -> list[_Names]:
-    """Return the namespaces to check: Python's built-in names first."""
-    modules = [sys.modules[name] for name in _TRUSTED if name in sys.modules]
-    classes = [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and value.__module__ == module.__name__
-        and value.__flags__ & _MUTABLE
-    ]
-    return [_Names(owner) for owner in (builtins, *modules, *classes)]
 
 
 class _Garbage:

@@ -30,7 +30,7 @@ from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
 from penstock.model.control import is_control
 from penstock.model.request import NOT_CUT, Cut, Failure, cut_of, encode_failure
-from penstock.process.guard import Guard, TamperedWith
+from penstock.process.guard import CHECK_EVERY, Guard, TamperedWith
 
 REFUSED: Final = "outside-call"
 """The error code of a rerun request that called the outside; no journal has it."""
@@ -86,8 +86,8 @@ class Rerun:
     def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
         """Execute requests in order; the outcome of a skipped request is None.
 
-        If a handler replaces names of Python or Penstock, they run again with a new `replayer` that looks at the
-        names after each transaction, so that no other transaction meets the replaced names.
+        If a handler changes names or settings of the process, they run again with a new `replayer` that looks at
+        them after each transaction, so that no other transaction meets the change.
         """
         cascades = self.replayer.cascades
         begun, met, known = dict(self.replayer.written), cascades.personal.met, set(self.refused)
@@ -113,8 +113,9 @@ class Rerun:
         ]
 
     def _run_all(self, rows: Sequence[RequestRow], *, batched: bool) -> list[Outcome | None]:
+        every = CHECK_EVERY if batched else 1
         with (
-            Guard(self.replayer.executor, self._limits, batched=batched) as guard,
+            Guard(self.replayer.executor, self._limits, batched=batched, every=every) as guard,
             self._sandbox as sandbox,
         ):
             return self.replayer.run_all(sandbox.each(guard.each(rows)))

@@ -2,7 +2,8 @@
 
 Epochs are executed again, within the limits, to find out which calls a request made, which entities
 it changed, and which request changed each of them next. The result says whether the request came out
-as recorded. Only the data directory is read.
+as recorded. A handler that reads a clock gives other values than the stored ones: the stored value is
+shown, and the deviation is named. Only the data directory is read.
 """
 
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from penstock.base.difference import attribute_differences
+from penstock.base.difference import ElementDifference, attribute_differences
 from penstock.base.http import ErrorBody
 from penstock.base.ids import (
     EntityKey,
@@ -86,7 +87,9 @@ def trace(
         document = _trace(history, rerun, recorded, position)
         reached = dict(rerun.replayer.written)
         outcomes = rerun.run_all(recorded.rows[position + 1 :])
-        lost = recorded.changes.items() - reached.items() if rerun.meets_erased(outcomes) else ()
+        meets_erased = rerun.meets_erased(outcomes)
+        lost = recorded.changes.items() - reached.items() if meets_erased else ()
+        ended = dict(rerun.replayer.written)
     stored_name = version.app.stored_name
     names = {
         entity_key(stored_name(entity.entity), entity.key): entity for entity in document.entities
@@ -96,11 +99,58 @@ def trace(
     state = rerun.replayer.state
     later = _LaterEpochs(history, versions, state, Epoch(recorded.epoch - 1), limits)
     missing = [key for key in names if key not in changes]
+    compared = [] if meets_erased else [key for key in names if key in recorded.changes]
+    for key in compared:
+        names[key] = _with_stored(
+            version.app,
+            key,
+            names[key],
+            recorded.changes[key],
+            ended.get(key, state.get(key)),
+            is_last=key not in changes,
+        )
     changes.update(_later_changes(history, later, recorded.epoch, missing))
     entities = [
         msgspec.structs.replace(entity, next=changes.get(key)) for key, entity in names.items()
     ]
-    return msgspec.structs.replace(document, entities=entities)
+    same = document.as_recorded and not any(entity.deviations for entity in entities)
+    return msgspec.structs.replace(document, entities=entities, as_recorded=same)
+
+
+def _with_stored(
+    app: App,
+    key: EntityKey,
+    entity: TracedEntity,
+    stored: bytes | None,
+    reached: bytes | None,
+    *,
+    is_last: bool,
+) -> TracedEntity:
+    """Return a traced entity with its stored values, and with the deviations of this run.
+
+    Args:
+        app: The application of its epoch.
+        key: The entity.
+        entity: As this run gave it.
+        stored: The state that the epoch has stored.
+        reached: The state that this run reached at the end of the epoch.
+        is_last: Whether no later request of the epoch changes the entity, so that the stored state is that
+            behind the request.
+    """
+    if stored == reached:
+        return entity
+    values = attributes_of(app, key, stored), attributes_of(app, key, reached)
+    deviations = attribute_differences(*values).shown
+    if not (is_last and entity.written):
+        return msgspec.structs.replace(entity, deviations=deviations)
+    parts = attribute_differences(entity.before, values[0])
+    return msgspec.structs.replace(
+        entity,
+        after=values[0],
+        differences=parts.shown,
+        differences_left_out=parts.left_out,
+        deviations=deviations,
+    )
 
 
 def _trace(
@@ -207,10 +257,16 @@ def entity_history(
         if later.meets_erased and reached != recorded.changes[key]:
             erased += 1
             continue
-        for row, after in writes:
-            states = attributes_of(app, key, before), attributes_of(app, key, after)
-            changes.append(_change_of(recorded, row, *states))
-            before = after
+        stored = attributes_of(app, key, recorded.changes[key])
+        deviations: list[ElementDifference] = []
+        if reached != recorded.changes[key]:
+            deviations = attribute_differences(stored, attributes_of(app, key, reached)).shown
+        states = [attributes_of(app, key, after) for _, after in writes[:-1]] + [stored]
+        former = attributes_of(app, key, before)
+        writers: list[RequestRow | None] = [row for row, _ in writes]
+        for row, after in zip(writers or [None], states, strict=True):
+            changes.append(_change_of(recorded, row, former, after, deviations))
+            former = after
     more = len(epochs) > len(chosen) or len(changes) > changes_max
     name, text = split_entity_key(key)
     newest = changes[-changes_max:]
@@ -377,9 +433,10 @@ def _call_of(call: tracing.CallTrace) -> TracedCall:
 
 def _change_of(
     epoch: RecordedEpoch,
-    row: RequestRow,
+    row: RequestRow | None,
     before: dict[str, Any] | None,
     after: dict[str, Any] | None,
+    deviations: list[ElementDifference],
 ) -> EntityChange:
     change: Literal["create", "update", "delete"] = "update"
     if before is None:
@@ -393,7 +450,15 @@ def _change_of(
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     ]
-    call, times = call_text(row.body), (epoch.time_us, instant_of(epoch.time_us))
     return EntityChange(
-        epoch.epoch, *times, row.request_id, call, change, attributes, parts.shown, parts.left_out
+        epoch.epoch,
+        epoch.time_us,
+        instant_of(epoch.time_us),
+        None if row is None else row.request_id,
+        None if row is None else call_text(row.body),
+        change,
+        attributes,
+        parts.shown,
+        parts.left_out,
+        deviations,
     )

@@ -18,6 +18,13 @@ Differences = Annotated[
     list[ElementDifference],
     Meta(description="The elements of attributes that the change has changed, the first 100."),
 ]
+Deviations = Annotated[
+    list[ElementDifference],
+    Meta(
+        description="The elements that running again gives otherwise: `before` is the stored value at the end of the epoch, "
+        "`after` that of this run. Where nothing is stored, between two requests of an epoch, the value of this run is shown."
+    ),
+]
 LeftOut = Annotated[int, Meta(description="The number of differences that are not listed.")]
 
 
@@ -64,6 +71,7 @@ class TracedEntity(Struct, frozen=True):
     next: NextChange | None
     differences: Differences = []
     differences_left_out: LeftOut = 0
+    deviations: Deviations = []
 
 
 class TraceDocument(Struct, frozen=True):
@@ -83,7 +91,9 @@ class TraceDocument(Struct, frozen=True):
     reran: int | None
     tasks: int | None
     reply: RecordedReply
-    as_recorded: Annotated[bool, Meta(description="Whether the request gave the recorded outcome.")]
+    as_recorded: Annotated[
+        bool, Meta(description="Whether the request gave the recorded reply, cascade and states.")
+    ]
     taken_as_recorded: Annotated[
         bool,
         Meta(
@@ -111,17 +121,18 @@ class AttributeChange(Struct, frozen=True):
 
 
 class EntityChange(Struct, frozen=True):
-    """One change of an entity and the request that made it."""
+    """One change of an entity and the request that made it; both are null if running again shows no request that does."""
 
     epoch: EpochNumber
     time_us: int
     time: datetime
-    request_id: str
-    call: str
+    request_id: str | None
+    call: str | None
     kind: Literal["create", "update", "delete"]
     attributes: list[AttributeChange]
     differences: Differences
     differences_left_out: LeftOut
+    deviations: Deviations = []
 
 
 class HistoryDocument(Struct, frozen=True):

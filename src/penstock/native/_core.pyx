@@ -21,12 +21,12 @@ import warnings
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_SetItem
+from cpython.dict cimport PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_Append, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
-from cpython.tuple cimport PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -192,4 +192,5 @@ include "row_reader.pxi"
 include "row_writer.pxi"
 include "transactions.pxi"
 include "executor.pxi"
+include "namespaces.pxi"
 include "reads.pxi"

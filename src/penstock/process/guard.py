@@ -31,7 +31,7 @@ RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
 
 CHECK_EVERY: Final = 1_024
-"""Transactions between two looks at all names that a handler may have replaced."""
+"""Transactions between two looks at all names and settings that a handler may have changed."""
 
 _SIGNALS: Final = (signal.SIGALRM, signal.SIGPROF)
 """The signals of the time limits."""
@@ -44,30 +44,42 @@ processor time."""
 
 
 class TamperedWith(RuntimeError):
-    """Names were replaced while several transactions ran, or files of the process were closed; none of them counts."""
+    """A handler has changed its process while several transactions ran, or in a way that cannot be undone; none of them counts."""
 
 
 class Guard:
     """Holds an executor's transactions to their limits while the block runs.
 
-    Looking whether a handler has replaced names of Python or Penstock costs half of a small
+    Looking whether a handler has changed names or settings of its process costs more than a small
     transaction. So `batched` looks once for many transactions; where it finds something, it does not
-    know which of them have run with the wrong names, and raises. Their runner divides them, and runs
-    them again.
+    know which of them have run in the changed process, and raises. Their runner divides them, and runs
+    them again. It also raises where a change cannot be undone: then the process must end. Without
+    `batched`, the names of the application are looked at behind each transaction, and all others, with
+    the settings, behind `every` transactions.
 
     Time limits need the main thread (signals go there); in other threads depth alone is limited.
     Memory is limited as growth of the process's private data, so mapped stores do not count.
     """
 
-    def __init__(self, executor: Executor, limits: Limits, *, batched: bool = False) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        limits: Limits,
+        *,
+        batched: bool = False,
+        every: int = CHECK_EVERY,
+    ) -> None:
         self._executor = executor
         self._limits = limits
         self._batched = batched
-        self._unchecked = 0  # transactions since built-in names were looked at
+        self._every = every
+        self._unchecked = 0  # transactions since the last look
+        self._restored = ""
         self._seen = -1
         self._strikes = 0
         self._files = _files()
         self._timed = threading.current_thread() is threading.main_thread()
+        self._process: ProcessSettings | None = None
 
     def __enter__(self) -> Self:
         refuse_changes()
@@ -92,6 +104,8 @@ class Guard:
         if self._timed:
             setitimer(signal.ITIMER_REAL, 0)
             setitimer(signal.ITIMER_PROF, 0)
+        self._executor.isolation.end()  # first, because what follows uses the names
+        if self._timed:
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
             if signal.getsignal(signal.SIGINT) == self._stop:
@@ -99,20 +113,23 @@ class Guard:
             setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
-            self._process.restore()
-        self._executor.isolation.end()
+        lost = self._restore_settings()
         are_closed = self._files.were_closed()
         if error_type is None:
             if are_closed and self._batched:
                 raise TamperedWith("a handler has closed files of this process")
+            if lost and self._batched:
+                raise TamperedWith(f"a handler has changed {lost}, which cannot be restored")
             self._check()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """Yield items, and renew the limits, so that no transaction pays for the memory of others."""
         for index, item in enumerate(items):
-            everywhere = index % CHECK_EVERY == 0
-            if everywhere or not self._batched:
-                self._executor.isolation.restore_names(everywhere=everywhere)
+            if index and (index % self._every == 0 or not self._batched):
+                thoroughly = index % self._every == 0
+                self._executor.isolation.restore_names(libraries=thoroughly)
+                if thoroughly:
+                    self._restore_settings()
                 self._check()
             if index % RENEW_EVERY == 0:
                 self._executor.isolation.collect()
@@ -121,12 +138,21 @@ class Guard:
             self._unchecked += 1
             yield item
 
+    def _restore_settings(self) -> str:
+        """Restore the settings of the process; return the name of one that cannot be restored, or an empty text."""
+        if self._process is None:
+            return ""
+        restored, lost = self._process.restore()
+        self._restored = restored or self._restored
+        return lost
+
     def _check(self) -> None:
-        """Refuse the transactions since the last check if names were restored, also while one of them failed."""
+        """Refuse the transactions since the last check if something was restored, also while one of them failed."""
         isolation = self._executor.isolation
-        if isolation.restored and self._unchecked > 1:
-            raise TamperedWith("a handler has replaced a name of Python or of Penstock")
-        isolation.restored = False
+        changed = isolation.restored or self._restored
+        if changed and self._unchecked > 1:
+            raise TamperedWith(f"a handler has changed {changed}")
+        isolation.restored = self._restored = ""
         self._unchecked = 0
 
     def _renew(self) -> None:

@@ -17,6 +17,8 @@ import urllib.parse
 import urllib.request
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,11 @@ from uuid import uuid4
 
 import httpx
 
-from penstock import App, Entity, key, now, transactional
+from penstock import App, Entity, flow, key, now, portal, stream, transactional
 from penstock import random as chance
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.analysis.hazard import MESSAGES
-from penstock.dataflow.graph import Hazard, Plan
+from penstock.dataflow.graph import Action, Hazard, Plan
 
 SESSION = httpx.Client()
 REGISTRY: dict[str, int] = {}
@@ -221,3 +223,111 @@ def test_changes_of_the_process_are_warned_of() -> None:
         "signal.alarm",
         "locale.setlocale",
     ]
+
+
+@dataclass
+class Stamp:
+    """A record whose field has a clock."""
+
+    made: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    tags: list[str] = field(default_factory=list)
+
+
+def fresh_name() -> str:
+    return uuid4().hex
+
+
+def test_factories_of_defaults_are_read() -> None:
+    """A clock in the default of an attribute, a record or a task's attribute gives other values when it runs again."""
+
+    class Visit(Entity):
+        name: str = key()
+        made: float = field(default_factory=time.time)
+        label: str = field(default_factory=fresh_name)
+        pair: tuple[int, str] = field(default_factory=lambda: (1, "")); word: str = field(default_factory=lambda: random.choice("ab"))  # noqa: E702  # fmt: skip
+        stamp: Stamp | None = None
+        safe: dict[str, int] = field(default_factory=dict)
+
+    class Counter:
+        since: float = field(default_factory=time.time)
+
+        def on_event(self, event: int) -> None: ...
+
+    numbers = stream("numbers", int)
+    app = App("test", Visit, flow("f", numbers).task(Counter).sink("out", int))
+    assert {
+        (warning.source.text, warning.message.partition(" ")[0])
+        for warning in analyze_app(app).warnings
+    } == {
+        ("Visit.made", "made"),
+        ("Visit.label", "uuid4"),
+        ("Visit.word", "random.choice"),
+        ("Stamp.made", "datetime.datetime.now"),
+        ("f.Counter.since", "since"),
+    }
+
+
+def test_an_update_across_a_wait_is_warned_of() -> None:
+    """`self.x += await …` reads the attribute before the wait; the warning says how to write it."""
+    numbers = stream("numbers", int)
+    double = portal("double", int, int)
+
+    class Doubling:
+        def on_event(self, event: int) -> None: ...
+
+        @double.reply
+        def on_double(self, number: int) -> int:
+            return 2 * number
+
+    class Total:
+        total: int = 0
+        known: dict[int, int] = {}
+
+        async def on_event(self, event: int) -> None:
+            self.total += await double.ask(event)
+            self.total = self.total - await double.ask(event)
+            self.known[event] += await double.ask(event)
+            self.total = await double.ask(event) + self.total
+            own = 1
+            own += await double.ask(event)
+            reply = await double.ask(event)
+            self.total += reply
+
+    def warned(*, exclusive: bool) -> list[str]:
+        total = flow("t", numbers).task(Total, exclusive=exclusive).sink("out", int)
+        other = flow("d", stream("never", int)).task(Doubling).sink("none", int)
+        return [warning.message for warning in analyze_app(App("test", total, other)).warnings]
+
+    how = "is read before the wait, and written behind it: changes meanwhile are lost; write"
+    asked = "`reply = await double.ask(event)`, and in the next line"
+    assert warned(exclusive=False) == [
+        f"self.total {how} {asked} `self.total += reply`",
+        f"self.total {how} {asked} `self.total = self.total - reply`",
+        f"self.known[event] {how} {asked} `self.known[event] += reply`",
+    ]
+    assert warned(exclusive=True) == []
+
+
+def test_a_new_value_in_a_name_writes_no_attribute() -> None:
+    """`name += …` changes the value of an attribute only if its type changes in place."""
+
+    class Room(Entity):
+        name: str = key()
+        length: datetime.timedelta = datetime.timedelta(minutes=30)
+        price: Decimal = Decimal(1)
+        guests: list[str] = []
+        beds: tuple[int, ...] = ()
+
+        def look(self) -> None:
+            length, price, beds, guests = self.length, self.price, self.beds, self.guests
+            length += self.length
+            price *= 2
+            beds += (1,)
+            del guests
+
+        def fill(self) -> None:
+            guests = self.guests
+            guests += ["a"]
+
+    plan = analyze_app(App("test", Room))
+    assert [edge.source.member for edge in plan.edges if edge.action is Action.WRITE] == ["fill"]

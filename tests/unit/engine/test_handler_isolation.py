@@ -18,7 +18,7 @@ import pytest
 from penstock import App, UserError, entity, key, transactional
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.execute import Limits
-from penstock.engine.isolation import _Names
+from penstock.engine.namespaces import Namespaces, _always, _is_no_module, _Owner
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.engine.task import Task
 from penstock.log.api import Record
@@ -272,14 +272,14 @@ def test_an_import_of_a_part_of_a_package_replaces_no_name() -> None:
     """A module that joins its package stays there; a function that is replaced does not."""
     package = ModuleType("package")
     package.function = len  # type: ignore[attr-defined]
-    names = _Names(package)
+    names = Namespaces([_Owner("package", vars(package), None, _always, _is_no_module)], [])
     names.learn()
     package.part = ModuleType("package.part")  # type: ignore[attr-defined]
     assert not names.restore()
     assert package.part.__name__ == "package.part"
     package.function = max  # type: ignore[attr-defined]
     package.more = min  # type: ignore[attr-defined]
-    assert names.restore()
+    assert names.restore() == "package.function"
     assert (package.function, hasattr(package, "more"), hasattr(package, "part")) == (
         len,
         False,

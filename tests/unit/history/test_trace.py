@@ -334,3 +334,110 @@ def test_a_property_is_read_and_not_called(
         ("Box/b.worth", "6"),
         ("Box/a.worth", "6"),
     ]
+
+
+CLOCK = """
+from dataclasses import field
+from datetime import datetime, timezone
+from penstock import App, Entity, key
+
+COUNT = 0
+
+
+class Visit(Entity):
+    name: str = key()
+    made: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    note: str = ""
+    seen: int = 0
+
+    def look(self) -> None:
+        self.seen += 1
+
+    def mark(self) -> None:
+        global COUNT
+        COUNT += 1
+        if COUNT == 1:
+            self.note = "first"
+
+
+app = App("visits", Visit)
+"""
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give an application whose handlers read a clock and a counter, and its journal."""
+    folder = tmp_path_factory.mktemp("visits")
+    code = folder / "visits.py"
+    code.write_text(CLOCK)
+    created: Call = ("Visit", "a", "create", {})
+    looks: list[Call] = [("Visit", "a", "look", ()), ("Visit", "a", "look", ())]
+    journal_of(str(code), folder / "data", [[created], looks, [("Visit", "a", "mark", ())]])
+    journal_of(
+        str(code), folder / "data", [[("Visit", "b", "create", {}), ("Visit", "b", "look", ())]]
+    )
+    return code
+
+
+def seen_at(code: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    asked = [*words, str(code), "--data", str(code.parent / "data")]
+    assert execute([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert execute(asked) == 0
+    return found, " ".join(capsys.readouterr().out.split())
+
+
+def stored_of(code: Path, name: str) -> list[Any]:
+    app = load_app(str(code))
+    with HistoryReader(code.parent / "data", app) as past:
+        state = past.state_before(past.last + 1)  # type: ignore[arg-type]
+        found: list[Any] = msgspec.msgpack.decode(state[f"Visit/{name}"])[1:]  # type: ignore[index]
+        return found
+
+
+def test_a_history_shows_stored_values_and_names_what_deviates(
+    visits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A handler with a clock gives another time at each run; the stored one is shown."""
+    made = stored_of(visits, "a")[0]
+    found, text = seen_at(visits, "history", "Visit", "a", capsys=capsys)
+    created = found["changes"][0]
+    shown = {one["name"]: one["after"] for one in created["attributes"]}
+    assert datetime.fromisoformat(shown["made"]) == datetime.fromisoformat(str(made))
+    (deviation,) = created["deviations"]
+    assert deviation["path"] == "made"
+    assert datetime.fromisoformat(deviation["before"]) == datetime.fromisoformat(str(made))
+    assert deviation["after"] != deviation["before"]
+    assert "running it again does not give the stored state: made is" in text
+    assert [change["deviations"] for change in found["changes"][1:3]] == [[], []]
+
+
+def test_a_change_that_no_request_makes_again_is_shown(
+    visits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its request is unknown; the change is there."""
+    seen_at(visits, "history", "Visit", "a", capsys=capsys)  # counts beyond the first value
+    found, text = seen_at(visits, "history", "Visit", "a", capsys=capsys)
+    change = found["changes"][-1]
+    assert change["attributes"] == [{"name": "note", "before": "", "after": "first"}]
+    assert change["request_id"] is None
+    assert "by a request that does not do it again" in text
+
+
+def test_a_trace_shows_stored_values_and_names_what_deviates(
+    visits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The state that the request stored is its effect; that of this run is a deviation, also between two requests."""
+    found, text = seen_at(visits, "trace", "r0", capsys=capsys)
+    made = stored_of(visits, "a")[0]
+    a = entity(found, "a")
+    assert datetime.fromisoformat(a["after"]["made"]) == datetime.fromisoformat(str(made))
+    assert [one["path"] for one in a["deviations"]] == ["made"]
+    assert not found["as_recorded"]
+    assert "Visit/a: running it again does not give the stored state: made is" in text
+    for request, last in (("r4", False), ("r5", True)):
+        found, _ = seen_at(visits, "trace", request, capsys=capsys)
+        b = entity(found, "b")
+        assert [one["path"] for one in b["deviations"]] == ["made"]
+        is_stored = str(b["after"]["made"]) == str(b["deviations"][0]["before"])
+        assert is_stored is last

@@ -60,6 +60,20 @@ export function changed(entity, { differences, differences_left_out: more }, val
   return rows;
 }
 
+/** Say which elements come out otherwise when the requests run again; the stored values are shown. */
+export function deviating(entity, { deviations }, values) {
+  if (!deviations?.length) return null;
+  const given = deviations.map(({ path, before, after }) => [
+    el("code", {}, path),
+    " is ",
+    before === undefined ? absent() : values(entity, path, before),
+    " and becomes ",
+    after === undefined ? absent() : values(entity, path, after),
+  ]);
+  const lines = given.map((one) => el("p", { class: "hint" }, one));
+  return el("div", { class: "deviating" }, el("p", {}, "Running it again does not give the stored state:"), lines);
+}
+
 const absent = () => el("span", { class: "null absent", title: "not there" }, "–");
 const isAbsent = (node) => node instanceof Element && node.classList.contains("absent");
 

@@ -1,7 +1,7 @@
 // History of one entity: every change, the request behind it, and what it changed.
 
 import { ask } from "./api.js";
-import { changed, marked, valuesOf } from "./difference.js";
+import { changed, deviating, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment, plural } from "./format.js";
 import { live } from "./live.js";
@@ -37,11 +37,16 @@ const nothing = () =>
 function changes({ entity, changes: found, more, outside, erased }, values, older) {
   const groups = found
     .map((change) => ({
-      id: change.request_id,
+      id: change.request_id ?? `epoch ${change.epoch}`,
       heads: [
         count(change.epoch),
         el("time", {}, moment(change.time_us)),
-        [el("span", { class: "badge" }, KINDS[change.kind]), " ", behind(change)],
+        [
+          el("span", { class: "badge" }, KINDS[change.kind]),
+          " ",
+          behind(change),
+          deviating(entity, change, values),
+        ],
       ],
       rows: changed(entity, change, values),
     }))
@@ -59,7 +64,7 @@ function changes({ entity, changes: found, more, outside, erased }, values, olde
 const unreadable = (epochs) =>
   `Changes of ${plural(epochs, "epoch")}, by requests about erased persons, cannot be shown.`;
 
-const behind = ({ request_id: id, call }) => [
-  traceOf(id),
-  el("p", { class: "hint" }, el("code", {}, call)),
-];
+const behind = ({ request_id: id, call }) =>
+  id === null
+    ? "by a request that does not do it again"
+    : [traceOf(id), el("p", { class: "hint" }, el("code", {}, call))];

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { cascade } from "./cascade.js";
-import { cells, marked, valuesOf } from "./difference.js";
+import { cells, deviating, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show, svg } from "./dom.js";
 import { count, moment, plural, short } from "./format.js";
 import { encode } from "./json.js";
@@ -190,6 +190,7 @@ function entity(one, values, classes) {
     " ",
     what,
     one.next ? following(one.next) : null,
+    deviating(one.entity, one, values),
   ];
   return { id: name, heads: [head], rows: cells(one, values) };
 }

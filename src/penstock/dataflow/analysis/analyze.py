@@ -8,6 +8,7 @@ The result over-approximates the effects of readable source: an unknown receiver
 """
 
 import inspect
+from collections.abc import Callable
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
@@ -20,8 +21,9 @@ from penstock.dataflow.analysis.frame import (
     describe,
     functions_of,
 )
+from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of
 from penstock.dataflow.analysis.library import Arguments
-from penstock.dataflow.analysis.records import full_names_of, records_of
+from penstock.dataflow.analysis.records import factories_of, full_names_of, records_of
 from penstock.dataflow.analysis.source import (
     Sources,
     hints_of,
@@ -30,7 +32,12 @@ from penstock.dataflow.analysis.source import (
     plain_function,
 )
 from penstock.dataflow.analysis.statement import Body
-from penstock.dataflow.analysis.streams import feeds_of, handlers_of, stream_operators
+from penstock.dataflow.analysis.streams import (
+    exclusive_tasks,
+    feeds_of,
+    handlers_of,
+    stream_operators,
+)
 from penstock.dataflow.analysis.type_text import type_text
 from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, single
 from penstock.dataflow.graph import (
@@ -48,6 +55,7 @@ from penstock.dataflow.graph import (
     SourceLocation,
 )
 from penstock.model.application import App
+from penstock.model.declaration import where_of
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
@@ -75,6 +83,7 @@ class _Analysis:
         self._names = full_names_of(app)
         self._shared: AnalysisContext = describe(app, Sources(packages))
         self._shared.methods = self._method
+        self._shared.exclusive = exclusive_tasks(app.topology)
         self._known: dict[tuple[type, str], FunctionSummary] = {}
 
     def plan(self) -> Plan:
@@ -90,6 +99,7 @@ class _Analysis:
         streams = stream_operators(self._app.topology)
         summaries += [self._handler(*root) for root in handlers_of(self._app.topology)]
         summaries.append(FunctionSummary(tuple(feeds_of(self._app))))
+        summaries += [self._factory(*default) for default in factories_of(self._app)]
         edges = dict.fromkeys(edge for summary in summaries for edge in summary.edges)
         warnings = {warning for summary in summaries for warning in summary.warnings}
         names = [operator.name for operator in operators] + [operator.path for operator in streams]
@@ -137,6 +147,18 @@ class _Analysis:
         summary = self._body(source, function, signature, (cls, owner))
         self._known[cls, name] = summary
         return summary
+
+    def _factory(self, source: Endpoint, cls: type, factory: Callable[[], Any]) -> FunctionSummary:
+        """Read a factory of a default, which runs with `create`; its accesses are not those of a handler."""
+        function = plain_function(factory)
+        if function is not None and self._shared.sources.follows(function):
+            return FunctionSummary(warnings=self._body(source, function, [], None).warnings)
+        hazard = hazard_of(factory)
+        if hazard is None:
+            return FunctionSummary()
+        message = f"{source.member} {MESSAGES[hazard]}"
+        where = place_of_class(cls, where_of(cls))
+        return FunctionSummary(warnings=(PlanWarning(where, source, message, hazard),))
 
     def _handler(self, source: Endpoint, cls: type, function: FunctionType) -> FunctionSummary:
         """Read a handler of a task, with the types that its parameters declare."""

@@ -53,6 +53,7 @@ class AnalysisContext:
         contexts: The number of argument contexts of each function.
         guesses: How often a result in `running` was used.
         guessed: The contexts whose result in `running` was used.
+        exclusive: The tasks whose handlers never run between the steps of a waiting handler of the same key.
     """
 
     app: App
@@ -66,6 +67,7 @@ class AnalysisContext:
     guesses: int = 0
     contexts: dict[object, int] = field(default_factory=dict)
     guessed: set[SummaryKey] = field(default_factory=set)
+    exclusive: frozenset[Endpoint] = frozenset()
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:

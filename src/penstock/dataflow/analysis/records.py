@@ -1,13 +1,14 @@
 """The records that attributes hold, so that a reader of the plan knows the references inside of them."""
 
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from penstock.base.record import fields_of, is_record
+from penstock.base.record import factory_of, fields_of, is_record, members_of
 from penstock.dataflow.analysis.type_text import type_text
-from penstock.dataflow.graph import Attribute, Record
+from penstock.dataflow.graph import Attribute, Endpoint, Record
 from penstock.model.application import App
+from penstock.model.attribute import DefaultFactory
 
 
 def records_of(app: App, full_names: Mapping[type, str]) -> tuple[Record, ...]:
@@ -19,6 +20,19 @@ def records_of(app: App, full_names: Mapping[type, str]) -> tuple[Record, ...]:
         name = type_text(hint, full_names)
         records.setdefault(name, Record(name, shown))
     return tuple(records.values())
+
+
+def factories_of(app: App) -> Iterator[tuple[Endpoint, type, Callable[[], Any]]]:
+    """Yield the factory of each default: its attribute, its class and the function."""
+    for entity in app.stored.values():
+        for name, default in entity.defaults.items():
+            if isinstance(default, DefaultFactory):
+                yield Endpoint(entity.name, name), entity.cls, default.make
+    for hint in _records_in([*_attributes(app), *_arguments(app)]):
+        cls = typing.get_origin(hint) or hint
+        for member in members_of(hint):
+            if factory := factory_of(hint, member.name):
+                yield Endpoint(cls.__name__, member.name), cls, factory
 
 
 def full_names_of(app: App) -> dict[type, str]:

@@ -26,14 +26,17 @@ class Sources:
     def __init__(self, packages: frozenset[str]) -> None:
         """Follow functions of these outermost packages wherever they are installed."""
         self._packages = packages
-        self._trees: dict[str, Mapping[tuple[str, int], ast.FunctionDef]] = {}
+        self._trees: dict[str, Mapping[tuple[str, int], list[ast.FunctionDef | ast.Lambda]]] = {}
 
-    def tree_of(self, function: FunctionType) -> ast.FunctionDef | None:
+    def tree_of(self, function: FunctionType) -> ast.FunctionDef | ast.Lambda | None:
         """Return the tree of a function, with the line numbers of its file."""
         code: CodeType = function.__code__
         if code.co_filename not in self._trees:
             self._trees[code.co_filename] = _functions_of(function)
-        return self._trees[code.co_filename].get((code.co_name, code.co_firstlineno))
+        trees = self._trees[code.co_filename].get((code.co_name, code.co_firstlineno), [])
+        if len(trees) > 1:  # lambdas of one line
+            trees = [tree for tree in trees if _makes(tree, code)]
+        return trees[-1] if trees else None
 
     def follows(self, function: FunctionType) -> bool:
         """Whether a function belongs to the application rather than to a library."""
@@ -68,7 +71,17 @@ def _plain(node: Any) -> Any:
     return ast.copy_location(plain, node)
 
 
-def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.FunctionDef]:
+def _makes(tree: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+    """Whether a lambda has the names of this code; its instructions also depend on the code around it."""
+    if not isinstance(tree, ast.Lambda):
+        return True
+    made = compile(ast.Expression(tree), code.co_filename, "eval").co_consts[0]
+    return (made.co_names, made.co_varnames) == (code.co_names, code.co_varnames)
+
+
+def _functions_of(
+    function: FunctionType,
+) -> Mapping[tuple[str, int], list[ast.FunctionDef | ast.Lambda]]:
     """Return the functions of a file by name and first line (that of the first decorator)."""
     try:
         lines, _ = inspect.findsource(function)
@@ -76,14 +89,14 @@ def _functions_of(function: FunctionType) -> Mapping[tuple[str, int], ast.Functi
     except (OSError, TypeError, SyntaxError):
         return {}
     _make_synchronous(tree)
-    return {
-        (
-            node.name,
-            min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]),
-        ): node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-    }
+    trees: dict[tuple[str, int], list[ast.FunctionDef | ast.Lambda]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            lines_of = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+            trees.setdefault((node.name, min(lines_of)), []).append(node)
+        elif isinstance(node, ast.Lambda):
+            trees.setdefault(("<lambda>", node.lineno), []).append(node)
+    return trees
 
 
 def plain_function(thing: Any) -> FunctionType | None:

@@ -8,6 +8,7 @@ function has its own body; a recursive function is interpreted until its result 
 import ast
 import importlib.util
 import sys
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -36,6 +37,21 @@ from penstock.dataflow.graph import Origin
 _ROUNDS_MAX: Final = 4  # a recursive function's result settles in two; this bounds the rest
 _CONTEXTS_MAX: Final = 64  # readings of one function for one method, with its arguments
 _DEPTH_MAX: Final = 3  # activations of one function at once, with different arguments
+_IN_PLACE: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "__iadd__",
+    ast.Sub: "__isub__",
+    ast.Mult: "__imul__",
+    ast.MatMult: "__imatmul__",
+    ast.Div: "__itruediv__",
+    ast.FloorDiv: "__ifloordiv__",
+    ast.Mod: "__imod__",
+    ast.Pow: "__ipow__",
+    ast.LShift: "__ilshift__",
+    ast.RShift: "__irshift__",
+    ast.BitAnd: "__iand__",
+    ast.BitOr: "__ior__",
+    ast.BitXor: "__ixor__",
+}
 
 
 class Body(Calls):
@@ -125,6 +141,8 @@ class Body(Calls):
     def _do_assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
         for target in node.targets:
+            if wait := _wait_behind_read(target, node.value):
+                self._warn_of_wait(node, target, wait)
             self.assign(target, value)
 
     def _do_annassign(self, node: ast.AnnAssign) -> None:
@@ -135,9 +153,25 @@ class Body(Calls):
         before = self.evaluate(_as_read(node.target))
         value = join((before, self.evaluate(node.value)))
         if isinstance(node.target, ast.Name):
-            homed = frozenset(atom for atom in before if isinstance(atom, TypedValue) and atom.home)
+            homed = frozenset(atom for atom in before if _changes_in_place(atom, node.op))
             self.change(node.target, homed)
+        for wait in _waits_in(node.value):
+            self._warn_of_wait(node, node.target, wait)
         self.assign(node.target, value)
+
+    def _warn_of_wait(
+        self, statement: ast.Assign | ast.AugAssign, target: ast.expr, wait: ast.Await
+    ) -> None:
+        """Warn of an attribute that is read before a wait and written behind it, while other handlers may change it."""
+        if self.source in self.application.exclusive or not _is_stored(target):
+            return
+        place, question = ast.unparse(target), ast.unparse(wait)
+        later = ast.unparse(statement).replace(question, "reply").replace("(reply)", "reply")
+        self.warn(
+            wait,
+            f"{place} is read before the wait, and written behind it: changes meanwhile are lost; "
+            f"write `reply = {question}`, and in the next line `{later}`",
+        )
 
     def _do_delete(self, node: ast.Delete) -> None:
         for target in node.targets:
@@ -287,6 +321,44 @@ class Body(Calls):
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child)
+
+
+def _changes_in_place(atom: Any, operator: ast.operator) -> bool:
+    """Whether `name += …` changes the value of an attribute; an immutable value, as a time, is replaced by another."""
+    if not isinstance(atom, TypedValue) or atom.home is None:
+        return False
+    cls = typing.get_origin(atom.type) or atom.type
+    return not isinstance(cls, type) or cls is object or hasattr(cls, _IN_PLACE[type(operator)])
+
+
+def _waits_in(node: ast.AST) -> list[ast.Await]:
+    """Return the waits of an expression; those of a function inside of it are not its own."""
+    return [part for part in _parts_of(node) if isinstance(part, ast.Await)]
+
+
+def _parts_of(node: ast.AST) -> Iterable[ast.AST]:
+    """Yield the parts of an expression in the order of the text."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.Lambda):
+            yield from _parts_of(child)
+
+
+def _wait_behind_read(target: ast.expr, value: ast.expr) -> ast.Await | None:
+    """Return the first wait in an expression that reads the target before it, as in `x = x + await …`."""
+    text, is_read = ast.unparse(target), False
+    for part in _parts_of(value):
+        if isinstance(part, ast.Await) and is_read:
+            return part
+        is_read = is_read or (isinstance(part, ast.expr) and ast.unparse(part) == text)
+    return None
+
+
+def _is_stored(target: ast.expr) -> bool:
+    """Whether a target is an attribute, or an element of an attribute, and not a name of the handler's own."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return isinstance(target, ast.Attribute)
 
 
 def _plain(value: Value) -> Value:

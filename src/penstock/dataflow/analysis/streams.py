@@ -73,6 +73,16 @@ def handlers_of(topology: Topology) -> Iterator[tuple[Endpoint, type, FunctionTy
                     yield _task_end(plan, task), task.cls, function
 
 
+def exclusive_tasks(topology: Topology) -> frozenset[Endpoint]:
+    """Return the tasks in which the events of a key wait while a handler of that key waits."""
+    return frozenset(
+        _task_end(plan, task)
+        for plan in topology.workflows.values()
+        for task in plan.tasks
+        if task.exclusive
+    )
+
+
 def feeds_of(app: App) -> Iterator[Edge]:
     """Yield an edge from each stream to each consumer, and from each portal to the task that replies."""
     topology, places = app.topology, _Places()
