@@ -1,9 +1,10 @@
 """Mistakes in streams and workflows are found when an application is built, all of them together."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta
 
 from penstock import (
     App,
@@ -14,7 +15,9 @@ from penstock import (
     connect,
     flow,
     key,
+    limit,
     portal,
+    readonly,
     registry,
     sequencer,
     splitter,
@@ -46,6 +49,32 @@ class Ends:
 
     def on_atom_complete(self, out: Emit[int]) -> None:
         out(0)
+
+
+class StaticEcho:
+    @staticmethod
+    def on_event(number: int, out: Emit[int]) -> None:
+        out(number)
+
+
+class ClassCompletion(Echo):
+    @classmethod
+    def on_atom_complete(cls) -> None: ...
+
+
+class Marked(Echo):
+    @limit("1/s")
+    def helper(self) -> None: ...
+
+    @readonly
+    def other_helper(self) -> None: ...
+
+
+Small = Annotated[int, Meta(le=9)]
+
+
+def small(number: int) -> Small:
+    return number
 
 
 class Returns:
@@ -195,6 +224,30 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: splitter("s", numbers), "splitter s needs a function for each stream"),
     (lambda: flow("f", numbers).task(Returns).sink("out", int), "on_event returns int, which is"),
     (lambda: flow("f", numbers).task(Echo()).sink("out"), "is no task; a task is a class"),  # type: ignore[call-overload]
+    (
+        lambda: flow("f", numbers).task(StaticEcho).sink("out"),
+        "f.StaticEcho: on_event is a staticmethod; write",
+    ),
+    (
+        lambda: flow("f", numbers).task(ClassCompletion).sink("out"),
+        "on_atom_complete is a classmethod; write a",
+    ),
+    (
+        lambda: flow("f", numbers).task(Marked).sink("out"),
+        "helper is marked @limit, which is not for tasks",
+    ),
+    (
+        lambda: flow("f", numbers).task(Marked).sink("out"),
+        "other_helper is marked @readonly, which is not",
+    ),
+    (
+        lambda: flow("f", numbers).key(small).task(Echo).sink("out"),
+        "its function has a constraint in Annotated",
+    ),
+    (
+        lambda: sequencer("q", Small, numbers),
+        "sequencer q has constraints that its input numbers does not have",
+    ),
     (
         lambda: flow("f", numbers).union(words).sink("out"),  # type: ignore[arg-type]
         ".union of workflow f: <OpenStream words> is no branch of it; to join streams",

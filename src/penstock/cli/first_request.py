@@ -1,10 +1,15 @@
 """A first request to an application: the `curl` command that `penstock run` prints."""
 
+import logging
+from typing import Final
+
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.examples import curl_of
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.route import Route
+
+_log: Final = logging.getLogger(__name__)
 
 
 def first_request(app: App, url: str) -> str:
@@ -14,8 +19,12 @@ def first_request(app: App, url: str) -> str:
     creates an entity of the first class, calls the first function, or appends to the first stream that takes
     appends. An application without any of them is asked for its streams, or whether it is ready.
     """
-    path, verb = _operation(app)
-    return curl_of(openapi_document(app, server_url=url), path, verb)
+    try:
+        path, verb = _operation(app)
+        return curl_of(openapi_document(app, server_url=url), path, verb)
+    except Exception:  # noqa: BLE001 -- an application runs even if its interface cannot be described
+        _log.exception("the interface of %s could not be described", app.name)
+        return f"curl -sS {url}/readyz"
 
 
 def _operation(app: App) -> tuple[str, str]:

@@ -15,6 +15,14 @@ _LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
 _FOR_REQUESTS: Final = {"__routes__": "@route", "__limits__": "@limit"}
 """The marks that only a request obeys."""
 
+MARKS: Final = {
+    **_FOR_REQUESTS,
+    "__readonly__": "@readonly",
+    "__transactional__": "@transactional",
+    "__migration__": "@migrate",
+}
+"""The decorators of methods and functions that requests call, by their marks."""
+
 _ELSEWHERE: Final = {
     "__migration__": "is marked @migrate; write it as a function outside of the class, and name it in the App",
     "__portal__": "replies to a portal, which only the task of a workflow does; name it in a class for .task(…)",

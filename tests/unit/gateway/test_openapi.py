@@ -21,6 +21,7 @@ from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.http import STATUS
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.lowering import alike, lower_reply
+from penstock.cli.first_request import first_request
 from penstock.errors import DefinitionError, RequestError
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
@@ -416,3 +417,20 @@ def test_constraints_are_described() -> None:
         "minLength": 2,
     }
     assert not fits(schemas, {"$ref": "#/components/schemas/Line"}, {"sku": "sx", "more": 1})
+
+
+def test_a_docstring_that_is_no_text() -> None:
+    """It is left out."""
+
+    @entity
+    class Bad:
+        __doc__ = 5  # type: ignore[assignment]
+        bad_id: str = key()
+
+        def act(self) -> None: ...
+
+        act.__doc__ = 7  # type: ignore[assignment]
+
+    made = App("bad", Bad)
+    assert msgspec.json.encode(openapi_document(made))
+    assert first_request(made, "http://host").startswith("curl ")

@@ -108,7 +108,9 @@ _ANSWERED: Final = ".Answer"
 def docstring_of(thing: Any) -> str:
     """Return the docstring of a class or function; empty if Python generated it."""
     own = thing.__dict__.get("__doc__") if isinstance(thing, type) else thing.__doc__
-    if not own or (isinstance(thing, type) and own.startswith(f"{thing.__name__}(")):
+    if not isinstance(own, str) or (
+        isinstance(thing, type) and own.startswith(f"{thing.__name__}(")
+    ):
         return ""
     return inspect.cleandoc(own)
 

@@ -3,11 +3,12 @@
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.annotations import signature_of
 from penstock.base.constraint import without_constraints
 from penstock.model.declaration import where_of
+from penstock.model.handler import MARKS, function_in
 from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Emit
@@ -15,6 +16,8 @@ from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import UNKNOWN, type_name
 from penstock.model.streams.task_type import Responder, TaskType
 from penstock.model.streams.type_fit import fits
+
+_HANDLERS: Final = ("on_event", "on_atom_complete")
 
 
 class HandlerSearch:
@@ -33,6 +36,7 @@ class HandlerSearch:
         """
         self._find_on_event(taken)
         self._find_completion()
+        self._complain_of_members()
         for _, function in inspect.getmembers_static(self._task.cls, inspect.isfunction):
             portal = getattr(function, "__portal__", None)
             if isinstance(portal, Portal):
@@ -42,9 +46,27 @@ class HandlerSearch:
             union = published[0] if len(published) == 1 else typing.Union[tuple(published)]  # noqa: UP007
             self._task.output = EventType(f"output of task {self._task.name}", union)
 
+    def _complain_of_members(self) -> None:
+        """Complain of handlers that are no methods, and of marks that no task obeys."""
+        for name, member in inspect.getmembers_static(self._task.cls):
+            function = function_in(member)
+            if function is None:
+                continue
+            where = where_of(function)
+            is_handler = name in _HANDLERS or hasattr(function, "__portal__")
+            if is_handler and not inspect.isfunction(member):
+                self._complain(
+                    where, f"{name} is a {type(member).__name__}; write a method with def"
+                )
+            marks = [word for mark, word in MARKS.items() if hasattr(function, mark)]
+            if marks:
+                self._complain(
+                    where, f"{name} is marked {marks[0]}, which is not for tasks; remove it"
+                )
+
     def _find_on_event(self, taken: Any) -> None:
         task = self._task
-        on_event = getattr(task.cls, "on_event", None)
+        on_event = inspect.getattr_static(task.cls, "on_event", None)
         if not inspect.isfunction(on_event):
             self._complain(task.where, "has no method on_event(self, event, out)")
             return
@@ -61,7 +83,7 @@ class HandlerSearch:
 
     def _find_completion(self) -> None:
         task = self._task
-        completion = getattr(task.cls, "on_atom_complete", None)
+        completion = inspect.getattr_static(task.cls, "on_atom_complete", None)
         if not inspect.isfunction(completion):
             return
         task.completion = completion

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
+from penstock.base.constraint import has_constraints
+from penstock.base.record import simplified
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
 from penstock.model.streams.asked_portals import asked_portals
@@ -16,7 +18,7 @@ from penstock.model.streams.generator import Generator
 from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
-from penstock.model.streams.stream import NAME, Stream
+from penstock.model.streams.stream import NAME, UNKNOWN, Stream
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.type_fit import fits
 from penstock.model.streams.workflow_plan import WorkflowPlan, plan_of
@@ -46,6 +48,14 @@ def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember | Flow[A
         chosen = flowing if isinstance(member, _MEMBERS) else others
         chosen.append(member)
     return flowing, others
+
+
+def _adds_constraint(source: Stream[Any], target: Stream[Any]) -> bool:
+    """Say whether a stream whose events go on as they are would have constraints that they do not keep."""
+    if target.declared is UNKNOWN:
+        return False
+    types = [simplified(each.declared, constrained=True) for each in (source, target)]
+    return has_constraints(types[1]) and types[0] != types[1]
 
 
 @dataclass(slots=True)
@@ -248,6 +258,9 @@ class _Building:
                     f"sequencer {target.name} has events of another type than stream {source.name}"
                 )
                 self._complain(where, what)
+            elif _adds_constraint(source, target):
+                what = f"sequencer {target.name} has constraints that its input {source.name} does not have"
+                self._complain(where, f"{what}; declare both with one type")
         for task in self.topology.tasks.values():
             self._check_asked(task)
         self._bind()

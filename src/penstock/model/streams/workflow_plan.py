@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.annotations import signature_of
+from penstock.base.constraint import constraint_complaints, has_constraints
 from penstock.base.record import simplified
 from penstock.model.resolver import Resolver
 from penstock.model.streams.flow import FlowNode, FlowOperator, Workflow
@@ -156,6 +157,12 @@ class _Planning:
         if node.function is None or not callable(node.function):
             self._complain(node, f"{node.function!r} is not a function")
             return _Typed(UNKNOWN)
+        if has_constraint(node.function):
+            self._complain(
+                node,
+                "its function has a constraint in Annotated, which is not enforced here; declare it for the stream, the task "
+                "or the sink",
+            )
         wanted, result = types_of(node.function)
         if not fits(taken.annotation, wanted):
             self._complain(
@@ -236,6 +243,18 @@ def types_of(function: Callable[..., Any]) -> tuple[Any, Any]:
     result = hints.get("return", UNKNOWN)
     wanted = hints.get(parameters[0], UNKNOWN) if parameters else UNKNOWN
     return wanted, UNKNOWN if result is Any else result
+
+
+def has_constraint(function: Callable[..., Any]) -> bool:
+    """Say whether the type of a parameter or of the result of a function has a constraint."""
+    try:
+        hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
+    except (TypeError, NameError, AttributeError):
+        return False
+    return any(
+        bool(constraint_complaints(hint)) or has_constraints(simplified(hint, constrained=True))
+        for hint in hints.values()
+    )
 
 
 def _element_of(annotation: Any) -> Any:
