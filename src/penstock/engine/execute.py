@@ -70,8 +70,9 @@ _Processed = tuple[bytes, dict[EntityKey, bytes | None], Failure | None]
 """Reply, writes, failure."""
 
 
-def _let_continue(_request_id: RequestId) -> None:
-    """Let every record continue earlier work."""
+def _no_result(_request_id: RequestId) -> bytes:
+    """Return the result of a record without a handler."""
+    return _NIL
 
 
 class Executor:
@@ -96,7 +97,7 @@ class Executor:
         root: The method that the last run called, as the sampler names it.
         delivers: Whether the caller delivers the events and requests that handlers send.
         room: The room in the queues of the running cascade, for what the request sends.
-        before_continuation: Raises an error if a record cannot continue earlier work.
+        continued: Returns the encoded result of a record that continues earlier work, or raises an error if it cannot.
     """
 
     __slots__ = (
@@ -104,7 +105,7 @@ class Executor:
         "_has_strict_references",
         "_limits",
         "_read",
-        "before_continuation",
+        "continued",
         "delivers",
         "escaped",
         "interrupted",
@@ -146,7 +147,7 @@ class Executor:
         self.root: str | None = None
         self.delivers = False
         self.room = QueueRoom(limits, app.topology.subscribers)
-        self.before_continuation: Callable[[RequestId], None] = _let_continue
+        self.continued: Callable[[RequestId], bytes] = _no_result
 
     def run(self, request_id: RequestId, body: bytes, time_us: int) -> Outcome:
         """Process a request to its end; a cancelled request runs nothing.
@@ -284,8 +285,7 @@ class Executor:
         if request.stream is not None:
             return self._append(request, request.stream, txn)
         if request.method in _WITHOUT_HANDLER:
-            self.before_continuation(txn.request_id)
-            return _NIL, _NOTHING
+            return self.continued(txn.request_id), _NOTHING
         if self._app.is_personal:
             request = self._app.opened(request)
         signature = self._app.signature(request.entity, request.method)

@@ -1,8 +1,8 @@
-"""The room in the queues of a cascade: what a request or a workflow step may still cause.
+"""The room in the queues of a cascade, for requests and workflow steps.
 
 The requests and the steps that wait are counted, and their bytes. A request or a step that causes more than the limits
-allow fails, so a cascade that grows without end cannot fill memory and journal. What waits follows from the order of
-the log alone, so every run fails the same request.
+allow fails, so a cascade that grows without end cannot fill memory and journal. The queues follow from the order of the
+log alone, so every run fails the same request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from penstock.model.running_step import Dispatch, Emission
 
 
 class QueueRoom:
-    """Counts what waits in the cascade that runs.
+    """Counts the requests and steps that wait in the running cascade.
 
     Attributes:
         requests: The number of requests that wait.
@@ -36,7 +36,7 @@ class QueueRoom:
         self.requests = self.request_bytes = self.steps = self.step_bytes = 0
 
     def take(self, outbox: Sequence[Emission | Dispatch]) -> None:
-        """Count what a request has sent; it waits now."""
+        """Count the events and requests that a request has sent; they wait now."""
         requests, request_bytes, steps, step_bytes = self._sizes(outbox)
         self.requests += requests
         self.request_bytes += request_bytes
@@ -49,7 +49,7 @@ class QueueRoom:
         self.request_bytes -= len(body)
 
     def check(self, outbox: Sequence[Emission | Dispatch]) -> None:
-        """Check whether there is room for what a request sends.
+        """Check whether there is room for the events and requests of a request.
 
         Raises:
             LimitExceeded: There is not.

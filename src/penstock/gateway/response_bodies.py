@@ -16,11 +16,19 @@ class Sent(Struct, frozen=True):
 
 
 class CancelledRequest(Struct, frozen=True):
-    """The answer to `DELETE /requests/…`: the request never runs, and its result is an error."""
+    """The answer to `DELETE /requests/…`: the request never runs, and its result is an error.
+
+    If the request has run, and a part of its cascade waits, an operator ends this part: the status is `ending`.
+    """
 
     request_id: str
-    lsn: Annotated[int, Meta(description="The position of the cancelled request in the log.")]
-    status: Literal["cancelled"] = "cancelled"
+    lsn: Annotated[
+        int,
+        Meta(
+            description="The position in the log: of the cancelled request, or of the record that ends the rest of its cascade."
+        ),
+    ]
+    status: Literal["cancelled", "ending"] = "cancelled"
 
 
 class RequestStatus(Struct, frozen=True):

@@ -1,18 +1,25 @@
-"""Cancelling a scheduled request before it is due.
+"""Cancelling: a scheduled request before it is due, and the rest of a cascade.
 
 The log decides: a request is promoted or cancelled, never both, and also a crash leaves one of the
 two. A cancelled request takes its position in the order with a mark in its body. So an epoch answers
 it like any other request, with the code `cancelled`; its id stays taken, and it runs nowhere: not in
 the application, not in a replay, and not in a scenario.
+
+The rest of a cascade is ended by a record of its own, at its place in the order: it removes the requests and the
+workflow steps that wait then, and the record that continues the cascade finds nothing.
 """
 
 import time
 from typing import Final
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, Lsn, RequestId
+from penstock.engine.streams.derived_ids import cascade_id, end_id
+from penstock.engine.streams.stored_cascade import rest_keys
 from penstock.errors import RequestError, TooLate, Truncated
-from penstock.log.api import Log
-from penstock.model.request import cancelled_body, is_cancelled
+from penstock.log.api import Entry, Log
+from penstock.model.request import cancelled_body, encode_continuation, is_cancelled
+from penstock.process.config import Config
+from penstock.process.paused_workflows import newest_rows
 
 _LOOKED_MAX: Final = 1_000
 _NAMED_MAX: Final = 5
@@ -45,6 +52,29 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
             "runs, or has run; its result tells how it ended"
         )
     return place[1]
+
+
+def end_cascade(config: Config, log: Log, root: RequestId) -> Lsn | None:
+    """Append a record that ends the rest of a cascade, durably; a repetition appends nothing.
+
+    Args:
+        config: The settings.
+        log: The log of the application.
+        root: The stored id of the request that has caused the cascade, or of a record that continues it.
+
+    Returns:
+        The position of the record, whose result has the numbers of requests and steps that it removes; None if nothing
+        of the cascade waits at the newest epoch.
+
+    Raises:
+        OperationalError: Log, journal or state cannot be read, or the log cannot be written.
+        IntegrityError: They are damaged.
+    """
+    if all(row is None for row in newest_rows(config, rest_keys(root))):
+        return None
+    now_us = time.time_ns() // 1_000
+    ends = end_id(cascade_id(root))
+    return log.append([Entry(ends, encode_continuation(), b"", now_us, is_control=True)])[0]
 
 
 def complete(log: Log, text: str) -> RequestId:

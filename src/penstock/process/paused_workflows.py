@@ -127,13 +127,13 @@ def _paused_in(app: App, config: Config) -> dict[str, PausedFlow]:
     names = [name for name, plan in app.topology.workflows.items() if plan.workflow.pauses]
     if not names:
         return {}
-    states = map(decode_paused, newest_rows(app, config, [paused_key(name) for name in names]))
+    states = map(decode_paused, newest_rows(config, [paused_key(name) for name in names]))
     return {
         name: state for name, state in zip(names, states, strict=True) if state.failure is not None
     }
 
 
-def newest_rows(app: App, config: Config, keys: list[EntityKey]) -> list[bytes | None]:
+def newest_rows(config: Config, keys: list[EntityKey]) -> list[bytes | None]:
     """Return some rows at the newest epoch; None for each before the first start.
 
     Raises:
@@ -144,7 +144,7 @@ def newest_rows(app: App, config: Config, keys: list[EntityKey]) -> list[bytes |
     if directory.app_name is None:
         return [None] * len(keys)
     with (
-        closing(directory.open_journal_of(app.name)) as journal,
+        closing(directory.open_journal_of(directory.app_name)) as journal,
         closing(directory.open_stores(journal)) as stores,
     ):
         return read_newest(journal, stores, keys)[1]

@@ -22,7 +22,7 @@ def workflow_lags(app: App, config: Config) -> dict[str, int]:
     pausing = [name for name, plan in app.topology.workflows.items() if plan.workflow.pauses]
     late = list(app.topology.late_workflows)
     keys = [*map(paused_key, pausing), *map(late_key, late)]
-    rows = newest_rows(app, config, keys) if keys else []
+    rows = newest_rows(config, keys) if keys else []
     for name, row in zip(pausing, rows, strict=False):
         lags[name] += decode_paused(row).held
     for name, row in zip(late, rows[len(pausing) :], strict=True):

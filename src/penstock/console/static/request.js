@@ -1,6 +1,7 @@
 // One request: its status, its call and its reply, found by its id.
 
 import { ask, sql } from "./api.js";
+import { confirmButton } from "./confirm.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count, moment } from "./format.js";
 import { encode } from "./json.js";
@@ -48,6 +49,7 @@ export async function lookUp(result, id, query = "") {
         lines([...standing(value), ...call, ...outcome(value)], true),
         again,
         trace,
+        value.status === "answered" && (await wasCut(id)) ? endButton(result, id) : null,
       ),
     );
   } catch (failure) {
@@ -57,6 +59,37 @@ export async function lookUp(result, id, query = "") {
     );
     show(result, failure.status === 404 ? nowhere : problem(failure));
   }
+}
+
+/** Say whether a later record continues the cascade of a request. */
+async function wasCut(id) {
+  try {
+    await ask(`/requests/${encodeURIComponent(`${id}~~c1`)}`);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Return a button that ends what waits of the cascade of a request. */
+function endButton(result, id) {
+  const question = {
+    name: "End its cascade …",
+    title: "End the rest of its cascade?",
+    text: `${id} has run, and its effect stays. The requests and workflow steps that wait do not run any more.`,
+    leave: "Keep it",
+    sure: "End it",
+  };
+  return confirmButton(question, async () => {
+    let refusal = null;
+    try {
+      await ask(`/requests/${encodeURIComponent(id)}`, { method: "DELETE" });
+    } catch (failure) {
+      refusal = problem(failure);
+    }
+    await lookUp(result, id);
+    if (refusal) result.prepend(refusal);
+  });
 }
 
 /** Return rows for the call, if the view has the request still. */

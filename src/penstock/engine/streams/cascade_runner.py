@@ -18,6 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
+import msgspec
+
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Outcome
 from penstock.engine.limits import Limits
@@ -58,6 +60,7 @@ QUEUE: Final = -1
 """In place of the number of a step: its cascade's queue is read or stored."""
 
 T = TypeVar("T")
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def _let_run(_number: int) -> None:
@@ -117,7 +120,7 @@ class CascadeRunner(CascadeSteps):
         self.cuts: Mapping[RequestId, Cut] = {}
         self._steps_codec = steps_codec(app.topology)
         self._generators = GeneratorPositions(app, read, apply)
-        executor.before_continuation = self._check_former_rest
+        executor.continued = self._result_of
 
     def run_requests(
         self, root: RequestId, body: bytes, time_us: int, outcome: Outcome
@@ -178,7 +181,7 @@ class CascadeRunner(CascadeSteps):
             cascade.send(result)
             room.take(result.outbox)
         room.clear()
-        self.before_request(0)  # the record itself causes what follows
+        self.before_request(0)  # the rest is work for the record itself
         if queue:
             cascade.cut_at(Cut(ran, cascade.cut.steps))
         self._apply(rest.rest(queue))
@@ -339,6 +342,23 @@ class CascadeRunner(CascadeSteps):
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_step_aside(cascade, stream, step, failed)
         return rest
+
+    def _result_of(self, root: RequestId) -> bytes:
+        """Return the result of a record that continues earlier work; one that ends a cascade has the numbers.
+
+        Raises:
+            LimitExceeded: An earlier Penstock has stored the rest of the cascade whole, and it is too large.
+        """
+        ended = ended_root(root)
+        if ended is not None:
+            heads = (
+                StoredQueue(codec, cascade_id(ended), self._read)
+                for codec in (REQUESTS_CODEC, self._steps_codec)
+            )
+            requests, steps = (head.count for head in heads)
+            return _encode({"requests": requests, "steps": steps})
+        self._check_former_rest(root)
+        return _encode(None)
 
     def _check_former_rest(self, root: RequestId) -> None:
         """Refuse to continue a cascade whose rest an earlier Penstock has stored whole, if it is too large.

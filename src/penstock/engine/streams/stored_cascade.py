@@ -23,6 +23,7 @@ from penstock.engine.streams.cascade import (
     Step,
     size_of,
 )
+from penstock.engine.streams.derived_ids import cascade_id
 from penstock.engine.streams.lost_work import failed_answers
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, system_key
 from penstock.engine.streams.waiting import Answer, PortalQuestion
@@ -157,6 +158,12 @@ class _Page(msgspec.Struct, array_like=True, frozen=True):
 _EMPTY: Final = _Head()
 _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 _decode_page: Final = msgspec.msgpack.Decoder(_Page).decode
+
+
+def rest_keys(root: RequestId) -> list[EntityKey]:
+    """Return the keys of the rows that exist while a rest of a cascade waits."""
+    cascade = cascade_id(root)
+    return [system_key(name, cascade) for name in (REQUESTS, STEPS)]
 
 
 class Codec(NamedTuple, Generic[T]):

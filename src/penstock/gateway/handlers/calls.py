@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Sequence
 from functools import partial
+from typing import Literal
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -170,15 +171,19 @@ class CallHandler:
             completed = await self._batcher.complete(request_id)
             request.request_id += completed[len(request_id) :]
             request_id = completed
+        status: Literal["cancelled", "ending"] = "cancelled"
         try:
             lsn = await self._batcher.cancel(request_id)
         except TooLate as error:
-            return response_of(
-                error, {REQUEST_ID: request.request_id, **_location(request.request_id)}
-            )
+            is_admin, status = request.principal.is_admin, "ending"
+            lsn = await self._batcher.end_cascade(self._config, request_id) if is_admin else None
+            if lsn is None:
+                return response_of(
+                    error, {REQUEST_ID: request.request_id, **_location(request.request_id)}
+                )
         if lsn is None:
             raise _unknown(request.request_id)
-        body = json_of(CancelledRequest(request.request_id, lsn))
+        body = json_of(CancelledRequest(request.request_id, lsn, status))
         headers = reply_headers(self._tail.epoch, request.request_id)
         return Response(body, 200, headers | _location(request.request_id), JSON)
 

@@ -127,7 +127,8 @@ def _cancel() -> dict[str, Any]:
         "summary": "Cancel a scheduled request.",
         "description": "Cancels a request that was sent with a delay and is not due yet. It never runs, its "
         "id stays taken, and its result is the error `cancelled`. A repetition returns the same answer. "
-        "A request that was due before is refused with `too-late`; `Location` names its result.",
+        "A request that was due before is refused with `too-late`; `Location` names its result. If an operator "
+        "names a request that has run, and a part of its cascade still waits, this part is ended instead.",
         "parameters": [dict(NAMED), _BEGINNING],
         "responses": {
             "200": {
