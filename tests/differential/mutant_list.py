@@ -364,7 +364,7 @@ MUTANTS = (
     Mutant(
         "the rest of a cascade is lost",
         "engine/streams/cascade_runner.py",
-        "        self._apply(rest.rest(queue))\n",
+        "            self._apply((rest or self._rest(cascade, REQUESTS_CODEC)).rest(queue))\n",
         "",
         f"{STREAMS}/test_order.py::test_a_cut_changes_no_result",
     ),

@@ -13,6 +13,7 @@ the workflow steps of a record run after its requests, or after all requests of 
 `run_steps` are two passes.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -149,28 +150,24 @@ class CascadeRunner(CascadeSteps):
         if rest is not None and self._is_over(root, outcome.error):
             self._apply(rest.dropped())
         elif cascade.requests or rest is not None:
-            self._run_sent(cascade, outcome, rest or self._rest(cascade, REQUESTS_CODEC))
+            self._run_sent(cascade, outcome, rest)
         return cascade
 
-    def _run_sent(self, cascade: Cascade, outcome: Outcome, rest: StoredQueue[SentBody]) -> None:
-        """Run the requests of a cascade: those in its pages, and those that the record has sent."""
-        continues = cascade.continues
+    def _run_sent(
+        self, cascade: Cascade, outcome: Outcome, rest: StoredQueue[SentBody] | None
+    ) -> None:
+        """Run the requests of a cascade: those in its pages, if it has a rest, and those that the record has sent."""
         room, queue = self._executor.room, cascade.requests
         room.clear()
-        if continues:
+        load = None
+        if rest is not None:
             stored = self._rest(cascade, self._steps_codec)
             room.steps, room.step_bytes = stored.count, stored.size
-        room.requests, room.request_bytes = rest.count, rest.size
+            room.requests, room.request_bytes = rest.count, rest.size
+            load = partial(self._load_requests, queue, rest)
         room.take(outcome.outbox)
-
-        def load() -> None:
-            rest.taken()
-            if not rest.is_empty:
-                self.before_request(0)
-                rest.load(queue)
-
         ran = 0
-        for ran in self._turns(queue, load if continues else None, self._most(cascade).requests):
+        for ran in self._turns(queue, load, self._most(cascade).requests):
             request_id, sent = queue.popleft()
             room.remove(sent)
             result = self.decided.get(request_id) or self._run_request(
@@ -179,12 +176,21 @@ class CascadeRunner(CascadeSteps):
             self._apply(result.writes)
             cascade.completed.append(CompletedRequest(request_id, sent, result))
             cascade.send(result)
-            room.take(result.outbox)
+            if result.outbox:
+                room.take(result.outbox)
         room.clear()
         self.before_request(0)  # the rest is work for the record itself
         if queue:
             cascade.cut_at(Cut(ran, cascade.cut.steps))
-        self._apply(rest.rest(queue))
+        if queue or rest is not None:
+            self._apply((rest or self._rest(cascade, REQUESTS_CODEC)).rest(queue))
+
+    def _load_requests(self, queue: deque[SentBody], rest: StoredQueue[SentBody]) -> None:
+        """Queue the requests of the next page, if it is their turn."""
+        rest.taken()
+        if not rest.is_empty:
+            self.before_request(0)
+            rest.load(queue)
 
     def _run_request(
         self, request_id: RequestId, body: bytes, time_us: int, number: int
@@ -205,10 +211,11 @@ class CascadeRunner(CascadeSteps):
             load: Adds those of the next page, if it is their turn; None for a cascade that has no pages.
             most: The recorded number of turns; None: as many as limits and time allow.
         """
+        time = self.time
         for ran in range(most or self._limits.cascade_steps):
             if load is not None:
                 load()
-            if not queue or self._has_used_its_time(ran):
+            if not queue or (ran and time is not None and self._is_cut_by(time, ran)):
                 return
             yield ran + 1
         if load is not None:
@@ -282,11 +289,9 @@ class CascadeRunner(CascadeSteps):
         """Return the recorded cut of a cascade, if it runs again."""
         return self.cuts.get(continuation_id(cascade.root), NOT_CUT) if self.cuts else NOT_CUT
 
-    def _has_used_its_time(self, ran: int) -> bool:
-        """Say whether a cascade must be cut after so many requests or steps; the first of them always runs."""
-        time = self.time
-        if time is None or not ran:
-            return False
+    @staticmethod
+    def _is_cut_by(time: CascadeTime, ran: int) -> bool:
+        """Say whether a cascade is cut after so many requests or steps; the first of them always runs."""
         if ran == 1:
             time.begin()
             return False

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.engine.streams.cascade import Cascade, LaterRecord, PublishedAtom, Step
 from penstock.engine.streams.cascade_runner import CascadeRunner
+from penstock.engine.streams.stored_cascade import StoredQueue
 from penstock.model.request import Failure
 
 
@@ -60,6 +61,12 @@ class ObservedCascades(CascadeRunner):
 
     def _note_failure(self, failure: Failure) -> None:
         self._failure = failure
+
+    def _load(self, cascade: Cascade, rest: StoredQueue[Step]) -> int:
+        loaded = super()._load(cascade, rest)
+        if self.steps:  # else `_take` counts them
+            self._parents.extendleft([0] * loaded)
+        return loaded
 
     def _take(self, cascade: Cascade, step: Step) -> None:
         if self.steps is None:
