@@ -259,7 +259,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: stream("1st", int), "'1st' cannot name a stream: a name is a letter, and then"),
     (lambda: connect(words, sequencer("loop", int)), "another type than stream words"),
     (lambda: stream("odd", object), "object is not a type that can be stored"),
-    (lambda: splitter("s", numbers, numbers=bool), "the name numbers is taken"),
+    (lambda: splitter("s", stream("s-a", int), a=bool), "the name s-a is taken"),
 ]
 
 

@@ -78,7 +78,7 @@ def test_a_splitter_sets_aside() -> None:
     kit = Kit(App("x", halves))
     kit.append(numbers, [1, 0], check=False)
     kit.append(numbers, [2])
-    assert kit.atoms("tens") == [[2]]
+    assert kit.atoms("halves-tens") == [[2]]
     assert kit.atoms("halves-failed")[0][0].message == "ZeroDivisionError: division by zero"
 
 
@@ -275,3 +275,27 @@ def test_an_entity_asks_no_portal() -> None:
     kit.call.Client.create("a")
     with pytest.raises(OutsideTransaction, match="only the handler of a task can ask"):
         kit.call.Client("a").ask()
+
+
+class Forgetful:
+    def on_event(self, number: int, out: Emit[int]) -> None:
+        square.ask(number).then(self.on_reply)
+
+    def on_reply(self, reply: int, out: Emit[int]) -> None:
+        out(reply)
+
+
+def test_a_method_for_a_reply_that_lacks_out() -> None:
+    """The message says how the method is called, and how it gets `out`."""
+
+    class Replying:
+        def on_event(self, number: int) -> None: ...
+
+        @square.reply
+        def on_square(self, number: int) -> int:
+            return 2 * number
+
+    replying = flow("replying", stream("never", int)).task(Replying).sink("nothing", int)
+    kit = Kit(App("x", replying, flow("f", numbers).task(Forgetful).sink("out")))
+    with pytest.raises(UserError, match=r"missing 1 required.*give it `out`, too, as in \.then"):
+        kit.append(numbers, [1])

@@ -13,7 +13,12 @@ from penstock.model.application import App, unknown
 from penstock.model.interface_fit import misfits, same_type
 from penstock.model.registry import EntityInterface, Interface
 from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath
-from penstock.model.streams.interface import PortalInterface, StreamInterface
+from penstock.model.streams.interface import (
+    PortalInterface,
+    SequencerInterface,
+    StreamInterface,
+)
+from penstock.model.streams.routing import Sequencer
 from penstock.model.streams.stream import type_name
 
 _ROOMS: Final = {"": "entity class", STREAMS: "stream", PORTALS: "portal"}
@@ -92,6 +97,8 @@ def _misfits(interface: Interface, target: Any) -> Iterator[str]:
     match interface:
         case EntityInterface(declared=declared):
             yield from misfits(declared, target)
+        case SequencerInterface() if not isinstance(target, Sequencer):
+            yield "a sequencer, and there is another stream"
         case StreamInterface(annotation=annotation):
             if not same_type(annotation, target.annotation):
                 yield (

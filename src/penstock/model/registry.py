@@ -14,8 +14,13 @@ from penstock.model.declaration import caller_place
 from penstock.model.entity import entity
 from penstock.model.entity_type import EntityType
 from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath, parse_path
-from penstock.model.streams.interface import PortalInterface, StreamInterface
+from penstock.model.streams.interface import (
+    PortalInterface,
+    SequencerInterface,
+    StreamInterface,
+)
 from penstock.model.streams.portal import Portal
+from penstock.model.streams.routing import Sequencer
 from penstock.model.streams.stream import Stream
 
 E = TypeVar("E", bound=type)
@@ -112,6 +117,22 @@ class Registry:
         """
         where = caller_place()
         return StreamInterface(parse_path(path, STREAMS, where), events, where)
+
+    def sequencer(self, path: str, events: type[T]) -> Sequencer[T]:
+        """Declare that a sequencer of another application is used: `connect(replies, registry.sequencer(…))`.
+
+        So a cycle of workflows may go through several applications.
+
+        Args:
+            path: The application, and the stream of the sequencer: `/orders/streams/loop`.
+            events: The type of the events, as for `stream`.
+
+        Raises:
+            DefinitionError: The path is wrong.
+        """
+        where = caller_place()
+        interface: Any = SequencerInterface(parse_path(path, STREAMS, where), events, where)
+        return cast(Sequencer[T], interface)
 
     def portal(self, path: str, request: type[Q], reply: type[A]) -> Portal[Q, A]:
         """Declare that a portal of another application is asked; it is a member of the `App`.

@@ -249,10 +249,10 @@ parity = splitter(
 )
 def splitter_keeps_atoms(atoms: Atoms) -> None:
     """Each event goes to its first match; a stream without an event gets no atom."""
-    assert [event for atom in atoms("even") for event in atom] == list(range(0, 256, 2))
-    assert [event for atom in atoms("odd") for event in atom] == list(range(1, 256, 2))
-    assert atoms("evens") == atoms("even")
-    assert len(atoms("even")) == 51, "the atom [255] has no even number"
+    assert [event for atom in atoms("parity-even") for event in atom] == list(range(0, 256, 2))
+    assert [event for atom in atoms("parity-odd") for event in atom] == list(range(1, 256, 2))
+    assert atoms("evens") == atoms("parity-even")
+    assert len(atoms("parity-even")) == 51, "the atom [255] has no even number"
 
 
 @case(

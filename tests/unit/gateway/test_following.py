@@ -126,7 +126,7 @@ def test_streams_are_listed(client: httpx.Client) -> None:
     listed = {one["name"]: one for one in client.get("/streams").json()["streams"]}
     assert set(listed) == {
         *("lines", "sales", "numbers", "doubled", "double-failed"),
-        *("even", "parity-failed", "joined"),
+        *("parity-even", "parity-failed", "joined"),
     }
     assert listed["numbers"] == {
         "name": "numbers",
@@ -141,7 +141,7 @@ def test_streams_are_listed(client: httpx.Client) -> None:
     assert {name: one["publisher"] for name, one in listed.items() if not one["open"]} == {
         "doubled": "workflow double",
         "double-failed": "failures of workflow double",
-        "even": "splitter parity",
+        "parity-even": "splitter parity",
         "parity-failed": "failures of splitter parity",
         "joined": "sequencer joined",
     }

@@ -12,12 +12,15 @@ from penstock import (
     Entity,
     LocalRuntime,
     PerTask,
+    connect,
     emit,
     flow,
+    generator,
     key,
     portal,
     registry,
     send,
+    sequencer,
     stream,
     transactional,
 )
@@ -275,3 +278,52 @@ def test_a_runtime_refuses_an_incomplete_application() -> None:
     """An application that uses others does not run without them."""
     with pytest.raises(DefinitionError, match="there is no application 'stock'"):
         LocalRuntime(using_stock({}))
+
+
+def test_a_generator_feeds_a_stream_of_another_application() -> None:
+    """Its atoms are on the stream of the other application, whose workflow takes them."""
+    theirs = stream("measured", int)
+    doubled = flow("double", theirs).map(twice).sink("doubled")
+    ours = registry.stream("/plant/streams/measured", int)
+    source = generator("ticks", ours, [1, 2, 3], atom_size=2)
+    kit = Kit(App("plant", doubled), App("clock", source))
+    assert kit.generate() == 2
+    assert kit.atoms(doubled) == [[2, 4], [6]]
+
+
+def test_a_generator_of_a_workflow_of_another_application_is_refused() -> None:
+    """The check waits until both applications are there."""
+    doubled = flow("double", stream("measured", int)).map(twice).sink("doubled")
+    source = generator("ticks", registry.stream("/plant/streams/doubled", int), [1], atom_size=1)
+    with pytest.raises(DefinitionError, match="takes no appends"):
+        Kit(App("plant", doubled), App("clock", source))
+
+
+def twice(number: int) -> int:
+    return 2 * number
+
+
+def test_a_cycle_goes_through_two_applications() -> None:
+    """The second application connects its stream to the sequencer of the first one."""
+    numbers = stream("numbers", int)
+    loop = sequencer("loop", int, numbers)
+    lower = flow("lower", loop).map(minus_one).sink("lowered")
+    filtered = flow("positive", registry.stream("/down/streams/lowered", int)).filter(bool)
+    rest = filtered.sink("rest", int)
+    back = connect(rest, registry.sequencer("/down/streams/loop", int))
+    kit = Kit(App("down", lower), App("up", rest, back))
+    kit.append(numbers, [3])
+    assert kit.atoms(lower) == [[2], [1], [0]]
+
+
+def minus_one(number: int) -> int:
+    return number - 1
+
+
+def test_a_path_of_another_stream_is_no_sequencer() -> None:
+    """The message names both declarations."""
+    numbers = stream("numbers", int)
+    back = connect(numbers, registry.sequencer("/down/streams/lowered", int))
+    lower = flow("lower", sequencer("loop", int)).map(minus_one).sink("lowered")
+    with pytest.raises(DefinitionError, match="with a sequencer, and there is another stream"):
+        Kit(App("down", lower), App("up", numbers, back))

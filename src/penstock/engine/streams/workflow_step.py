@@ -385,7 +385,11 @@ class WorkflowStep(HandlerTurns):
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
         if self.running is None or (self._item is None and self.running.is_keyed):
             coroutine.close()
-            what = "" if self.running is None else ", and on_atom_complete has no current key"
+            what = (
+                ""
+                if self.running is None
+                else ", and on_atom_complete of a task with keys has no current key: ask in on_event"
+            )
             raise UserError(f"only the handler of a task can name a method for a reply{what}")
         handler = self._waiting()
         handler.coroutines.append(coroutine)

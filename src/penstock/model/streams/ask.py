@@ -92,7 +92,8 @@ class Ask(Generic[A]):
     def then(self, handler: Callable[..., Any], *arguments: Any) -> None:
         """Call a method of the asking task when the result arrives: `handler(result, *arguments)`.
 
-        It is an alternative to `await` for handlers that are not `async`.
+        It is an alternative to `await` for handlers that are not `async`. A method that publishes events needs `out`
+        among the arguments.
 
         Raises:
             OutsideTransaction: No handler of a task runs.
@@ -102,7 +103,18 @@ class Ask(Generic[A]):
 
 async def _follow(ask: Ask[Any], handler: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Wait for a result, and then call a method."""
-    result = handler(await ask, *arguments)
+    reply = await ask
+    try:
+        result = handler(reply, *arguments)
+    except TypeError as error:
+        if (
+            error.__traceback__ is not None and error.__traceback__.tb_next is None
+        ):  # nothing of it has run
+            raise UserError(
+                f"{ask.target}: the method for its reply cannot be called: {error}; it gets the reply, and then the "
+                "arguments behind the method: give it `out`, too, as in .then(self.on_reply, out)"
+            ) from error
+        raise
     if isinstance(result, Awaitable):
         await result
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from penstock.model.declaration import caller_place
+from penstock.model.streams.interface import StreamInterface
 from penstock.model.streams.stream import Stream, check_source
 
 T = TypeVar("T")
@@ -100,7 +101,8 @@ class Generator(Generic[T]):
         per_second: Any = self.per_second
         source = self.source
         mistakes = []
-        if not self.stream.is_open:
+        is_elsewhere = isinstance(self.stream, StreamInterface) and not self.stream.is_bound
+        if not (self.stream.is_open or is_elsewhere):
             mistakes.append(f"{self.stream!r} takes no appends; name a stream(…)")
         if size is not None and (type(size) is not int or size < 1):
             mistakes.append(
@@ -199,7 +201,7 @@ def generator(
 
     Args:
         name: Letters, digits, `-` and `_`.
-        stream: A stream that `stream(…)` declares.
+        stream: A stream that `stream(…)` declares, here or, with `registry.stream`, in another application.
         source: The events, a function that returns them, or `from_file(path)`. It may have no end. Without
             `atom_size`, it has atoms: lists of events.
         atom_size: The number of events of an atom; the last atom may be shorter.

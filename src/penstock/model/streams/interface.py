@@ -26,6 +26,15 @@ class StreamInterface(Stream[T]):
         """Let this interface stand for a stream of another application."""
         self.origin, self.is_open = target, target.is_open
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether it stands for a stream."""
+        return self.origin is not self
+
+
+class SequencerInterface(StreamInterface[T]):
+    """A sequencer of another application, to which this application connects streams."""
+
 
 class PortalInterface(Portal[Q, A]):
     """A portal of another application, with the types of requests and replies that this application uses.

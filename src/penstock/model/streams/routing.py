@@ -7,17 +7,24 @@ from typing import Any, Generic, TypeVar
 from penstock.errors import DefinitionError
 from penstock.model.declaration import caller_place
 from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.interface import SequencerInterface
 from penstock.model.streams.stream import Stream, check_source
 
 T = TypeVar("T")
 
 
 class Split(Stream[T]):
-    """One output of a splitter."""
+    """An output of a splitter; its name begins with that of the splitter.
 
-    def __init__(self, name: str, splitter: "Splitter[T]", where: str) -> None:
-        super().__init__(name, splitter.source.annotation, where)
+    Attributes:
+        splitter: The splitter.
+        label: The name that the splitter gives it.
+    """
+
+    def __init__(self, label: str, splitter: "Splitter[T]", where: str) -> None:
+        super().__init__(f"{splitter.name}-{label}", splitter.source.annotation, where)
         self.splitter = splitter
+        self.label = label
 
 
 class Splitter(Generic[T]):
@@ -54,16 +61,17 @@ class Splitter(Generic[T]):
 
     def __getitem__(self, name: str) -> Split[T]:
         for split in self.streams:
-            if split.name == name:
+            if split.label == name:
                 return split
-        known = ", ".join(split.name for split in self.streams)
+        known = ", ".join(split.label for split in self.streams)
         raise KeyError(f"splitter {self.name} has no stream {name!r}; it has {known}")
 
 
 def splitter(name: str, source: Stream[T], /, **predicates: Callable[[T], object]) -> Splitter[T]:
     """Divide a stream between several streams.
 
-    Of `parity = splitter("parity", numbers, even=is_even, odd=is_odd)`, `parity["even"]` is a stream.
+    Of `parity = splitter("parity", numbers, even=is_even, odd=is_odd)`, `parity["even"]` is a stream, whose name is
+    `parity-even`.
 
     Args:
         name: The name of the splitter.
@@ -121,7 +129,7 @@ def connect(source: Stream[T], target: Sequencer[T]) -> Connection[T]:
     The connection is a member of an application, as in `App("x", connect(less, loop), …)`.
     """
     where = caller_place()
-    if not isinstance(target, Sequencer):
+    if not isinstance(target, Sequencer | SequencerInterface):
         raise DefinitionError(
             [f"{where}: connect(source, target) has a target that is no sequencer: {target!r}"]
         )

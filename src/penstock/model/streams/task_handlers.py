@@ -93,7 +93,8 @@ class HandlerSearch:
         if inspect.iscoroutinefunction(completion):
             self._complain(
                 where_of(completion),
-                "on_atom_complete is async; only on_event, and methods that reply to a portal, can wait",
+                "on_atom_complete is async; only on_event, and methods that reply to a portal, can wait. In a task without "
+                "keys, on_atom_complete can ask with .then: portal.ask(request).then(self.on_reply, out)",
             )
 
     def _add_responder(self, portal: Portal[Any, Any], function: Callable[..., Any]) -> None:

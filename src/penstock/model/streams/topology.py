@@ -239,7 +239,11 @@ class _Building:
             )
 
     def _connect(self, source: Stream[Any], target: Sequencer[Any], where: str) -> None:
-        self._subscribe(source, target)
+        sequencer = target.origin
+        if isinstance(
+            sequencer, Sequencer
+        ):  # else it is one of another application, which is not here yet
+            self._subscribe(source, sequencer)
         self._connections.append((source, target, where))
 
     def _subscribe(self, source: Stream[Any], subscriber: Subscriber) -> None:
