@@ -55,7 +55,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-rolling-") as folder:
         app, data = Path(folder) / "shop", Path(folder) / "data"
         shutil.copytree(EXAMPLE, app, ignore=shutil.ignore_patterns("__pycache__"))
-        with running(data, 1, "limits.time_ms=60000", app=str(app)) as port:  # filling takes long
+        with running(
+            data, 1, "limits.time_ms=60000", "limits.wall_ms=60000", app=str(app)
+        ) as port:  # filling takes long
             fill(port, ORDERS)
             warm = uvloop.run(come(port, chosen.people, WARM_UP_S, seed=2))
             answers, switches = uvloop.run(load(port, app, data, chosen.people, chosen.seconds))

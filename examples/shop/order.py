@@ -1,6 +1,6 @@
 """Order: the basket of a user, and the checkout that spans all three services."""
 
-from penstock import Entity, key, random, route
+from penstock import Entity, key, limit, random, route
 
 from .payment import User
 from .stock import Item
@@ -29,6 +29,7 @@ class Order(Entity):
 
 
 @route("POST /orders/batch_init/{n}/{items}/{users}/{price}")
+@limit(time="60s")
 def init_orders(n: int, items: int, users: int, price: int) -> dict[str, str]:
     for i, user in enumerate(random().choices(range(users), k=n)):
         basket = [(Item(str(item)), 1) for item in random().choices(range(items), k=2)]

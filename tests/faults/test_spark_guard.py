@@ -15,7 +15,12 @@ import pytest
 
 from penstock.errors import Fenced
 from penstock.process.data_directory import DataDirectory
-from penstock.runtime.spark.quarantine import Quarantine, deaths_noted, read_note
+from penstock.runtime.spark.quarantine import (
+    Quarantine,
+    condemned_in,
+    deaths_noted,
+    read_note,
+)
 from penstock.runtime.spark.watchdog import Watchdog
 from tests.checkout import TOP
 from tests.waiting import wait_for
@@ -37,25 +42,64 @@ print(runtime.submit(Call("Account", "one", "poison", (sys.argv[1], one))).error
 NOTED = """
 import sys, time
 from pathlib import Path
+from penstock.engine.limits import TimeLimit
 from penstock.runtime.spark.quarantine import Quarantine
 
 with Quarantine(Path(sys.argv[1])) as quarantine:
     quarantine.now[0] = 7
+    if len(sys.argv) > 2:
+        quarantine.note_due(TimeLimit(50, 60_000), *map(int, sys.argv[2:]))
     print("noted", flush=True)
-    time.sleep(1_000)
+    while True:
+        time.sleep(1_000) if len(sys.argv) < 3 else None
+"""
+
+
+GUARDED = """
+import sys
+from pathlib import Path
+from penstock.base.ids import RequestId
+from penstock.engine.execute import Executor, Limits
+from penstock.process.guard import Guard
+from penstock.runtime.spark.quarantine import Quarantine
+from tests.faults.poison import app
+
+limits, state = Limits(time_ms=200, wall_ms=500), {}
+executor = Executor(app, state.get, limits)
+one = app.entities["Account"].of_text("one")
+
+def run(method, *arguments):
+    body, _ = app.request("Account", "one", method, arguments)
+    outcome = executor.run(RequestId(method), body, 0)
+    state.update(outcome.writes)
+    return outcome.error
+
+with Quarantine(Path(sys.argv[1])) as quarantine:
+    for position in range(10):
+        quarantine.now[0] = position
+        with Guard(executor, limits, note_due=quarantine.note_due):
+            match position:
+                case 0:
+                    run("create")
+                case 7 if position not in quarantine.poisoned:
+                    run("poison", sys.argv[2], one)
+                case _:
+                    assert run("add", 1) is None
+    print(*quarantine.poisoned, flush=True)
 """
 
 
 @contextmanager
-def noted(path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Give a process that has noted position 7 and waits."""
-    with subprocess.Popen(
-        [sys.executable, "-c", NOTED, str(path)], stdout=subprocess.PIPE, text=True
-    ) as process:
+def noted(path: Path, *due_ms: int) -> Iterator["subprocess.Popen[str]"]:
+    """Give a process that has noted position 7 and waits; with the times by which it must have ended, it works."""
+    command = [sys.executable, "-c", NOTED, str(path), *map(str, due_ms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "noted\n"
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def run_local(how: str) -> subprocess.CompletedProcess[str]:
@@ -69,17 +113,9 @@ def run_local(how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("how", ["loop_in_c", "loop_and_catch"])
-def test_handler_that_cannot_be_interrupted_ends_its_process(how: str) -> None:
-    """A loop in C, or one that swallows the interruption, dies with a traceback that shows it."""
-    ended = run_local(how)
-    assert ended.returncode == -signal.SIGPROF
-    assert how in ended.stderr
-
-
-@pytest.mark.parametrize("how", ["loop", "hoard", "recurse"])
+@pytest.mark.parametrize("how", ["loop", "loop_and_catch", "hoard", "recurse"])
 def test_handler_that_can_be_interrupted_costs_itself_only(how: str) -> None:
-    """A loop, an allocation and a recursion without end are undone, and the process goes on."""
+    """A loop, also one that swallows the interrupt, an allocation and a recursion are undone, and the process goes on."""
     ended = run_local(how)
     assert (ended.returncode, ended.stdout) == (0, "limit-exceeded\n")
 
@@ -91,7 +127,7 @@ def test_note_outlives_its_process_and_two_deaths_accuse(tmp_path: Path) -> None
         with noted(path) as process:
             process.kill()
         with Quarantine(path) as quarantine:
-            assert quarantine.poisoned == (frozenset() if deaths == 1 else {7})
+            assert quarantine.poisoned.keys() == (set() if deaths == 1 else {7})
             assert read_note(path) is None
     assert not path.exists()
     assert deaths_noted(tmp_path) > 0
@@ -106,7 +142,7 @@ def test_a_death_for_want_of_memory_accuses_what_grew(
     kills, held = [0], []
     for _ in range(2 + kills_a_death):
         quarantine = Quarantine(path, lambda: sum(kills)).__enter__()
-        assert quarantine.poisoned == frozenset()
+        assert quarantine.poisoned == {}
         for position in (6, 7, 8):
             quarantine.now[0] = position
             if position == 7:
@@ -116,7 +152,7 @@ def test_a_death_for_want_of_memory_accuses_what_grew(
         quarantine.now[0] = 9  # where it dies
         kills.append(kills_a_death)
     with Quarantine(path, lambda: sum(kills)) as quarantine:
-        assert quarantine.poisoned == {accused}
+        assert quarantine.poisoned.keys() == {accused}
 
 
 def test_watchdog_names_and_then_ends_what_hangs(
@@ -133,6 +169,56 @@ def test_watchdog_names_and_then_ends_what_hangs(
     assert warning.getMessage() == "a task makes no progress"
     facts = {"epoch": 4, "round": 2, "task": 1, "position": 7, "worker": process.pid}
     assert facts.items() <= vars(warning).items()
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "setting"), [((1, 1 << 60), "time_ms = 50"), ((1 << 60, 1), "wall_ms = 60000")]
+)
+def test_a_clock_that_has_decided_needs_no_second_death(
+    tmp_path: Path, due_ms: tuple[int, int], setting: str
+) -> None:
+    """A handler that is overdue for a second dies once; no task of its epoch runs it again, and its failure says why."""
+    watchdog = Watchdog(tmp_path, stuck_s=1_000)
+    with noted(tmp_path / "e4-r1-t1.running", *due_ms) as process:
+        for look in range(1, 5):
+            assert process.poll() is None
+            watchdog._look(look)
+        assert process.wait(60) == -signal.SIGPROF
+    for name in ("e4-r1-t1", "e4-r2-t0"):
+        with Quarantine(tmp_path / f"{name}.running") as quarantine:
+            assert quarantine.poisoned.keys() == {7}
+            assert setting in quarantine.poisoned[7].message
+    with Quarantine(tmp_path / "e5-r1-t1.running") as quarantine:
+        assert not quarantine.poisoned
+    assert condemned_in(tmp_path, 4) == 1
+
+
+@pytest.mark.parametrize("how", ["loop_in_c", "hang"])
+def test_a_worker_of_a_handler_in_c_dies_once(tmp_path: Path, how: str) -> None:
+    """The guard notes when the handler must have ended, and the watchdog ends it; the next attempt goes on without it."""
+    path = tmp_path / "e4-r1-t1.running"
+    watchdog = Watchdog(tmp_path, stuck_s=1_000)
+    watchdog.start()
+    command = [sys.executable, "-c", GUARDED, str(path), how]
+    codes = [subprocess.run(command, cwd=TOP, check=False, timeout=60).returncode for _ in range(2)]
+    watchdog.stop()
+    assert codes == [-signal.SIGKILL if how == "hang" else -signal.SIGPROF, 0]
+    assert not path.exists()
+    assert condemned_in(tmp_path, 4) == 1
+
+
+def test_a_handler_in_its_time_is_not_stuck(tmp_path: Path) -> None:
+    """A task whose handler may run for long makes progress, however long its note stays the same; a stopped one hangs."""
+    watchdog = Watchdog(tmp_path, stuck_s=1)
+    with noted(tmp_path / "e4-r1-t1.running", 1 << 60, 1 << 60) as process:
+        for look in range(0, 100, 10):
+            watchdog._look(look)
+        assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "a stop")
+        for look in range(100, 200, 10):
+            watchdog._look(look)
+        assert process.wait(120) == -signal.SIGKILL
 
 
 def test_watchdog_warns_before_it_kills(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
-from penstock.errors import Aborted, LimitExceeded, Unencodable
+from penstock.errors import LimitExceeded, Unencodable, Unhandled
 from penstock.journal.api import PartKind
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
 SPEC = str(Path(__file__).parent / "poison.py")
-LIMITS = {"time_ms": 300, "memory_bytes": 256 << 20}
+LIMITS = {"time_ms": 300, "wall_ms": 2_000, "memory_bytes": 256 << 20}
 STUCK_S = 2
 COUNT = 30
 SMALL_EPOCH = 500
@@ -110,7 +110,11 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
         wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
         poisoned.watch.check(poisoned.acknowledged, all_answered=True)
         assert len(poisoned.watch.epochs_of(names)) == 1
-        stuck = [one for one in driver.logged("a task makes no progress") if "epoch" in one]
+        stuck = [
+            one
+            for one in driver.logged("a worker that makes no progress is killed")
+            if "epoch" in one
+        ]
         assert stuck, "the watchdog names the worker that hangs"
         assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
         calls, names = mixed(poisoned, ["exit", "loop", "allocate"], SMALL_EPOCH // 2)
@@ -122,7 +126,7 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
     limited = {*KILLERS, "loop", "allocate", "hoard", "recurse"}
     assert errors_of(poisoned) == {
         **dict.fromkeys(limited, LimitExceeded.code),
-        **dict.fromkeys(("leave", "fail"), Aborted.code),
+        **dict.fromkeys(("leave", "fail"), Unhandled.code),
         "unspeakable": Unencodable.code,
     }
 

@@ -23,7 +23,7 @@ from tests.hostile.handlers import app
 from tests.hostile.programs import Bank, Call, Danger, Sent, entries
 
 SPEC: Final = "tests.hostile.handlers:app"
-LIMITS: Final = {"time_ms": 1_500, "memory_bytes": 256 << 20}
+LIMITS: Final = {"time_ms": 1_500, "wall_ms": 4_000, "memory_bytes": 256 << 20}
 STUCK_S: Final = 3
 ORACLE_MS: Final = 60_000
 CODE_MAX: Final = 64
@@ -50,7 +50,9 @@ class Rig:
         self._sent: dict[RequestId, Call] = {}
         self._bank = Bank()
         # Outcomes that a clock decided are not compared, so the oracle may take its time.
-        self._oracle = LocalRuntime(app, limits=Limits(**{**LIMITS, "time_ms": ORACLE_MS}))
+        self._oracle = LocalRuntime(
+            app, limits=Limits(**{**LIMITS, "time_ms": ORACLE_MS, "wall_ms": ORACLE_MS})
+        )
         self._state: dict[EntityKey, bytes] = {}
         self._names = {name: list(kind.attributes) for name, kind in app.entities.items()}
         self.outcomes: dict[RequestId, str | None] = {}

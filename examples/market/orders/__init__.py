@@ -1,6 +1,6 @@
 """Orders: a checkout is one transaction across the entities of three applications."""
 
-from penstock import App, Entity, key, random, route
+from penstock import App, Entity, key, limit, random, route
 
 from .services import Item, User
 
@@ -28,6 +28,7 @@ class Order(Entity):
 
 
 @route("POST /orders/batch_init/{n}/{items}/{users}/{price}")
+@limit(time="60s")
 def init_orders(n: int, items: int, users: int, price: int) -> dict[str, str]:
     for i, user in enumerate(random().choices(range(users), k=n)):
         basket = [(Item(str(item)), 1) for item in random().choices(range(items), k=2)]

@@ -1,6 +1,6 @@
 """Payment: the credit of users. This application knows no other application."""
 
-from penstock import Aborted, App, Entity, key, route
+from penstock import Aborted, App, Entity, key, limit, route
 
 
 @route("/payment", "POST create_user", "GET find_user/{user_id}")
@@ -19,6 +19,7 @@ class User(Entity):
 
 
 @route("POST /payment/batch_init/{n}/{starting_money}")
+@limit(time="60s")
 def init_users(n: int, starting_money: int) -> dict[str, str]:
     for i in range(n):
         User.upsert(str(i), credit=starting_money)

@@ -1,6 +1,6 @@
 """Stock: the items on the shelves. This application knows no other application."""
 
-from penstock import Aborted, App, Entity, key, route
+from penstock import Aborted, App, Entity, key, limit, route
 
 
 @route("/stock", "POST item/create/{price}", "GET find/{item_id}", shows=("stock", "price"))
@@ -20,6 +20,7 @@ class Item(Entity):
 
 
 @route("POST /stock/batch_init/{n}/{starting_stock}/{item_price}")
+@limit(time="60s")
 def init_items(n: int, starting_stock: int, item_price: int) -> dict[str, str]:
     for i in range(n):
         Item.upsert(str(i), stock=starting_stock, price=item_price)

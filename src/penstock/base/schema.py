@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.base.constraint import constrained_fields, constraint_complaints, has_constraints
+from penstock.base.encoder import Encoder
 from penstock.base.misfit import misfit_of
 from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
@@ -398,5 +399,5 @@ def name_of(annotation: Any) -> str:
     return f"{name_of(origin)}[{', '.join(inner)}]"
 
 
-ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+ENCODER: Final = Encoder(refuse)
 """Encodes lowered values; refuses objects that cannot be stored."""

@@ -306,6 +306,7 @@ class Plan:
         warnings: The warnings, in the order of lines.
         applications: The applications of a set; empty for a single application.
         records: The records inside of attributes.
+        time_limits: The milliseconds of each method, function and workflow with `@limit(time=…)`, by its name.
     """
 
     app: str
@@ -315,6 +316,7 @@ class Plan:
     warnings: tuple[PlanWarning, ...]
     applications: tuple[Part, ...] = ()
     records: tuple[Record, ...] = ()
+    time_limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:

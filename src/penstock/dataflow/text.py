@@ -49,6 +49,7 @@ def plan_text(plan: Plan, rates: Rates = NO_RATES) -> str:
         parts.append([f"application {part.name}"])
         parts += [blocks.pop(name) for name in part.operators]
     parts += blocks.values()
+    parts.append(_time_limits(plan))
     parts.append(_circles(plan))
     parts.append(_warnings(plan))
     if any(link.origin.dynamic for link in links):
@@ -114,6 +115,12 @@ def _target(link: Link) -> str:
 
 def _nameless(link: Link) -> bool:
     return link.target.operator == UNKNOWN_OPERATOR
+
+
+def _time_limits(plan: Plan) -> list[str]:
+    """Return the lines of what may stop all other requests for longer than the setting `limits.time_ms`."""
+    limits = [f"  {name}  {time_ms / 1_000:g} s" for name, time_ms in plan.time_limits.items()]
+    return ["time limits of their own", *limits] if limits else []
 
 
 def _circles(plan: Plan) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
@@ -41,7 +42,7 @@ from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
 from penstock.model.streams.stream import publish
 from penstock.native.choice import core
 
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=refuse)
+_ENCODER: Final = Encoder(refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
 _WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP})
@@ -63,6 +64,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 _NOTHING: Final[dict[EntityKey, bytes | None]] = {}
+
+
+def _ignore() -> None:
+    """Do nothing."""
+
+
 Effect = tuple[bytes, dict[EntityKey, bytes | None]]
 """The encoded result of a transaction, and its writes."""
 
@@ -88,6 +95,9 @@ class Executor:
         touched: The entities that the last run touched, in first-touch order.
         known: After an escape, all references that the run held, as a forecast of its accesses.
         running: Whether a handler runs now; `runs` counts them.
+        signature: The method or function that a request calls; None for other work.
+        declared_ms: The time that the running handler declares by `@limit(time=…)`; None if it declares none.
+        on_declared: Is called when `declared_ms` changes.
         stopped: Set by the process's handler of SIGINT: the process must end.
         is_roomy: Whether the process has the memory to keep handlers that wait (`engine.streams.waits`).
         keeps_raised: Whether `raised` keeps the exception of the last run. It keeps the frames of the
@@ -106,6 +116,7 @@ class Executor:
         "_limits",
         "_read",
         "continued",
+        "declared_ms",
         "delivers",
         "escaped",
         "interrupted",
@@ -113,6 +124,7 @@ class Executor:
         "isolation",
         "keeps_raised",
         "known",
+        "on_declared",
         "raised",
         "room",
         "root",
@@ -120,6 +132,7 @@ class Executor:
         "runs",
         "sampler",
         "secret",
+        "signature",
         "stopped",
         "touched",
     )
@@ -139,6 +152,9 @@ class Executor:
         self.known: tuple[EntityKey, ...] = ()
         self.running = False
         self.runs = 0
+        self.signature: Signature | None = None
+        self.declared_ms: int | None = None
+        self.on_declared: Callable[[], object] = _ignore
         self.stopped = False
         self.is_roomy = True
         self.keeps_raised = False
@@ -182,7 +198,14 @@ class Executor:
         call: Any = (self._process, work, txn)
         reply, writes, failure = self.isolation.context().run(*call)
         self.isolation.leave()
+        self.declare(None)
         return self._outcome(txn, reply, writes, failure)
+
+    def declare(self, time_ms: int | None) -> None:
+        """Let the running handler have the time that it declares; None ends that."""
+        if time_ms != self.declared_ms:
+            self.declared_ms = time_ms
+            self.on_declared()
 
     def _outcome(
         self,
@@ -233,7 +256,7 @@ class Executor:
         return reply, writes, failure
 
     def _forget(self) -> None:
-        self.interrupted = self.escaped = self.raised = self.root = None
+        self.interrupted = self.escaped = self.raised = self.root = self.signature = None
 
     def _describe(self, raised: BaseException) -> Failure:
         """Return the failure of an exception; its class and its text are user code."""
@@ -288,7 +311,8 @@ class Executor:
             return self.continued(txn.request_id), _NOTHING
         if self._app.is_personal:
             request = self._app.opened(request)
-        signature = self._app.signature(request.entity, request.method)
+        self.signature = signature = self._app.signature(request.entity, request.method)
+        self.declare(signature.time_ms)
         arguments, named = signature.decode(request.positional, request.named)
         if self.sampler is not None:
             self._begin_look(request, signature)
@@ -399,7 +423,7 @@ if core is not None:  # the compiled methods do the same, and call these where t
         Outcome,
         Interrupted,
         decode_request=decode_request,
-        encode=_ENCODER.encode,
+        encode=msgspec.msgpack.Encoder().encode,
         without_method={"exists", *CREATIONS} | _WITHOUT_HANDLER,
         sampled=(SAMPLED_EVERY, SAMPLED_RUN),
         bare=(NONE_BY_POSITION, NONE_BY_NAME),

@@ -2,8 +2,8 @@
 
 They also encode calls whose arguments run code of the application, and convert rows of earlier schema versions. The
 gateway runs no handler itself. A reader that dies, or does not answer in time, costs only the
-calls that it runs: they run again in another reader, and a call that has ended two readers fails with
-`limit-exceeded`. The nursery (`runtime.reads.nursery`) starts another reader for each dead one.
+calls that it runs: they run again in another reader, and a call that has ended two readers, or that has run for longer
+than its limit when its reader ended, fails with `limit-exceeded`. The nursery (`runtime.reads.nursery`) starts another reader for each dead one.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.engine.limits import TimeLimit
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
 from penstock.gateway.reader_channel import ReaderChannel
 from penstock.gateway.telemetry.metrics import Metrics
@@ -49,14 +50,20 @@ PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.runtime.reads.nursery")
 _CATCH_UP_S: Final = 60.0
 """How long a reader may bring the stores to the newest epoch; the next reader continues there."""
 
-_KILL_AFTER: Final = 3
-"""A reader is killed when its calls run for this many times the limit of one call."""
+_GRACE_S: Final = 1.0
+"""How much longer than its limit by the clock a reader may run before it is killed."""
 
 _DEATHS_MAX: Final = 5
 """Readers that the calls of one question may end."""
 
 _FRAME_BYTES_MAX: Final = 1 << 20
 """The most bytes of a message in addition to results."""
+
+DIED_TWICE: Final = "its process died twice while it ran"
+RAN_TOO_LONG: Final = (
+    "it ran longer than its limit, and could not be interrupted, so its process was ended; the limit is limits.time_ms, "
+    "limits.wall_ms, or its @limit(time=…)"
+)
 
 T = TypeVar("T")
 _RESTART_S: Final = 1.0
@@ -72,30 +79,37 @@ class _Answer:
         outcomes: The outcomes of the first calls.
         failed: Why no call has an outcome.
         is_complete: Whether the reader has answered; False if it died.
+        began_s: When the calls, or the one behind the last outcome, began; by the clock of the event loop.
+        ended_s: When the reader died.
     """
 
     epoch: Epoch | None = None
     outcomes: list[ReadOutcome] = field(default_factory=list)
     failed: Failed | None = None
     is_complete: bool = False
+    began_s: float = 0.0
+    ended_s: float = 0.0
 
 
 class ReaderPool:
     """The readers of one gateway; for its event loop."""
 
-    def __init__(self, settings: ReaderSettings, metrics: Metrics, waiting_max: int) -> None:
+    def __init__(
+        self, settings: ReaderSettings, metrics: Metrics, waiting_max: int, longest: TimeLimit
+    ) -> None:
         """Start the nursery.
 
         Args:
             settings: The settings of the readers.
             metrics: Counts calls and starts.
             waiting_max: The most questions that wait for a reader or for their answers.
+            longest: The time of the call that may run longest.
         """
         self._settings = settings
         self._metrics = metrics
         self._waiting_max = waiting_max
         self._waiting = 0
-        self._kill_s = _KILL_AFTER * settings.limits.time_ms / 1_000 + 1.0
+        self._longest = longest
         self._idle: asyncio.LifoQueue[ReaderChannel] = asyncio.LifoQueue()
         self._open: dict[ReaderChannel, None] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -203,7 +217,7 @@ class ReaderPool:
         self, channel: ReaderChannel, question: Encoding | Upcasting
     ) -> Encoded | Failed | None:
         """Return the answer of a reader; None if it has died. Kill it if it takes too long."""
-        limit_ms = self._settings.limits.time_ms
+        limit_ms = self._settings.limits.wall_ms
         try:
             channel.send(question)
             async with asyncio.timeout(limit_ms / 1_000):
@@ -212,7 +226,7 @@ class ReaderPool:
                 raise ValueError("an unexpected message")
         except TimeoutError:
             self._kill(channel)
-            why = f"the code of a class ran longer than time_ms = {limit_ms}"
+            why = f"the code of a class ran longer than wall_ms = {limit_ms}"
             return Failed(LimitExceeded.code, LimitExceeded.__name__, why)
         except BaseException as error:
             self._kill(channel)
@@ -235,28 +249,36 @@ class ReaderPool:
             if answer.epoch is None:
                 continue  # it had died before, or during a catch-up, which the next one continues
             deaths += 1
+            killer = len(answer.outcomes)
+            ran_s = answer.ended_s - answer.began_s
             if is_careful:
-                killer = len(answer.outcomes)
-                calls[killer] = msgspec.structs.replace(calls[killer], is_refused=True)
+                calls[killer] = msgspec.structs.replace(calls[killer], refusal=DIED_TWICE)
+            elif len(calls) == 1 and ran_s * 1_000 >= self._settings.limits.time_ms:
+                calls[killer] = msgspec.structs.replace(calls[killer], refusal=RAN_TOO_LONG)
             is_careful = True
         raise LimitExceeded(f"the calls ended {deaths} reader processes; send fewer at once")
 
     async def _ask(self, channel: ReaderChannel, question: Question) -> _Answer:
         """Ask a reader, and make it idle again when it has answered; kill it if it does not."""
         answer = _Answer()
+        is_told_of_each = question.is_careful or len(question.calls) == 1
+        # Else the calls have this time together, and the last one may begin at its end.
+        longest_s = self._longest.wall_ms / 1_000 * (1 if is_told_of_each else 2) + _GRACE_S
         try:
             channel.send(question)
             async with asyncio.timeout(_CATCH_UP_S) as limit:
                 while not answer.is_complete:
                     _take(await channel.receive(), answer, len(question.calls))
-                    if isinstance(answer.epoch, int) and not answer.outcomes:
-                        limit.reschedule(self._loop.time() + self._kill_s)
+                    if answer.epoch is not None:
+                        answer.began_s = self._loop.time()
+                        limit.reschedule(answer.began_s + longest_s)
         except (TimeoutError, EOFError, OSError, ValueError) as error:
             # A msgspec.MsgspecError is a ValueError.
             _log.warning(
                 "a reader ended while it ran calls",
                 extra={"reader": channel.pid, "cause": repr(error)},
             )
+            answer.ended_s = self._loop.time()
             self._kill(channel)
             return answer
         except BaseException:

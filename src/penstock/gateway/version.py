@@ -5,7 +5,7 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,7 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.route import SHOW
+from penstock.model.signature import Signature
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
@@ -246,14 +247,20 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
         log_level=config.log_level,
         sizes=SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max),
     )
-    return ReaderPool(settings, metrics, config.gateway.waiting_max)
+    declared = (handler.time_ms for handler in _handlers(app) if handler.readonly)
+    longest_ms = max((time_ms for time_ms in declared if time_ms is not None), default=None)
+    longest = max(config.limits.time_limit(longest_ms), config.limits.time_limit(None))
+    return ReaderPool(settings, metrics, config.gateway.waiting_max, longest)
 
 
 def _has_readonly(app: App) -> bool:
-    methods = [entity_type.methods.values() for entity_type in app.entities.values()]
-    return any(
-        handler.readonly for group in (*methods, app.functions.values()) for handler in group
-    )
+    return any(handler.readonly for handler in _handlers(app))
+
+
+def _handlers(app: App) -> Iterator[Signature]:
+    for entity_type in app.entities.values():
+        yield from entity_type.methods.values()
+    yield from app.functions.values()
 
 
 async def _not_served(request: Request, error: Exception) -> Response:

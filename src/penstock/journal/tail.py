@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import JournalUnavailable, PenstockError, TimedOut
 from penstock.journal.api import Commit, Journal
@@ -200,7 +201,7 @@ class JournalTail:
                     return
                 failure = _penstock_error(error)
                 trace = None if failure is error else error
-                extra = {"cause": str(failure)[:500]}
+                extra = {"cause": cause_text(failure)}
                 _log.error("the journal cannot be followed", exc_info=trace, extra=extra)
                 self._fail(failure)
                 self._closed.wait(_PAUSE_S)

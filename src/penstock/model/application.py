@@ -19,7 +19,7 @@ from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_signatures import BUILT_IN, creation_of, methods_of
 from penstock.model.entity_type import EntityType
-from penstock.model.limit import limits_of
+from penstock.model.limit import declare_times, limits_of
 from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
 from penstock.model.personal_request import protected_request
@@ -49,6 +49,7 @@ class App:
         functions: The signatures, by name, of the functions that requests may call.
         routes: The application's own paths, from `@route`.
         limits: The limits of its members, from `@limit` and `stream(…, limits=…)`.
+        time_limits: The milliseconds of each method, function and workflow with `@limit(time=…)`, by its name.
         stored: The classes whose rows the state has, by stored name: the entity classes, and those of the tasks' rows.
         shapes: The stored shape of each of them.
         removed: The classes that the application does not declare any more, and whose rows are stored; see `removed_class`.
@@ -93,6 +94,9 @@ class App:
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
+        self.time_limits = declare_times(
+            self.entities, self.functions, self.topology.workflows, complaints
+        )
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         classes = {each.stored_name: each for each in self.entities.values()}

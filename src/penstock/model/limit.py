@@ -1,6 +1,6 @@
-"""`@limit`: the most requests of a class, a method, a function or a stream that gateways admit.
+"""`@limit`: the most requests of a class, a method, a function or a stream that gateways admit; and the time of a handler.
 
-A limit is a text:
+A limit of requests is a text:
 
 ```
 limit  =  bound [ "per principal" | "per key" ]
@@ -16,20 +16,27 @@ appends, whatever the number of their events: `stream("lines", str, limits="50/s
 
 This module reads limits when the application is built. Gateways enforce them. Calls between entities,
 tests and runtimes without a gateway have no such limits.
+
+`@limit(time="60s")` is another limit: the processor time that a handler may use in place of the setting
+`limits.time_ms`. Every runtime enforces it (`process.guard`).
 """
 
+import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from penstock.errors import RequestError
-from penstock.model.declaration import caller_place
+from penstock.model.declaration import caller_place, where_of
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
 from penstock.model.signature import Signature
 from penstock.model.streams.stream import NAME as STREAM_NAME
 from penstock.model.streams.stream import Stream
+from penstock.model.streams.workflow_plan import WorkflowPlan
+from penstock.model.time_limit import TIME_LIMITS, time_of
 
 EVERYTHING: Final = "*"
 """The target of a limit or a pause that covers every method and function."""
@@ -76,8 +83,8 @@ class Limit:
         return f"{self.target} {self.text}"
 
 
-def limit(*limits: str) -> Callable[[M], M]:
-    """Limit the requests that gateways admit for a class, a method or a function.
+def limit(*limits: str, time: str | timedelta | None = None) -> Callable[[M], M]:
+    """Limit the requests that gateways admit for a class, a method or a function, or the time of a handler.
 
     ```python
     @limit("500/s", "20/s per principal")
@@ -89,15 +96,30 @@ def limit(*limits: str) -> Callable[[M], M]:
     A request beyond a limit gets 429 with `Retry-After`, and `penstock.Client` sends it again. The module
     describes the grammar. `App` reports mistakes in limits.
 
+    ```python
+    @limit(time="60s")
+    def rebuild(self) -> None: ...
+    ```
+
+    A handler may use `limits.time_ms` of processor time, because all other requests wait for it; a method that needs
+    more says so. The time counts for the request of this method, with all calls that it makes; in a task, for a step of its
+    workflow.
+
     Args:
         limits: The limits; all of them apply.
+        time: The processor time of a method of an entity, a function, a handler of a task, or of all handlers of a class:
+            "500ms", "60s", "2m", "1h", or a timedelta. The bound by the clock, `limits.wall_ms`, grows by as much.
     """
     where = caller_place()
 
     def mark(member: M) -> M:
         if not isinstance(member, type):
             check_marked(member, "@limit", where)
-        member.__limits__ = (*limits, *vars(member).get("__limits__", ()))  # type: ignore[attr-defined]
+        marks = vars(member)
+        if limits or time is None:
+            member.__limits__ = (*limits, *marks.get("__limits__", ()))  # type: ignore[attr-defined]
+        if time is not None:
+            setattr(member, TIME_LIMITS, (time, *marks.get(TIME_LIMITS, ())))
         return member
 
     return mark
@@ -123,6 +145,41 @@ def parse_limit(text: str) -> Limit:
     if made.burst < 1 and made.at_once < 1:
         raise RequestError(f"{text!r} admits no request; to admit none, use `penstock flow pause`")
     return made
+
+
+def declare_times(
+    entities: Mapping[str, EntityType],
+    functions: Mapping[str, Signature],
+    workflows: Mapping[str, WorkflowPlan],
+    complaints: list[str],
+) -> dict[str, int]:
+    """Give each method and function the time that it declares, or that its class declares.
+
+    Returns:
+        The milliseconds of each method, function and workflow that declares a time, by its name.
+    """
+    for name, entity_type in entities.items():
+        of_class = time_of(entity_type.cls, entity_type.where, name, complaints)
+        methods = [*entity_type.methods.values()]
+        if entity_type.creation is not None:
+            methods.append(entity_type.creation)
+        for signature in methods:
+            own = time_of(signature.function, signature.where, signature.name, complaints)
+            signature.time_ms = of_class if own is None else own
+        for member, function in inspect.getmembers_static(entity_type.cls, inspect.isfunction):
+            is_root = member in entity_type.methods or member == "__init__"
+            if not is_root and TIME_LIMITS in vars(function):
+                complaints.append(
+                    f"{where_of(function)}: {name}.{member}: @limit(time=…) has no effect here, because no request calls "
+                    "it; declare it at the methods that call it"
+                )
+    for signature in functions.values():
+        signature.time_ms = time_of(signature.function, signature.where, signature.name, complaints)
+    methods = [each for entity in entities.values() for each in entity.methods.values()]
+    methods += [each.creation for each in entities.values() if each.creation is not None]
+    declared = {each.name: each.time_ms for each in (*methods, *functions.values())}
+    declared |= {f"workflow {name}": plan.time_ms for name, plan in workflows.items()}
+    return {name: time_ms for name, time_ms in declared.items() if time_ms is not None}
 
 
 def parse_limits(text: str) -> tuple[Limit, ...]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.errors import RequestError
 
 
@@ -47,7 +48,7 @@ CONTINUE: Final = "$continue"
 
 _EVENTS: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
-_ENCODER: Final = msgspec.msgpack.Encoder()
+_ENCODER: Final = Encoder()
 
 
 def encode_request(request: Request) -> bytes:

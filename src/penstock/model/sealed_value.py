@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import RequestError
 from penstock.model.request import Request, decode_request
@@ -21,7 +22,7 @@ FIRST_BYTES: Final = (b"\xc7", b"\xc8", b"\xc9")
 """The first bytes of MessagePack extensions of any size; sealed values begin with one of them."""
 
 _EXT: Final = 81
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode_ext: Final = msgspec.msgpack.Decoder(msgspec.msgpack.Ext).decode
 _decode_sealed: Final = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 _decode_arguments: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw]).decode

@@ -48,6 +48,7 @@ class Signature:
         function: The Python function.
         where: `file:line` of the definition.
         readonly: Whether the function is marked `@readonly`.
+        time_ms: The processor time that `@limit(time=…)` declares; None if it declares none.
         parameters: The parameters by name, without constraints; the annotation is `Any` if the source has none.
         constrained: The types of the parameters with their constraints.
         returns: The annotation of the result; `Any` if the source has none.
@@ -66,6 +67,7 @@ class Signature:
         self.function = function
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
+        self.time_ms: int | None = None  # `declare_times` sets it
         self.returns = simplified(returns)
         self.plan: Any = None
         self.constrained = {parameter.name: parameter.annotation for parameter in parameters}

@@ -10,11 +10,12 @@ cdef enum:
     SETTINGS = 10
     CALL_FRAMES = 2  # the lambda of `run`, `_call`
     RESULT_FRAMES = 1
+    LARGE = 0x10000  # from here on, Python encodes a text so that it can run out of memory
 
 
 cdef struct ExecutorSlots:
-    Py_ssize_t app, has_strict_references, limits, read, delivers, escaped, interrupted, isolation, keeps_raised
-    Py_ssize_t raised, root, running, runs, sampler, secret, stopped, touched
+    Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
+    Py_ssize_t raised, root, running, runs, sampler, secret, signature, stopped, touched
 
 
 cdef struct IsolationSlots:
@@ -64,6 +65,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _of_executor.running, _of_executor.runs = _offset(cls, "running"), _offset(cls, "runs")
     _of_executor.sampler, _of_executor.secret = _offset(cls, "sampler"), _offset(cls, "secret")
     _of_executor.stopped, _of_executor.touched = _offset(cls, "stopped"), _offset(cls, "touched")
+    _of_executor.signature, _of_executor.declared_ms = _offset(cls, "signature"), _offset(cls, "declared_ms")
     _of_isolation.base, _of_isolation.begun = _offset(isolation, "_base"), _offset(isolation, "_begun")
     _of_isolation.decimal, _of_isolation.settings = _offset(isolation, "_decimal"), _offset(isolation, "_settings")
     _of_isolation.depth = _offset(isolation, "_depth")
@@ -166,6 +168,7 @@ cdef object _perform(object executor, object txn, Call call, object work, int fr
     _set_slot(executor, _of_executor.escaped, None)
     _set_slot(executor, _of_executor.raised, None)
     _set_slot(executor, _of_executor.root, None)
+    _set_slot(executor, _of_executor.signature, None)
     _set_slot(executor, _of_executor.runs, _slot(executor, _of_executor.runs) + 1)
     context = PyContext_Copy(_slot(isolation, _of_isolation.base))
     PyContext_Enter(context)
@@ -178,6 +181,8 @@ cdef object _perform(object executor, object txn, Call call, object work, int fr
         PyContext_Exit(context)
     if not _are_kept(isolation):
         isolation.leave()
+    if _slot(executor, _of_executor.declared_ms) is not None:
+        executor.declare(None)
     if (
         failure is not None
         or _slot(executor, _of_executor.stopped) is not False
@@ -220,6 +225,9 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     signature, request = call.signature, call.request
     sampler = _slot(executor, _of_executor.sampler)
     _take_frames(taken, frames)
+    _set_slot(executor, _of_executor.signature, signature)
+    if signature.time_ms is not None:
+        executor.declare(signature.time_ms)
     arguments = _arguments_by_position(txn, signature, request) if request.named == _no_names else None
     if arguments is None:
         arguments, named = signature.decode(request.positional, request.named)
@@ -282,7 +290,7 @@ cdef object _reply(object executor, object result):
     if result is None:
         return _nil
     cls = type(result)
-    if cls is str or cls is int or cls is bool or cls is float:
+    if cls is int or cls is bool or cls is float or cls is str and len(<str>result) < LARGE:
         try:
             reply = _encode(result)
         except Exception:  # which Python raises again, with its text

@@ -356,6 +356,7 @@ _RANGES: Final = {
     "driver_memory_mb": (256, _HUGE),
     "class_archive": (0, 1),
     "limits.time_ms": (1, _HUGE),
+    "limits.wall_ms": (1, _HUGE),
     "limits.memory_bytes": (1 << 20, _HUGE),
     "limits.depth": (50, 100_000),
     "limits.reply_bytes": (64, _HUGE),

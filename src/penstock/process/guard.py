@@ -1,11 +1,13 @@
 """Limits on a running handler: time, memory and depth, without a cost for each transaction.
 
-One timer ticks for a whole run of transactions; a handler that is still the same after enough
-ticks is interrupted. A handler that never returns to the interpreter (a loop in C) cannot be
-interrupted: then the kernel ends the process, and its supervisor (Spark) starts another. Only a
-running process sees ticks, and the kernel counts processor time, so a process that was stopped
-blames no handler when it wakes up. The watchdog of the Spark runtime ends a handler that waits in C
-without end.
+One timer ticks for a whole run of transactions. A handler that has used its processor time, or its wider bound of wall
+time, is interrupted. One that swallows the interrupt meets it again before nearly each of its lines, so that a loop
+around a `try` ends, too. Only a running process sees ticks, so a process that was stopped blames no handler when
+it wakes up.
+
+A handler that does not return to the interpreter (a loop in C) cannot be interrupted. In a worker the watchdog of the
+Spark runtime knows from the notes when the handler must have ended, and ends the process. Elsewhere the kernel does so; and
+in a process that belongs to the user, such as a test, its stack is shown, and the process waits for it.
 """
 
 import faulthandler
@@ -14,19 +16,30 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from signal import setitimer  # this function, because handlers may not call the one of the module
+from time import monotonic, thread_time  # a rerun may stop the clocks of the module
 from types import FrameType
 from typing import Final, Self, TypeVar
 
 from penstock.engine.execute import Executor, Limits
+from penstock.engine.limits import TimeLimit
+from penstock.model.context import active
 from penstock.model.interruption import Interrupted
 from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes
 
 T = TypeVar("T")
 
-TICKS: Final = 4
+TICK_S: Final = 0.25
+"""The longest time between two ticks; short limits have at least four."""
+
+GRACE_S: Final = 1.0
+"""How long a handler may take to end after the interrupt."""
+
+_INSIST_S: Final = 20e-6
+"""The time between two interrupts of a handler that has swallowed one: a loop around a `try` is outside of it shortly."""
+
 RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
 
@@ -38,9 +51,12 @@ _SIGNALS: Final = (signal.SIGALRM, signal.SIGPROF)
 
 _STATM_BYTES: Final = 256
 
-STUCK: Final = 3
-"""A handler that cannot be interrupted ends the process after this many times its limit of
-processor time."""
+_FALLBACK_S: Final = 4.0
+"""How much longer than its limit a handler may run in C before the kernel ends a process that a watchdog observes."""
+
+NoteDue = Callable[[TimeLimit, int, int], None]
+"""Takes the limit of the handler that runs, and when it must have ended: milliseconds of the main thread's processor
+time, and of the monotonic clock."""
 
 
 class TamperedWith(RuntimeError):
@@ -68,15 +84,34 @@ class Guard:
         *,
         batched: bool = False,
         every: int = CHECK_EVERY,
+        note_due: NoteDue | None = None,
+        may_end_process: bool = True,
     ) -> None:
+        """Prepare the guard.
+
+        Args:
+            executor: Runs the transactions.
+            limits: Their limits.
+            batched: Whether one look at replaced names counts for many transactions.
+            every: How many transactions are between two looks.
+            note_due: Takes the time by which a handler must have ended; then a watchdog ends the process of one that has not.
+            may_end_process: Whether a handler that is stuck in C ends this process; else its stack is shown.
+        """
         self._executor = executor
         self._limits = limits
         self._batched = batched
         self._every = every
+        self._note_due = note_due
+        self._may_end_process = may_end_process
         self._unchecked = 0  # transactions since the last look
         self._restored = ""
         self._seen = -1
-        self._strikes = 0
+        self._limit = limits.time_limit(None)
+        self._tick_s = min(TICK_S, limits.time_ms / 1_000 / 4)
+        self._due_s = 0.0  # of processor time
+        self._ticks = 0  # of the running handler
+        self._told_at = 0  # the tick that has interrupted it
+        self._insists_until_s = 0.0
         self._files = _files()
         self._timed = threading.current_thread() is threading.main_thread()
         self._process: ProcessSettings | None = None
@@ -92,12 +127,12 @@ class Guard:
             self._handler_before = signal.signal(signal.SIGALRM, self._tick)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, self._stop)
-            self._tick_s = self._limits.time_ms / 1_000 / TICKS
-            self._stuck_s = max(1.0, STUCK * self._limits.time_ms / 1_000)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
-                faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
-            setitimer(signal.ITIMER_PROF, self._stuck_s)
+                chain = self._may_end_process
+                faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=chain)
+            self._executor.on_declared = self._begin
             self._timer_before = setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+            self._begin()
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
@@ -106,6 +141,8 @@ class Guard:
             setitimer(signal.ITIMER_PROF, 0)
         self._executor.isolation.end()  # first, because what follows uses the names
         if self._timed:
+            if self._note_due is not None:
+                self._note_due(self._limit, 0, 0)
             faulthandler.unregister(signal.SIGPROF)
             signal.signal(signal.SIGALRM, self._handler_before)
             if signal.getsignal(signal.SIGINT) == self._stop:
@@ -177,17 +214,87 @@ class Guard:
         self._executor.stopped = self._executor.running
         raise KeyboardInterrupt
 
-    def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+    def _begin(self) -> None:
+        """Count the time of the running handler from now on, or of the next one."""
+        executor = self._executor
+        self._seen = executor.runs
+        self._limit = limit = self._limits.time_limit(executor.declared_ms)
+        self._ticks = self._told_at = 0
+        if self._insists_until_s:
+            self._insists_until_s = 0.0
+            setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+        self._due_s = thread_time() + limit.time_ms / 1_000
+        self._note()
+        grace_s = GRACE_S if self._note_due is None else _FALLBACK_S
+        setitimer(signal.ITIMER_PROF, limit.time_ms / 1_000 + grace_s)
+
+    def _note(self) -> None:
+        if self._note_due is not None:
+            # The ticks, and not the clock, say how much is left, because a process may have been stopped.
+            left_ms = self._limit.wall_ms - self._ticks * self._tick_s * 1_000
+            self._note_due(
+                self._limit, int(self._due_s * 1_000), int(monotonic() * 1_000 + left_ms)
+            )
+
+    def _tick(self, _signal: int, frame: FrameType | None) -> None:
         executor = self._executor
         if not executor.running or executor.runs != self._seen:
-            self._seen = executor.runs
-            self._strikes = 0
-            setitimer(signal.ITIMER_PROF, self._stuck_s)
+            self._begin()
             return
-        self._strikes += 1
-        if self._strikes >= TICKS:
-            executor.interrupted = f"ran longer than time_ms = {self._limits.time_ms}"
-            raise Interrupted(executor.interrupted)
+        if self._insists_until_s:
+            self._insist(frame)
+            return
+        self._ticks += 1
+        if not self._told_at:
+            exceeded = self._exceeded()
+            if not exceeded:
+                self._note()
+                return
+            self._told_at = self._ticks
+            executor.interrupted = self._limit.exceeded(_running(executor), exceeded)
+        elif self._ticks == self._told_at + 1:
+            self._insists_until_s = monotonic() + GRACE_S
+            setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
+        raise Interrupted(executor.interrupted)
+
+    def _exceeded(self) -> str:
+        """Return the bound that the running handler has exceeded; empty if there is none."""
+        if thread_time() >= self._due_s:
+            return "time_ms"
+        return "wall_ms" if self._ticks * self._tick_s * 1_000 >= self._limit.wall_ms else ""
+
+    def _insist(self, frame: FrameType | None) -> None:
+        """Interrupt a handler again that has swallowed an interrupt, for a while."""
+        interrupted = self._executor.interrupted
+        if monotonic() > self._insists_until_s:  # others than the guard end it now
+            self._insists_until_s = 0.0
+            setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
+        elif interrupted is not None and _is_of_user(frame):
+            raise Interrupted(interrupted)
+
+
+def _is_of_user(frame: FrameType | None) -> bool:
+    """Say whether code of the user runs, or code of Python that it has called, and not Penstock's own."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if type(module) is not str:
+            return True
+        package = module.partition(".")[0]
+        if package not in sys.stdlib_module_names:
+            return package != "penstock"
+        frame = frame.f_back
+    return False
+
+
+def _running(executor: Executor) -> str:
+    """Return what runs, for a message."""
+    if executor.signature is not None:
+        return executor.signature.name
+    transaction = active()
+    if transaction is None or transaction.step is None:
+        return "the transaction"
+    name = getattr(transaction.step.running, "name", None)
+    return f"a handler of {name}" if type(name) is str else "a function of a workflow"
 
 
 @cache

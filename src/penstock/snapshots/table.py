@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
+from penstock.base.cause import cause_text
 from penstock.errors import Diverged, Erased, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -326,7 +327,11 @@ def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[t
 
 def reason_text(error: Exception) -> str:
     """Return a reason that does not depend on where a row is built."""
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_WHY_MAX]
+    return (
+        "it is nested too deeply"
+        if isinstance(error, RecursionError)
+        else cause_text(error, _WHY_MAX)
+    )
 
 
 def tables_of(

@@ -9,6 +9,7 @@ from typing import Final
 
 import duckdb
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import Epoch
 from penstock.history.verification.finding import Finding, NotChecked, rebuildable
 from penstock.process import presence
@@ -34,7 +35,7 @@ def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
             with duckdb.connect(str(path), read_only=True) as connection:
                 yield from _content(connection, identity, newest, where)
         except duckdb.Error as error:
-            yield rebuildable(f"it cannot be read: {str(error)[:200]}", where)
+            yield rebuildable(f"it cannot be read: {cause_text(error)}", where)
 
 
 def _content(

@@ -20,7 +20,7 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         RunningGateway(
             "tests.unit.gateway.fussy_app:app",
             tmp_path_factory.mktemp("boxes"),
-            limits=Limits(time_ms=2_000),
+            limits=Limits(wall_ms=2_000),
         ) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):

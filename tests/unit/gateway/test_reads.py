@@ -16,6 +16,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
 
 APP = """
 import os
@@ -66,6 +67,18 @@ class Pot(Entity):
             pass
 
     @readonly
+    def churns(self) -> int:
+        return sum(range(10**15))
+
+    @readonly
+    def retries(self) -> None:
+        while True:
+            try:
+                self.cups
+            except BaseException:
+                continue
+
+    @readonly
     def hangs(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
         while True:
@@ -112,7 +125,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def running(spec: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    limits = Limits(time_ms=300)
+    limits = Limits(time_ms=300, wall_ms=1_000)
     with RunningGateway(spec, tmp_path_factory.mktemp("data"), limits=limits) as gateway:
         yield gateway
 
@@ -256,6 +269,8 @@ HOSTILE = {
     "drinks": "readonly-violation",
     "ends": "limit-exceeded",
     "loops": "limit-exceeded",
+    "churns": "limit-exceeded",
+    "retries": "limit-exceeded",
     "hangs": "limit-exceeded",
     "grows": "limit-exceeded",
     "stops": "unhandled",
@@ -278,6 +293,24 @@ def test_hostile_handler_damages_no_other_answer(kitchen: httpx.Client, method: 
     kitchen.post(f"/call/Pot/pot-{method}/{method}")
     for _ in range(5):
         assert kitchen.post(f"/call/Pot/pot-{method}/shown").json() == 10
+
+
+def test_a_clock_that_has_decided_needs_one_reader(kitchen: httpx.Client) -> None:
+    """A call whose reader ends behind the time limit does not run again; the caller is told why."""
+    create(kitchen, "churned")
+
+    def started() -> float:
+        lines = kitchen.get("/metrics").text.splitlines()
+        return sum(
+            float(each.split()[1])
+            for each in lines
+            if each.startswith("penstock_reader_starts_total")
+        )
+
+    before = started()
+    answer = kitchen.post("/call/Pot/churned/churns")
+    assert "ran longer than its limit" in answer.json()["error"]["message"]
+    wait_for(lambda: started() == before + 1, "another reader")
 
 
 def test_deadly_call_of_a_batch_fails_alone(kitchen: httpx.Client) -> None:

@@ -54,7 +54,7 @@ def parcels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     journal_of(str(folder / "post_before.py"), folder / "data", [made])
     with (
         RunningGateway(
-            str(folder / "post_after.py"), folder / "data", limits=Limits(time_ms=2_000)
+            str(folder / "post_after.py"), folder / "data", limits=Limits(wall_ms=2_000)
         ) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
-from penstock import App, Entity, LimitExceeded, UserError, key
+from penstock import App, ConfigError, Entity, LimitExceeded, UserError, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
@@ -42,6 +43,28 @@ class Greedy(Entity):
                     pass
             except BaseException:  # noqa: BLE001 -- as in a careless handler
                 return
+
+    def retry(self) -> None:
+        """Swallow each interrupt, as retry loops do."""
+        self.count = 99
+        while True:
+            try:
+                self.try_again()
+            except BaseException:  # noqa: BLE001 -- as in a careless handler
+                continue
+
+    def try_again(self) -> None:
+        for _ in range(10):
+            try:
+                self.count += 1
+            except BaseException:  # noqa: BLE001 -- as in a careless handler
+                self.count -= 1
+
+    def wait_again(self) -> None:
+        self.count = 99
+        while True:
+            with contextlib.suppress(BaseException):
+                time.sleep(0.05)
 
     def press(self) -> None:
         """Raise SIGINT, as Ctrl-C does, while the handler runs."""
@@ -94,7 +117,7 @@ class Greedy(Entity):
 
 
 app = App("greedy", Greedy)
-LIMITS = Limits(time_ms=600, memory_bytes=64 << 20, depth=200)
+LIMITS = Limits(time_ms=600, wall_ms=60_000, memory_bytes=64 << 20, depth=200)
 
 
 @pytest.fixture
@@ -110,6 +133,7 @@ def kit() -> Kit:
     [
         ("loop", (), "time_ms = 600"),
         ("loop_stubbornly", (), "time_ms = 600"),
+        ("retry", (), r"Greedy\.retry ran longer than time_ms = 600 .*@limit\(time="),
         ("recurse", (Greedy("b"),), "depth = 200"),
         ("recurse_in_repr", (), "depth = 200"),
         ("allocate", (), "memory_bytes = 67108864"),
@@ -257,24 +281,62 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_handler_stuck_in_c_ends_its_process() -> None:
-    """A call that never returns to the interpreter ends the process, and its stack is shown."""
+def test_a_handler_that_waits_has_a_bound_by_the_clock() -> None:
+    """It uses no processor time, and swallows the interrupts; the message says that it waits."""
+    kit = Kit(app, limits=Limits(time_ms=100, wall_ms=200))
+    kit.call.Greedy.create("a")
+    with pytest.raises(LimitExceeded, match=r"Greedy\.wait_again .* wall_ms = 200 by the clock"):
+        kit.call.Greedy("a").wait_again()
+    assert kit.call.Greedy("a").step() == 1
+
+
+def test_a_bound_by_the_clock_is_the_wider_one() -> None:
+    """A shorter one would leave the other without effect."""
+    with pytest.raises(ConfigError, match=r"raise limits\.wall_ms, too"):
+        Limits(time_ms=60_000)
+
+
+STUCK = """
+from penstock import App, Entity, key
+from penstock.base.ids import RequestId
+from penstock.engine.execute import Executor, Limits
+from penstock.process import guard
+from penstock.testing import Kit
+
+class Stuck(Entity):
+    name: str = key()
+    def stick(self, turns: int) -> int:
+        return sum(range(turns))
+
+app, limits, state = App("stuck", Stuck), Limits(time_ms=50), {}
+guard.GRACE_S = 0.05
+"""
+
+
+def test_a_handler_stuck_in_c_is_shown_in_a_test() -> None:
+    """A process of the user is not ended: it shows the stack, and goes on when the call returns."""
     program = """
-        from penstock import App, Entity, key
-        from penstock.engine.execute import Limits
-        from penstock.testing import Kit
-
-        class Stuck(Entity):
-            name: str = key()
-            def stick(self):
-                return sum(range(10**15))
-
-        kit = Kit(App("stuck", Stuck), limits=Limits(time_ms=50))
+        kit = Kit(app, limits=limits)
         kit.call.Stuck.create("a")
-        kit.call.Stuck("a").stick()
+        kit.call.Stuck("a").stick(30_000_000)
+        print("goes on")
     """
-    done = ended(program)
-    assert done.returncode < 0
+    done = ended(STUCK + textwrap.dedent(program))
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    assert "stick" in done.stderr
+
+
+def test_a_handler_stuck_in_c_ends_a_process_of_its_own() -> None:
+    """Where Penstock has started the process, a call that never returns to the interpreter ends it."""
+    program = """
+        executor = Executor(app, state.get, limits)
+        for method, arguments in (("create", []), ("stick", [10**15])):
+            body, _ = app.request("Stuck", "a", method, arguments)
+            with guard.Guard(executor, limits):
+                state |= executor.run(RequestId(method), body, 0).writes
+    """
+    done = ended(STUCK + textwrap.dedent(program))
+    assert done.returncode == -signal.SIGPROF
     assert "stick" in done.stderr
 
 

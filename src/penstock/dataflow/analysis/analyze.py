@@ -112,6 +112,7 @@ class _Analysis:
             tuple(sorted(warnings)),
             tuple(map(_part, self._app.parts)),
             records_of(self._app, self._names),
+            self._app.time_limits,
         )
 
     def _entity(self, entity: EntityType) -> Operator:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.flow_events import Piece
 from penstock.engine.streams.handler_start import REMEMBERED, are_remembered
@@ -269,6 +270,6 @@ def undivided_because(topology: Topology, stream: str, cascade_steps: int) -> st
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = Encoder()
 encode_shares = _ENCODER.encode
 decode_shares = msgspec.msgpack.Decoder(list[StepTurns]).decode

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.cascade import Cascade, Delivery, LaterRecord, Step
 from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
@@ -45,7 +46,7 @@ class LateFlow(msgspec.Struct, array_like=True, frozen=True):
         return self.first >= self.upto and self.taken == self.held
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 decode_progress: Final = msgspec.msgpack.Decoder(LateFlow).decode
 
 

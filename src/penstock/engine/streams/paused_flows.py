@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, NextInLine, Step
 from penstock.engine.streams.derived_ids import MARK
@@ -48,7 +49,7 @@ class PausedFlow(msgspec.Struct, array_like=True, frozen=True):
 SkippedAtom = tuple[Stream[FailedAtom], Step, Failure]
 """Work that is set aside: the stream of failed atoms, the step that failed, and its failure."""
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
+_ENCODER: Final = Encoder()
 _decode: Final = msgspec.msgpack.Decoder(PausedFlow).decode
 _NEVER: Final = PausedFlow(0, 0, None)
 

@@ -80,6 +80,7 @@ class StepRunner:
         step.is_eager = is_eager
 
         def work() -> Effect:
+            self._executor.declare(plan.time_ms)
             try:
                 take(step)
                 writes = txn.conclude()

@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import (
     Delivered,
@@ -59,7 +60,7 @@ class _NextInLine(msgspec.Struct, frozen=True, array_like=True, tag="next"):
 
 
 _StoredStep: TypeAlias = _Delivery | _Inquiry | _Delivered | _NextInLine
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode_requests: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decode
 _decode_steps: Final = msgspec.msgpack.Decoder(list[_StoredStep]).decode
 

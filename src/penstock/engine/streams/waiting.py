@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.held_state import HeldState
 from penstock.errors import UserError
@@ -117,7 +118,7 @@ class _Row(msgspec.Struct, array_like=True):
     timers: int = 0
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Row).decode
 _decode_item: Final = msgspec.msgpack.Decoder(PortalQuestion | bytes | None).decode
 _decode_turn: Final = msgspec.msgpack.Decoder(Turn).decode

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.system_rows import LINE, QUESTION, QUEUED, bounded, system_key
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion, Waiting
@@ -51,7 +52,7 @@ class _Line:
         self.items: dict[int, Held | None] = {}
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Row).decode
 _decode_item: Final = msgspec.msgpack.Decoder(PortalQuestion | bytes).decode
 _decode_spot: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.streams.derived_ids import timed_question, timeout_id
@@ -46,7 +47,7 @@ class Asker(NamedTuple):
     handler: str
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode_asker: Final = msgspec.msgpack.Decoder(Asker).decode
 
 _KEPT_FROM: Final = 16

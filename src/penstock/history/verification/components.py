@@ -13,6 +13,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.files.checksum import size_and_checksum_of
@@ -133,7 +134,7 @@ def _files_seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
         try:
             return {uri.rpartition("/kind=")[2] for uri in DeltaTable(root).file_uris()}, ""
         except (DeltaError, OSError) as error:
-            failure = str(error)[:200]
+            failure = cause_text(error)
     return None, failure
 
 

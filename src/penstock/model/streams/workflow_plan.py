@@ -19,6 +19,7 @@ from penstock.model.streams.stream import UNKNOWN, Stream, type_name
 from penstock.model.streams.task_definition import task_type
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.type_fit import fits
+from penstock.model.time_limit import time_of
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,8 @@ class WorkflowPlan:
             order of `tasks`.
         sink_task: The task whose events are the atom of the sink, without a function or another task behind it, if the
             events are of a plain type; else None.
+        time_ms: The processor time of a step: the longest that its handlers and functions declare by `@limit(time=…)`; None
+            if they declare none.
     """
 
     workflow: Workflow[Any]
@@ -41,6 +44,7 @@ class WorkflowPlan:
     task_of: dict[FlowNode, TaskType] = field(default_factory=dict)
     behind: dict[str, tuple[TaskType, ...]] = field(default_factory=dict)
     sink_task: TaskType | None = None
+    time_ms: int | None = None
     _published: dict[FlowNode, Any] = field(default_factory=dict)
 
     def published_as(self, node: FlowNode) -> Any:
@@ -139,7 +143,23 @@ class _Planning:
         if node not in self._visited:
             inputs = [self.visit(before) for before in node.inputs]
             self._visited[node] = self._typed(node, inputs)
+            self._take_time(node)
         return self._visited[node]
+
+    def _take_time(self, node: FlowNode) -> None:
+        """Let a step take the time that a function, or a handler of a task, declares."""
+        if node.function is None:
+            return
+        functions: list[Any] = [node.function]
+        if node.operator is FlowOperator.TASK:
+            functions += [
+                member for _, member in inspect.getmembers_static(node.function, inspect.isfunction)
+            ]
+        for function in functions:
+            name = getattr(function, "__qualname__", node.name)
+            time_ms = time_of(function, node.where, name, self._resolver.complaints)
+            if time_ms is not None:
+                self.plan.time_ms = max(time_ms, self.plan.time_ms or 0)
 
     def _typed(self, node: FlowNode, inputs: list[_Typed]) -> _Typed:
         match node.operator:

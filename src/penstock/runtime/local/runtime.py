@@ -258,7 +258,7 @@ class LocalRuntime:
     def _submit(self, body: bytes, chosen_id: str | None) -> Reply:
         request_id = RequestId(f"local-{len(self._known)}" if chosen_id is None else chosen_id)
         fresh = request_id not in self._known
-        with Guard(self._executor, self._limits):
+        with self._guard():
             reply = self._process(self._record(request_id, body, self._clock()))
             raised = self._raised
             self._settle()
@@ -290,11 +290,15 @@ class LocalRuntime:
             if are_controls:
                 replies += [self._control(record, codes) for record in group]
                 continue
-            with Guard(self._executor, self._limits) as guard:
+            with self._guard() as guard:
                 replies += [self._process(record) for record in guard.each(group)]
         self._later.clear()
         self._cuts = self._runner.cuts = {}
         return replies
+
+    def _guard(self) -> Guard:
+        """Return the limits of handlers; this process is the user's, so no handler ends it."""
+        return Guard(self._executor, self._limits, may_end_process=False)
 
     def _control(self, record: Record, codes: Mapping[str, App]) -> Reply:
         """Execute a control record, or answer one that changes nothing here."""
@@ -318,7 +322,7 @@ class LocalRuntime:
         Returns:
             Whether nothing is left; something is after many records, such as an endless cycle of workflows.
         """
-        with Guard(self._executor, self._limits):
+        with self._guard():
             now_us = self._clock()
             due = [record for record in self._scheduled if record.time_us <= now_us]
             self._scheduled = [record for record in self._scheduled if record.time_us > now_us]

@@ -48,12 +48,12 @@ class ReadCall(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         request_id: The id that the handler sees; no log has it.
         body: The call, encoded as a request in the log.
-        is_refused: Whether the call fails without a run, because it has ended readers before.
+        refusal: Why the call fails without a run, because it has ended readers before; empty if it runs.
     """
 
     request_id: RequestId
     body: bytes
-    is_refused: bool = False
+    refusal: str = ""
 
 
 class Question(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -53,9 +53,6 @@ from penstock.runtime.reads.messages import (
 ATTEMPTS: Final = 20
 """A question begins again if a driver commits the next epoch meanwhile; at most this often."""
 
-_REFUSED: Final = ReadOutcome(
-    LimitExceeded.code, encode_failure(exceeded("its process died twice while it ran"))
-)
 _PURPOSE: Final = b"penstock reads"
 
 
@@ -159,9 +156,9 @@ class CallReader:
         size = 0
         with Guard(self._task.executor, self._limits) as guard:
             for index, call in enumerate(guard.each(question.calls)):
-                if index and time.monotonic() - began_s > self._limits.time_ms / 1_000:
+                if index and time.monotonic() - began_s > self._limits.wall_ms / 1_000:
                     raise LimitExceeded(
-                        f"the calls took longer than time_ms = {self._limits.time_ms} together, "
+                        f"the calls took longer than wall_ms = {self._limits.wall_ms} together, "
                         f"{index} of {len(question.calls)} were done; send fewer at once"
                     )
                 outcome = self._outcome(call, now_us)
@@ -185,8 +182,8 @@ class CallReader:
             ReadonlyViolation: The code of this process does not declare the handler `@readonly`.
             PenstockError: The state could not be read.
         """
-        if call.is_refused:
-            return _REFUSED
+        if call.refusal:
+            return ReadOutcome(LimitExceeded.code, encode_failure(exceeded(call.refusal)))
         outcome = self._task.run(0, call.request_id, call.body, now_us)
         if outcome is None:
             raise StateUnavailable("an entity could not be read")

@@ -8,6 +8,7 @@ names are a cache, so a crash at any step loses nothing.
 import logging
 from pathlib import Path
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BUCKETS, Epoch
 from penstock.errors import ConfigError, PenstockError
 from penstock.files.layout import STATE
@@ -59,7 +60,7 @@ class BucketMove:
         except PenstockError:
             raise
         except Exception as error:  # noqa: BLE001 -- a damaged store may have killed the workers
-            extra = {"cause": str(error)[:500]}
+            extra = {"cause": cause_text(error)}
             _log.warning("stores cannot be copied, and are built from the journal", extra=extra)
             self._jobs.run([ApplyEpoch([each], epoch, partitions) for each in every])
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.failure import internal
 from penstock.engine.first_round import FirstRounds
@@ -164,7 +165,7 @@ class EpochDriver:
                     self._attempt(ranges)
         except PenstockError as error:
             self.failure = error  # Spark passes on only its text
-            raise type(error)(str(error)[:500]) from None
+            raise type(error)(cause_text(error)) from None
 
     def _control(self, ranges: list[LogRange]) -> None:
         """Run an epoch that is a control record; its effect is in force from the commit on.
@@ -219,7 +220,7 @@ class EpochDriver:
                 self._condemned = condemned  # the next attempt runs without this position
                 return
             self._division.failed(count := request_count(ranges))
-            extra = {"epoch": self._epoch + 1, "records": count, "cause": str(error)[:500]}
+            extra = {"epoch": self._epoch + 1, "records": count, "cause": cause_text(error)}
             _log.warning("an epoch failed and is divided", extra=extra)
             if count == 1:
                 self._judge(ranges, error)
@@ -240,7 +241,7 @@ class EpochDriver:
         except Fenced:
             raise
         except Exception as again:  # noqa: BLE001 -- the request is the cause
-            _log.warning("a request fails alone", extra={"cause": str(again)[:500]})
+            _log.warning("a request fails alone", extra={"cause": cause_text(again)})
             self._set_aside(ranges, error)
 
     def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:

@@ -81,7 +81,8 @@ class LargeAtoms:
         assert task.cascades is not None, "the application has streams"
         stream = self._divided_stream(records[0][1])
         left = output_bytes_max
-        with Guard(task.executor, self._limits, batched=True) as guard:
+        note_due = quarantine.note_due
+        with Guard(task.executor, self._limits, batched=True, note_due=note_due) as guard:
             for position in guard.each(range(len(records))):
                 _, record = records[position]
                 if left < 0 or self._divided_stream(record) != stream:

@@ -3,7 +3,8 @@
 A task notes the position that it runs, and its process id, in a small shared file that survives the
 process. If the task dies, Spark runs it again, and the new attempt finds the note: the position is
 suspect. A position that was suspect at two deaths of the same task does not run a third time; it is
-recorded as failed. Each request that a handler has sent, and each workflow step, is a part of its record with a note
+recorded as failed. A death that the watchdog has decided needs no second one: it leaves its verdict, which says the
+limit that the transaction has exceeded. Each request that a handler has sent, and each workflow step, is a part of its record with a note
 of its own, so it fails alone.
 
 Linux's out-of-memory killer selects a process by its size, not by the transaction that it runs. So
@@ -21,7 +22,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from penstock.engine.failure import exceeded
+from penstock.engine.limits import TimeLimit
 from penstock.engine.streams.cascade_runner import QUEUE
+from penstock.model.request import Failure
 
 DEATHS: Final = 2
 """Deaths of its worker that accuse a transaction; one death can be an accident."""
@@ -35,11 +39,15 @@ STEPS_OF: Final = 1 << 61
 PARTS_MAX: Final = 3
 """Parts of one record that may kill their workers; then the sent requests, or the steps, behind them do not run."""
 
+QUARANTINED: Final = exceeded("quarantined: its worker process died twice while it ran")
+"""The failure of a request or a step at whose run its worker has died twice."""
+
+_VERDICTS: Final = "verdicts"
 _NUMBER_MAX: Final = (1 << 28) - 2
 _QUEUE_NUMBER: Final = _NUMBER_MAX + 1  # in notes, of the queue of steps
 
 _IDLE: Final = -1
-_NOTE: Final = struct.Struct("=qqqq")  # the fields of `Note`
+_NOTE: Final = struct.Struct("=9q")  # the fields of `Note`
 _NO_POSITION: Final = -1
 _GROWN_BYTES: Final = 64 << 20
 """A transaction with less growth than this is not accused of it."""
@@ -56,12 +64,25 @@ class Note(NamedTuple):
         pid: The process.
         grown: The position whose transaction made the process grow most; -1 for none.
         kills: Processes that the out-of-memory killer had killed when the task began.
+        due_ms: When the handler must have ended, in milliseconds of the processor time of its main thread; 0: at no time.
+        wall_due_ms: When it must have ended by the monotonic clock; 0: at no time.
+        time_ms, wall_ms, is_declared: The limit of the handler that runs.
     """
 
     position: int
     pid: int
     grown: int = _NO_POSITION
     kills: int = 0
+    due_ms: int = 0
+    wall_due_ms: int = 0
+    time_ms: int = 0
+    wall_ms: int = 0
+    is_declared: int = 0
+
+    @property
+    def limit(self) -> TimeLimit:
+        """The limit of the handler that runs."""
+        return TimeLimit(self.time_ms, self.wall_ms, bool(self.is_declared))
 
 
 def read_note(path: Path) -> Note | None:
@@ -96,7 +117,45 @@ def _own_bytes() -> int:
 
 def condemned_in(scratch: Path, epoch: int) -> int:
     """Return the number of positions of an epoch that the notes in a directory exclude."""
-    return sum(len(_poisoned(path)) for path in scratch.glob(f"e{epoch}-*.deaths"))
+    died = (_died_twice(path) for path in scratch.glob(f"e{epoch}-*.deaths"))
+    return sum(map(len, died)) + len(_verdicts(scratch, epoch))
+
+
+def judge(path: Path, note: Note, setting: str) -> None:
+    """Record that a clock has decided about the transaction of a note: it does not run again, in any task of its epoch.
+
+    Args:
+        path: The file of the note.
+        note: The note.
+        setting: The bound that the transaction has exceeded: `time_ms` or `wall_ms`.
+    """
+    words = _epoch_of(path), note.position, setting, note.time_ms, note.wall_ms, note.is_declared
+    with (path.parent / _VERDICTS).open("a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def _epoch_of(path: Path) -> str:
+    """Return the epoch of a file of notes: `4` of `e4-r2-t1.running`."""
+    return path.name.partition("-")[0][1:]
+
+
+def _verdicts(scratch: Path, epoch: int | str) -> dict[int, Failure]:
+    """Return the failures of the transactions of an epoch about which a clock has decided, by position."""
+    try:
+        lines = (scratch / _VERDICTS).read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    verdicts = {}
+    for line in lines:
+        of_epoch, position, setting, time_ms, wall_ms, is_declared = line.split()
+        if of_epoch == str(epoch):
+            limit = TimeLimit(int(time_ms), int(wall_ms), is_declared == "1")
+            what = "a workflow step" if int(position) & STEPS_OF else "the handler"
+            why = limit.exceeded(what, setting)
+            verdicts[int(position)] = exceeded(
+                f"{why}; it could not be interrupted, and its process was ended"
+            )
+    return verdicts
 
 
 def _suspects(deaths: Path) -> list[int]:
@@ -107,7 +166,7 @@ def _suspects(deaths: Path) -> list[int]:
         return []
 
 
-def _poisoned(deaths: Path) -> frozenset[int]:
+def _died_twice(deaths: Path) -> frozenset[int]:
     counts = Counter(_suspects(deaths))
     return frozenset(
         position
@@ -135,7 +194,7 @@ class Quarantine:
     """The notes of one task of one round, and those of its earlier attempts.
 
     Attributes:
-        poisoned: Positions that must not run again.
+        poisoned: The failures of the positions that must not run again.
         careful: The task has died before, so the caller must `measure` each transaction.
         now: `now[0] = position` notes the position that runs.
     """
@@ -147,7 +206,7 @@ class Quarantine:
         self._kills = kills
         self._bytes = self._growth = 0
         self._last: dict[int, int] = {}
-        self.poisoned: frozenset[int] = frozenset()
+        self.poisoned: dict[int, Failure] = {}
         self.careful = False
 
     def __enter__(self) -> Self:
@@ -156,11 +215,12 @@ class Quarantine:
         if left is not None:
             suspects = [*_suspects(self._deaths), self._accused(left)]
             self._deaths.write_text(" ".join(map(str, suspects)))
-        self.poisoned = _poisoned(self._deaths)
+        self.poisoned = dict.fromkeys(_died_twice(self._deaths), QUARANTINED)
+        self.poisoned |= _verdicts(self._path.parent, _epoch_of(self._path))
         self._last = _last_parts(self.poisoned)
         self.careful = self._deaths.exists()
         self._bytes = _own_bytes()
-        self._path.write_bytes(_NOTE.pack(_IDLE, os.getpid(), _NO_POSITION, self._kills()))
+        self._path.write_bytes(_NOTE.pack(*Note(_IDLE, os.getpid(), kills=self._kills())))
         with self._path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _NOTE.size)
         self.now = memoryview(self._map).cast("q")
@@ -173,27 +233,38 @@ class Quarantine:
         if error_type is None:
             self._path.unlink(missing_ok=True)
 
-    def refuses_request(self, number: int) -> bool:
-        """Note the sent request that runs next, by its number; return whether it must not run."""
-        return self._refuses(self.now[0] % PART_OF, min(number, _NUMBER_MAX))
+    def note_due(self, limit: TimeLimit, due_ms: int, wall_due_ms: int) -> None:
+        """Note when the handler that runs must have ended; see `Note`."""
+        now = self.now
+        now[4], now[5] = 0, 0  # the watchdog never reads one bound of each of two handlers
+        now[6], now[7], now[8] = limit
+        now[4], now[5] = due_ms, wall_due_ms
 
-    def refuses_step(self, number: int) -> bool:
-        """Note the workflow step that runs next, as `refuses_request` does.
+    def refusal_of_request(self, number: int) -> Failure | None:
+        """Note the sent request that runs next, by its number; return its failure if it must not run."""
+        return self._refusal(self.now[0] % PART_OF, min(number, _NUMBER_MAX))
+
+    def refusal_of_step(self, number: int) -> Failure | None:
+        """Note the workflow step that runs next, as `refusal_of_request` does.
 
         0 is what runs before and after all steps, and `QUEUE` is the work on the queue of steps.
         """
         number = _QUEUE_NUMBER if number == QUEUE else min(number, _NUMBER_MAX)
-        return self._refuses(self.now[0] % PART_OF + STEPS_OF, number)
+        return self._refusal(self.now[0] % PART_OF + STEPS_OF, number)
 
-    def _refuses(self, record: int, number: int) -> bool:
+    def _refusal(self, record: int, number: int) -> Failure | None:
         if self.careful:
             self.measure()
         self.now[0] = noted = record + PART_OF * number
         if not self.poisoned:
-            return False
+            return None
+        failure = self.poisoned.get(noted)
         if number == _QUEUE_NUMBER:
-            return noted in self.poisoned
-        return bool(self.poisoned & {noted, record}) or noted > self._last.get(record, noted)
+            return failure
+        failure = failure or self.poisoned.get(record)
+        if failure is None and noted > self._last.get(record, noted):
+            failure = QUARANTINED
+        return failure
 
     def measure(self) -> None:
         """Note the growth of the process by the transaction that has ended."""

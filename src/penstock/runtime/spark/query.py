@@ -19,6 +19,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import OperationalError
 from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
@@ -189,5 +190,5 @@ def set_checkpoint_aside(checkpoint: Path, cause: BaseException | None) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     if checkpoint.exists():
         checkpoint.rename(aside)
-    extra = {"path": str(aside), "cause": str(cause)[:500]}
+    extra = {"path": str(aside), "cause": cause_text(cause)}
     _log.warning("Spark's checkpoint is set aside", extra=extra)

@@ -32,6 +32,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.cause import cause_text
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import Reside, TaskCommand, TaskResult
 
@@ -126,7 +127,7 @@ class ResidentTask:
                 self._owed -= 1
             result = None if self._owed else self._result(task)
         except _LOST as error:
-            _log.info("the resident task is lost", extra={"cause": repr(error)[:500]})
+            _log.info("the resident task is lost", extra={"cause": cause_text(repr(error))})
             result = None
         if result is None or result.failure is not None:
             self._leave(task)
@@ -198,7 +199,7 @@ class ResidentTask:
                         self._submit(Reside(str(path)))
             except Exception as error:  # noqa: BLE001 -- epochs run as ordinary jobs meanwhile
                 if not self._stopping.is_set():
-                    extra = {"cause": str(error)[:500]}
+                    extra = {"cause": cause_text(error)}
                     _log.info("the resident task has failed and is started again", extra=extra)
             finally:
                 self._close_listener()  # `run` may still read the last result of the task

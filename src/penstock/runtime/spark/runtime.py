@@ -21,6 +21,7 @@ from pyspark.core.context import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
@@ -394,4 +395,4 @@ class SparkRuntime:
     def _give_up(self, cause: BaseException) -> None:
         self.failure = cause
         _log.error("the runtime stops", extra={"cause": str(cause)})
-        self._tail.fail(EpochFailed(f"the runtime has stopped: {str(cause)[:500]}"))
+        self._tail.fail(EpochFailed(f"the runtime has stopped: {cause_text(cause)}"))

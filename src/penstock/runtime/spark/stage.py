@@ -56,7 +56,6 @@ from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
 from penstock.runtime.spark.worker_code import WorkerCode, WorkerCodes
 from penstock.runtime.spark.workflow_pass import (
-    QUARANTINED,
     note_parts,
     processed_records,
     run_steps,
@@ -70,7 +69,6 @@ CASCADE_SHARE_S = SHARE_S
 """The time of a cascade in each pass of an epoch."""
 
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
-_POISONED: Final = encode_failure(QUARANTINED)
 
 
 class Worker:
@@ -233,14 +231,14 @@ class Worker:
         now, middle = quarantine.now, positions[len(positions) // 2]
         note_parts(task, quarantine)
         _limit_time(task)
-        decided = {**dict.fromkeys(quarantine.poisoned, _POISONED), **command.decided}
+        poisoned = {at: encode_failure(why) for at, why in quarantine.poisoned.items()}
+        decided = {**poisoned, **command.decided}
         left = command.output_bytes_max
         large = self._large_atoms() if command.large_atom else None
         shared = read_shares(command.shares)
         if task.cascades is not None:
             task.cascades.shared = shared
-        guarding = Guard(task.executor, self._settings.limits, batched=True)
-        with guarding as guard, rows.relay or nullcontext():
+        with self._guard(task, quarantine) as guard, rows.relay or nullcontext():
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
@@ -305,6 +303,10 @@ class Worker:
         task.executor.secret = self._code.journal.secret
         return task
 
+    def _guard(self, task: Task, quarantine: Quarantine) -> Guard:
+        limits, note_due = self._settings.limits, quarantine.note_due
+        return Guard(task.executor, limits, batched=True, note_due=note_due)
+
     def _published(self, command: RunTransactions, own: Tables | None, name: str) -> TaskResult:
         """Write the parts that a command asks for."""
         if not command.publish:
@@ -345,7 +347,7 @@ class Worker:
             task = self._task(stores, tracked=False)
             with (
                 Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
-                Guard(task.executor, self._settings.limits, batched=True) as guard,
+                self._guard(task, quarantine) as guard,
             ):
                 note_parts(task, quarantine)
                 _limit_time(task)

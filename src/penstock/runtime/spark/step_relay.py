@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from penstock.base.encoder import Encoder
 from penstock.base.ids import LogPartition
 from penstock.engine.execute import Outcome
 from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
@@ -72,7 +73,7 @@ class _RelayedRecord(msgspec.Struct, frozen=True, array_like=True):
     cut: Cut
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[_RelayedRecord]).decode
 
 

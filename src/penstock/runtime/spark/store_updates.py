@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from penstock.base.cause import cause_text
 from penstock.base.ids import Epoch
 from penstock.errors import OperationalError, PenstockError
 from penstock.process.config import Config
@@ -72,7 +73,7 @@ class StoreUpdates:
         except PenstockError:
             raise
         except Exception as error:  # noqa: BLE001 -- Spark says in its own way that workers have died
-            extra = {"cause": str(error)[:500]}
+            extra = {"cause": cause_text(error)}
             _log.warning("state is not ready; the next epoch brings it up to date", extra=extra)
 
     def close(self) -> None:

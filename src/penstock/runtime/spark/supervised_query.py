@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.base.cause import cause_text
 from penstock.errors import EpochFailed, Fenced, IntegrityError, OperationalError, PenstockError
 from penstock.log.api import Log
 from penstock.runtime.spark.driver import EpochDriver
@@ -110,7 +111,7 @@ class SupervisedQuery:
             is_final = isinstance(cause, Fenced | IntegrityError) or java_has_ended()
             if is_final or failures > RESTARTS_MAX:
                 raise cause
-            _log.warning("the query failed and is restarted", extra={"cause": str(cause)[:500]})
+            _log.warning("the query failed and is restarted", extra={"cause": cause_text(cause)})
             self.restarts += 1
             try:
                 if not batches.offered:

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
-from penstock.engine.failure import exceeded
 from penstock.engine.streams.cascade import PublishedAtom, cascade_of
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.task import Task
@@ -25,9 +24,6 @@ from penstock.runtime.spark.cascade_rows import atoms_of
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables
 from penstock.runtime.spark.step_relay import ProcessedRecord
-
-QUARANTINED: Final = exceeded("quarantined: its worker process died twice while it ran")
-"""The failure of a request or a step that must not run again."""
 
 _COLUMNS: Final = (
     "position",
@@ -92,9 +88,8 @@ def note_parts(task: Task, quarantine: Quarantine) -> None:
     """Let a task note each sent request and each workflow step before it runs, and refuse those that kill."""
     cascades = task.cascades
     if cascades is not None:
-        refuses, refuses_step = quarantine.refuses_request, quarantine.refuses_step
-        cascades.before_request = lambda number: QUARANTINED if refuses(number) else None
-        cascades.before_step = lambda number: QUARANTINED if refuses_step(number) else None
+        cascades.before_request = quarantine.refusal_of_request
+        cascades.before_step = quarantine.refusal_of_step
 
 
 def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord) -> int:

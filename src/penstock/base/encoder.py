@@ -1,0 +1,45 @@
+"""`Encoder`: MessagePack of a value whose size nobody knows; without memory it raises, and the process goes on.
+
+The encoder of msgspec ends its process by a fault of memory if its own buffer cannot grow. A small value can have a huge
+encoding (a list that holds the same list many times), so each value of user code is such a value. A buffer of Python's own
+raises `MemoryError` instead.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+_SCALARS: Final = frozenset({int, bool, float, type(None)})
+_SMALL: Final = 1 << 16
+"""The longest text or bytes whose encoding is small."""
+
+
+class Encoder:
+    """Encodes values as msgspec's own encoder does."""
+
+    __slots__ = ("_encode", "_encode_into")
+
+    def __init__(self, enc_hook: Callable[[Any], Any] | None = None) -> None:
+        """Prepare the encoder.
+
+        Args:
+            enc_hook: Returns a value of another type that stands for a value of an unknown type.
+        """
+        encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+        self._encode = encoder.encode
+        self._encode_into = encoder.encode_into
+
+    def encode(self, value: Any) -> bytes:
+        """Return the MessagePack of a value.
+
+        Raises:
+            MemoryError: The memory limit of the process is reached.
+            TypeError, ValueError, OverflowError, RecursionError: As msgspec's encoder.
+        """
+        cls = type(value)
+        if cls in _SCALARS or ((cls is str or cls is bytes) and len(value) < _SMALL):
+            return self._encode(value)
+        buffer = bytearray()
+        self._encode_into(value, buffer)
+        return bytes(buffer)
