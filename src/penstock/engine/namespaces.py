@@ -26,6 +26,7 @@ from penstock.model.application import App
 from penstock.native.choice import core
 
 _TRUSTED: Final = (
+    "penstock.base.encoder",
     "penstock.base.lowering",
     "penstock.base.schema",
     "penstock.engine.execute",
