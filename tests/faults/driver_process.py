@@ -161,6 +161,11 @@ class DriverProcess:
         return [one for one in daemons if one.ppid() in pids]
 
     @property
+    def process(self) -> psutil.Process:
+        """The driver."""
+        return psutil.Process(self.pid)
+
+    @property
     def pid(self) -> int:
         """Process id of the driver."""
         return self._process.pid

@@ -8,11 +8,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from penstock.base.ids import Lsn, RequestId
+from penstock.errors import LogUnavailable
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -202,9 +204,20 @@ class Load:
     """Appends a workload in a thread until it is closed; every tenth request is sent again."""
 
     def __init__(
-        self, workload: Workload, data: Path, seed: int, *, most: int = 1 << 60, first: int = 0
+        self,
+        workload: Workload,
+        data: Path,
+        seed: int,
+        *,
+        most: int = 1 << 60,
+        first: int = 0,
+        refusable: bool = False,
     ) -> None:
-        """Send the set-up and start; at most `most` requests in all, counted from `first`."""
+        """Send the set-up and start; at most `most` requests in all, counted from `first`.
+
+        If it is `refusable`, the thread ends at the first append that the log refuses.
+        """
+        self._refusable = refusable
         data.mkdir(parents=True, exist_ok=True)
         self._workload = workload
         self._log = DataDirectory(data).open_log()
@@ -249,6 +262,25 @@ class Load:
             self._append([self._entry(next(self._traffic)) for _ in range(size)])
             count -= size
 
+    def send_until_refused(self) -> None:
+        """Send further requests beside the other thread, which may wait for epochs."""
+        with suppress(LogUnavailable):
+            while True:
+                self._append([self._entry(next(self._traffic)) for _ in range(20)])
+
+    @property
+    def sent(self) -> int:
+        """How many requests were made, and perhaps sent."""
+        return self._number
+
+    def is_all_committed(self) -> bool:
+        """Whether each record of the log has its epoch."""
+        return self.committed == self._log.end()
+
+    def is_full(self) -> bool:
+        """Whether the load waits for epochs, because its backlog is long."""
+        return self._log.end() - self.committed >= BACKLOG // 2
+
     def wait_for_more(self, driver: DriverProcess, more: int) -> None:
         """Wait until further requests are committed."""
         goal = self.committed + more
@@ -282,6 +314,8 @@ class Load:
                     self._append(self._draw.sample(self._sent, 1 + len(batch) // 10))
                 self._closing.wait(0.01)
         except BaseException as error:
+            if self._refusable and isinstance(error, LogUnavailable):
+                return
             self.failure = error
             raise
 
