@@ -92,7 +92,7 @@ def _failed(log: Log, journal: Journal, request_id: RequestId) -> _Failed:
             f"no processed request has the id {request_id}, or its epoch was forgotten; penstock failed lists "
             "the failed requests of the background"
         )
-    _check_repeatable(request_id, outcome, after)
+    _check_repeatable(request_id, outcome)
     return _Failed(after, outcome.body)
 
 
@@ -107,7 +107,7 @@ def _sent(log: Log, journal: Journal, request_id: RequestId) -> Outcome | None:
     return None
 
 
-def _check_repeatable(request_id: RequestId, outcome: Outcome, lsn: Lsn) -> None:
+def _check_repeatable(request_id: RequestId, outcome: Outcome) -> None:
     reply = outcome.reply
     if reply.error is None:
         raise TooLate(f"request {request_id} took effect in epoch {reply.epoch}")
@@ -120,8 +120,8 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome, lsn: Lsn) -> None
     failure = decode_failure(reply.data)
     if reply.error not in REPEATABLE:
         raise TooLate(
-            f"request {request_id} was answered with {reply.error} ({failure.kind}: {failure.message}) at position "
-            f"{lsn}; the application has declared this answer, so it is final"
+            f"request {request_id} was answered with {reply.error} ({failure.kind}: {failure.message}) in epoch "
+            f"{reply.epoch}; the application has declared this answer, so it is final"
         )
 
 
