@@ -21,14 +21,17 @@ from typing import Final, NamedTuple
 from penstock.errors import Overloaded
 from penstock.process.open_files import open_files
 
-Address = tuple[str, int]
-"""The host and the port of a client."""
+Address = tuple[str, str]
+"""The host and the port of a client; the server's ASGI scope has both as texts."""
 
 _CROWDED: Final = 0.8
 _AFTER: Final = 0.6
 _LOOK_S: Final = 0.5
 _LOOK_CROWDED_S: Final = 0.05
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+_PAUSE_S: Final = 5.0
+"""A connection that has brought a request is taken for useless so much later than one that has brought none."""
+
 _FILES: Final = Path("/proc/self/fd")
 _INFO_BYTES: Final = 56
 _SILENT_AT: Final = 52
@@ -123,9 +126,10 @@ class Connections:
         is_slow = place.client in self.receiving or place.client not in self._asked
         if place.client in self.busy and not is_slow:
             return None
+        if not is_slow:  # it has brought a request, and will probably bring another one
+            return place._replace(useless_s=place.useless_s - _PAUSE_S)
         # A client that sends a byte now and then is not silent, and its request has not come either.
-        age_s = now_s - self._seen_s[place.client] if is_slow else 0.0
-        return place._replace(useless_s=max(age_s, place.useless_s))
+        return place._replace(useless_s=max(now_s - self._seen_s[place.client], place.useless_s))
 
 
 def _places(port: int) -> Iterator[_Place]:
@@ -135,7 +139,7 @@ def _places(port: int) -> Iterator[_Place]:
             lent = socket.socket(fileno=int(name))
             try:
                 is_ours = lent.family in _FAMILIES and lent.getsockname()[1] == port
-                client = lent.getpeername()[:2]  # a socket that listens has none
+                client = _client_of(lent)
                 info = lent.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
             finally:
                 lent.detach()  # it is the server's
@@ -144,12 +148,18 @@ def _places(port: int) -> Iterator[_Place]:
                 yield _Place(silent_ms / 1_000, int(name), client)
 
 
+def _client_of(connection: socket.socket) -> Address:
+    """Return the client; raises `OSError` for a socket that listens."""
+    host, port, *_ = connection.getpeername()
+    return host, str(port)
+
+
 def _shut_down(place: _Place) -> None:
     """Shut a connection down, unless it has ended: then the server may have another file with this descriptor."""
     with suppress(OSError):
         lent = socket.socket(fileno=place.descriptor)
         try:
-            if lent.getpeername()[:2] == place.client:
+            if _client_of(lent) == place.client:
                 lent.shutdown(socket.SHUT_RDWR)
         finally:
             lent.detach()

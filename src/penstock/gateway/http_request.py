@@ -67,7 +67,7 @@ class HttpRequest:
     )
 
     def __init__(
-        self, scope: Scope, receive: Receive, config: GatewayConfig, receiving: set[tuple[str, int]]
+        self, scope: Scope, receive: Receive, config: GatewayConfig, receiving: set[tuple[str, str]]
     ) -> None:
         """Check the head; `receiving` has the client while its body comes.
 

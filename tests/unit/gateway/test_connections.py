@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from penstock.errors import ConfigError, Overloaded
-from penstock.gateway.connections import Connections
+from penstock.gateway.connections import Connections, _places
 from penstock.process import open_files
 from penstock.process.config import GatewayConfig
 from penstock.process.open_files import RESERVE, connections_within
@@ -67,6 +67,19 @@ def test_useless_connections_give_way(tmp_path: Path, sent: bytes) -> None:
         wait_for(lambda: sum(map(is_closed, useless)) >= MOST, "useless ones end")
 
 
+def test_callers_are_known_by_the_addresses_of_their_sockets(tmp_path: Path) -> None:
+    """A connection that has brought a request, or whose request runs, is not taken for a useless one."""
+    with (
+        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
+        client.get("/healthz")
+        assembly = gateway._assembly
+        assert assembly is not None
+        (place,) = _places(gateway.config.gateway.port)
+        assert assembly.connections._asked == {place.client}
+
+
 def test_connections_that_stay_leave_half_of_the_places(tmp_path: Path) -> None:
     """Event streams and requests that wait have half of the places; further ones are refused, and calls go on."""
     settings = GatewayConfig(connections_max=MOST)
@@ -103,8 +116,8 @@ def test_clients_that_are_gone_are_forgotten() -> None:
     """The memory for clients does not grow with their number."""
     connections = Connections(8)
     for port in range(1_000):
-        connections.begin((HOST, port))
-        connections.end((HOST, port))
+        connections.begin((HOST, str(port)))
+        connections.end((HOST, str(port)))
     assert not connections.busy
     assert len(connections._asked) <= 16
 
