@@ -9,6 +9,7 @@ open files of the process (Linux), and shuts a socket down, which the server tak
 """
 
 import asyncio
+import logging
 import os
 import socket
 import struct
@@ -20,6 +21,8 @@ from typing import Final, NamedTuple
 
 from penstock.errors import Overloaded
 from penstock.process.open_files import open_files
+
+_log = logging.getLogger(__name__)
 
 Address = tuple[str, str]
 """The host and the port of a client; the server's ASGI scope has both as texts."""
@@ -102,8 +105,11 @@ class Connections:
         """End useless connections whenever few places are left, on Linux."""
         while _FILES.is_dir():
             is_crowded = open_files() - self._others >= _CROWDED * self.most
-            if is_crowded:
-                self.make_room(port)
+            try:
+                if is_crowded:
+                    self.make_room(port)
+            except Exception:  # noqa: BLE001 -- the next look may work; the log has the traceback
+                _log.exception("no room was made for new connections")
             await asyncio.sleep(_LOOK_CROWDED_S if is_crowded else _LOOK_S)
 
     def make_room(self, port: int) -> int:
@@ -137,15 +143,17 @@ def _places(port: int) -> Iterator[_Place]:
     for name in os.listdir(_FILES):  # noqa: PTH208 -- thousands of names need no paths
         with suppress(OSError, struct.error):
             lent = socket.socket(fileno=int(name))
+            place = None
             try:
-                is_ours = lent.family in _FAMILIES and lent.getsockname()[1] == port
-                client = _client_of(lent)
-                info = lent.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                if lent.family in _FAMILIES and lent.getsockname()[1] == port:
+                    client = _client_of(lent)
+                    info = lent.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+                    (silent_ms,) = struct.unpack_from("I", info, _SILENT_AT)
+                    place = _Place(silent_ms / 1_000, int(name), client)
             finally:
                 lent.detach()  # it is the server's
-            if is_ours:
-                (silent_ms,) = struct.unpack_from("I", info, _SILENT_AT)
-                yield _Place(silent_ms / 1_000, int(name), client)
+            if place is not None:
+                yield place
 
 
 def _client_of(connection: socket.socket) -> Address:
@@ -159,7 +167,7 @@ def _shut_down(place: _Place) -> None:
     with suppress(OSError):
         lent = socket.socket(fileno=place.descriptor)
         try:
-            if _client_of(lent) == place.client:
+            if lent.family in _FAMILIES and _client_of(lent) == place.client:
                 lent.shutdown(socket.SHUT_RDWR)
         finally:
             lent.detach()
