@@ -91,6 +91,7 @@ PUBLIC = [
     "send_after",
     "send_at",
     "sequencer",
+    "service",
     "splitter",
     "states",
     "stream",

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from penstock.model.streams.generator import from_file, generator
     from penstock.model.streams.portal import portal
     from penstock.model.streams.routing import call, connect, sequencer, splitter
+    from penstock.model.streams.service import service
     from penstock.model.streams.stream import emit, stream
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
@@ -165,6 +166,7 @@ __all__ = [
     "send_after",
     "send_at",
     "sequencer",
+    "service",
     "splitter",
     "states",
     "stream",
@@ -192,6 +194,7 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.generator": ("from_file", "generator"),
     "penstock.model.streams.portal": ("portal",),
     "penstock.model.streams.routing": ("call", "connect", "sequencer", "splitter"),
+    "penstock.model.streams.service": ("service",),
     "penstock.model.streams.stream": ("emit", "stream"),
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),

@@ -60,6 +60,8 @@ def list_streams(
 def publishers_of(topology: Topology) -> dict[str, str]:
     """Return the publisher of each stream, by the name of the stream."""
     publishers = {name: _publisher(stream) for name, stream in topology.streams.items()}
+    for name, plan in topology.workflows.items():
+        publishers[plan.workflow.failed.name] = f"failures of workflow {name}"
     for subscribers in topology.subscribers.values():
         for subscriber in subscribers:
             if not isinstance(subscriber, Sequencer):

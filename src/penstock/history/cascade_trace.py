@@ -158,7 +158,7 @@ def _step(
         takes=takes,
         source=source,
         count=count,
-        held=is_workflow and failure is None and not step.published,
+        held=is_workflow and failure is None and not (step.published or step.queued or step.later),
         failure=None if failure is None else ErrorBody(failure.code, failure.kind, failure.message),
         atoms=_atoms(step.published, numbers),
         questions=questions[:_PART_MAX],

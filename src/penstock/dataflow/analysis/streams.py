@@ -130,10 +130,12 @@ def _owners(topology: Topology) -> dict[str, Endpoint]:
                 path_of(operator_kind, name), path_of(StreamKind.STREAM, stream.name)
             )
 
+    for name, plan in topology.workflows.items():
+        own(StreamKind.WORKFLOW, name, plan.workflow, plan.workflow.failed)
     for stream in topology.streams.values():
         match stream:
             case Workflow():
-                own(StreamKind.WORKFLOW, stream.flow_name, stream, stream.failed)
+                pass
             case Split():
                 own(StreamKind.SPLITTER, stream.splitter.name, stream, stream.splitter.failed)
             case Sequencer():
@@ -210,7 +212,8 @@ def _workflow_operator(plan: WorkflowPlan, topology: Topology, places: _Places) 
     for task in plan.tasks:
         where = places.of(where_of(task.cls))
         members.append(StreamMember(_task_end(plan, task).member, "", where))
-    members.append(_published(workflow, places))
+    if not workflow.is_service:
+        members.append(_published(workflow, places))
     if workflow.failed.name in topology.subscribers:
         members.append(_published(workflow.failed, places))
     name = workflow.flow_name

@@ -151,7 +151,8 @@ class CascadeSteps:
             return self._failed(cascade, outcome, lambda: takes_persons(self._topology, plan))
         events = output.events
         atom = tuple(events) if isinstance(events, list) else events
-        self._publish(cascade, plan.workflow.name, atom)
+        if not plan.workflow.is_service:
+            self._publish(cascade, plan.workflow.name, atom)
         cascade.later += output.requests
         if output.questions:
             for portal in self._topology.portals:

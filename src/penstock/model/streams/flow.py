@@ -219,8 +219,10 @@ class Workflow(Stream[T]):
         failed: The stream of the atoms at which a handler failed.
         on_failure: Whether such an atom is set aside, or the workflow pauses.
         start: The first atom that it takes.
+        is_service: Whether it takes questions only, and publishes no stream.
     """
 
+    is_service = False
     on_failure: OnFailure = "set-aside"
     start: Start = "latest"
 

@@ -13,7 +13,13 @@ from penstock.model.streams.task_type import TaskType
 
 
 def task_type(
-    node: FlowNode, workflow: str, taken: Any, key_annotation: Any, resolver: Resolver
+    node: FlowNode,
+    workflow: str,
+    taken: Any,
+    key_annotation: Any,
+    resolver: Resolver,
+    *,
+    is_service: bool = False,
 ) -> TaskType | None:
     """Describe a task; return None after a complaint.
 
@@ -23,6 +29,7 @@ def task_type(
         taken: The type of the events that reach the task; `UNKNOWN` if nothing declares it.
         key_annotation: The type of the keys; None for a flow without keys.
         resolver: Resolves annotations, and collects complaints.
+        is_service: Whether the task takes questions only.
     """
     cls: Any = node.function
     full_name = f"{workflow}.{node.name}"
@@ -46,7 +53,8 @@ def task_type(
     )
     rows.cls.__task__ = task  # type: ignore[attr-defined]
     task.completing = completing_class(task)
-    HandlerSearch(task, resolver).find(taken)
+    search = HandlerSearch(task, resolver)
+    search.find_service() if is_service else search.find(taken)
     return task if len(resolver.complaints) == before else None
 
 

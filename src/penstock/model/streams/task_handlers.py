@@ -28,6 +28,23 @@ class HandlerSearch:
         self._resolver = resolver
         self._published: list[Any] = []
 
+    def find_service(self) -> None:
+        """Set the methods that reply to portals; a service has no other handlers."""
+        task = self._task
+        for name in ("on_event", "on_atom_complete"):
+            if hasattr(task.cls, name):
+                what = f"{name}, which a service never runs; begin with flow(name, stream) to take events"
+                self._complain(task.where, f"has {what}")
+        self._complain_of_members()
+        self._find_responders()
+        if not task.responders:
+            self._complain(
+                task.where, "replies to no portal; mark a method with the `reply` of a portal"
+            )
+        if self._published:
+            what = "takes `out`, and a service publishes no stream; begin with flow(name, stream), and end with .sink(name)"
+            self._complain(task.where, what)
+
     def find(self, taken: Any) -> None:
         """Set the handlers and the types of the task.
 
@@ -37,10 +54,7 @@ class HandlerSearch:
         self._find_on_event(taken)
         self._find_completion()
         self._complain_of_members()
-        for _, function in inspect.getmembers_static(self._task.cls, inspect.isfunction):
-            portal = getattr(function, "__portal__", None)
-            if isinstance(portal, Portal):
-                self._add_responder(portal, function)
+        self._find_responders()
         published = list(dict.fromkeys(self._published))
         if published:
             union = published[0] if len(published) == 1 else typing.Union[tuple(published)]  # noqa: UP007
@@ -63,6 +77,12 @@ class HandlerSearch:
                 self._complain(
                     where, f"{name} is marked {marks[0]}, which is not for tasks; remove it"
                 )
+
+    def _find_responders(self) -> None:
+        for _, function in inspect.getmembers_static(self._task.cls, inspect.isfunction):
+            portal = getattr(function, "__portal__", None)
+            if isinstance(portal, Portal):
+                self._add_responder(portal, function)
 
     def _find_on_event(self, taken: Any) -> None:
         task = self._task

@@ -18,6 +18,7 @@ from penstock.model.streams.generator import Generator
 from penstock.model.streams.interface import PortalInterface, StreamInterface
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
+from penstock.model.streams.service import Service
 from penstock.model.streams.stream import NAME, UNKNOWN, Stream
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.type_fit import fits
@@ -33,11 +34,12 @@ StreamMember: TypeAlias = (
     | Portal[Any, Any]
     | RequestSink[Any]
     | Generator[Any]
+    | Service
 )
 """A member of an application that is neither an entity class nor a function."""
 
 
-_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink, Generator, Flow)
+_MEMBERS: Final = (Stream, Splitter, Connection, Portal, RequestSink, Generator, Service, Flow)
 
 
 def sort_out_streams(members: Iterable[Any]) -> tuple[list[StreamMember | Flow[Any]], list[Any]]:
@@ -144,8 +146,8 @@ class _Building:
                 self._add_splitter(member)
             case RequestSink():
                 self._add_request_sink(member)
-            case Portal():
-                self._add_portal(member)
+            case Portal() | Service():
+                self._add_answering(member)
             case Generator():
                 self._add_generator(member)
 
@@ -167,10 +169,8 @@ class _Building:
                 self._add_stream(stream)
 
     def _add_workflow(self, workflow: Workflow[Any]) -> None:
-        self._check_name("workflow", workflow.flow_name, workflow.where)
         self.add(workflow.source)
-        if any(other.flow_name == workflow.flow_name for other in self._workflows):
-            self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
+        if self._has_name(workflow):
             return  # the names of its streams would be complaints, too
         if workflow.on_failure not in get_args(OnFailure):
             what = f'on_failure is "set-aside" or "pause", not {workflow.on_failure!r}'
@@ -182,6 +182,29 @@ class _Building:
         self._add_stream(workflow)
         self._add_stream(workflow.failed)
         self._subscribe(workflow.source, workflow)
+
+    def _add_answering(self, member: Portal[Any, Any] | Service) -> None:
+        if isinstance(member, Service):
+            self._add_service(member.workflow)
+        else:
+            self._add_portal(member)
+
+    def _add_service(self, workflow: Workflow[Any]) -> None:
+        """Add a workflow that takes questions only; its source and its own stream are no streams of the application."""
+        if self._has_name(workflow):
+            return
+        self._workflows.append(workflow)
+        workflow.source.bind(self._resolver.complaints)
+        workflow.bind(self._resolver.complaints)
+        self._add_stream(workflow.failed)
+
+    def _has_name(self, workflow: Workflow[Any]) -> bool:
+        """Say whether another workflow has the name of a workflow, after a complaint."""
+        self._check_name("workflow", workflow.flow_name, workflow.where)
+        has_name = any(other.flow_name == workflow.flow_name for other in self._workflows)
+        if has_name:
+            self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
+        return has_name
 
     def _check_start(self, workflow: Workflow[Any]) -> None:
         start, name = workflow.start, f"workflow {workflow.flow_name}"

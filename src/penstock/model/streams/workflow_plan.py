@@ -224,7 +224,10 @@ class _Planning:
         if taken.unkeyed:
             self._complain(node, f"{taken.unkeyed}; use .key before this task")
         plan = self.plan
-        task = task_type(node, self._name, taken.annotation, taken.key, self._resolver)
+        is_service = self.plan.workflow.is_service
+        task = task_type(
+            node, self._name, taken.annotation, taken.key, self._resolver, is_service=is_service
+        )
         if task is None:
             return _Typed(Any, taken.key)
         if task.name in plan.nodes:
