@@ -1,8 +1,62 @@
-"""The default clock of the log: for the retention of request ids, and for due times."""
+"""The clocks of the log: that of this machine for due times, and the log's own, by which request ids age.
 
+The log's own time never goes back, and goes on by at most `STEP_MAX_S` from one use to the next, whatever the machine's
+clock does. So a clock that jumps ahead forgets no id, and a clock that is set back makes no id older. While the log is
+not used, its time stands still after this step, so an id is known for longer than the retention, and never for less.
+"""
+
+import logging
+import threading
 import time
+from collections.abc import Callable
+from typing import Final
+
+_log = logging.getLogger(__name__)
+
+STEP_MAX_S: Final = 3_600
+"""The most seconds of the log's own time between two uses."""
+
+_DIFFERENCE_S: Final = 60
+"""Seconds between the machine's clock and a clock without jumps that count as a jump."""
 
 
 def wall_clock_us() -> int:
     """Return this machine's time in microseconds since the Unix epoch."""
     return time.time_ns() // 1000
+
+
+class LogTime:
+    """The log's own time, in seconds since the Unix epoch, as far as one process knows it.
+
+    Attributes:
+        jumps: How often the machine's clock has jumped while this process used the log.
+    """
+
+    def __init__(self, clock_us: Callable[[], int], newest_s: int | None) -> None:
+        """Begin.
+
+        Args:
+            clock_us: The clock of this machine.
+            newest_s: The time of the newest append; None for a log without one.
+        """
+        self._clock_us = clock_us
+        self._lock = threading.Lock()
+        self._wall_s = clock_us() // 1_000_000 if newest_s is None else newest_s
+        self._now_s = self._wall_s
+        self._steady_s: float | None = None
+        self.jumps = 0
+
+    def now_s(self) -> int:
+        """Return the time."""
+        with self._lock:
+            wall_s, steady_s = self._clock_us() // 1_000_000, time.monotonic()
+            ahead = wall_s - self._wall_s
+            if (
+                self._steady_s is not None
+                and abs(ahead - (steady_s - self._steady_s)) > _DIFFERENCE_S
+            ):
+                self.jumps += 1
+                _log.warning("log.clock_jumped", extra={"seconds": round(ahead)})
+            self._now_s += min(max(ahead, 0), STEP_MAX_S)
+            self._wall_s, self._steady_s = wall_s, steady_s
+            return self._now_s

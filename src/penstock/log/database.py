@@ -66,6 +66,10 @@ CREATE TABLE position (
 );
 """
 INSERT_BLOCK: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_NEWEST_APPEND: Final = """
+SELECT appended_s FROM block WHERE first = (SELECT max(first) FROM block)
+UNION ALL SELECT appended_s FROM remembered WHERE first = (SELECT max(first) FROM remembered)
+"""
 _LAST_TO_DELETE: Final = """
 SELECT max(first) FROM (
     SELECT first, records, sum(size) OVER (ORDER BY first) - size AS size_before FROM (
@@ -339,6 +343,12 @@ def _reached(connection: sqlite3.Connection) -> int:
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'scheduled'), 0)"
     ).fetchone()
     return int(end_of(connection) + scheduled)
+
+
+def newest_append_s(connection: sqlite3.Connection) -> int | None:
+    """Return the log's own time of the newest append whose ids are held; None without one."""
+    rows = connection.execute(_NEWEST_APPEND).fetchall()
+    return max((int(seconds) for (seconds,) in rows), default=None)
 
 
 def start_of(connection: sqlite3.Connection) -> Lsn:

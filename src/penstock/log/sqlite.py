@@ -26,7 +26,7 @@ from penstock.log import block as blocks
 from penstock.log import ranges, schedule
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
-from penstock.log.clock import wall_clock_us
+from penstock.log.clock import LogTime, wall_clock_us
 from penstock.log.database import (
     CHECKPOINT_BYTES,
     INSERT_BLOCK,
@@ -34,6 +34,7 @@ from penstock.log.database import (
     Database,
     delete_some_blocks,
     end_of,
+    newest_append_s,
     start_of,
 )
 from penstock.log.deduplication import Deduplicator
@@ -63,9 +64,9 @@ class SqliteLog:
         path: The file; it is created if it is missing. Its directory also gets `-wal` and `-shm`
             files while the log is in use, and always the `-lock` file of the writers' lock.
         record_bytes_max: Greatest length of a body of a limited append.
-        retention_s: How long request ids are remembered, by this machine's clock.
+        retention_s: How long request ids are remembered, by the log's own time (`clock`).
         lock_timeout_ms: How long to wait for another process's append before giving up.
-        clock_us: The clock of the retention, in microseconds since the Unix epoch.
+        clock_us: This machine's clock, in microseconds since the Unix epoch.
 
     Raises:
         Corrupt: The file is no log, is damaged, or is missing while its lock file exists.
@@ -91,7 +92,6 @@ class SqliteLog:
         self._path = Path(path)
         self._record_bytes_max = record_bytes_max
         self._retention_s = retention_s
-        self._clock_us = clock_us
         self._database = Database(self._path, lock_timeout_ms)
         self._index = RequestIdIndex(str(self._path), retention_s)
         self._index_lock = threading.Lock()
@@ -102,6 +102,7 @@ class SqliteLog:
         self._schedule_examined = False
         with self._database.closed_on_error(), self._database.using() as connection:
             (self._seed,) = connection.execute("SELECT seed FROM position").fetchone()
+            self._time = LogTime(clock_us, newest_append_s(connection))
 
     @property
     def path(self) -> Path:
@@ -351,8 +352,13 @@ class SqliteLog:
         if start < oldest:
             raise Truncated(f"{self._path}: {start} was asked for, {oldest} is the oldest held")
 
+    @property
+    def clock_jumps(self) -> int:
+        """How often this machine's clock has jumped while this process used the log."""
+        return self._time.jumps
+
     def _now_s(self) -> int:
-        return self._clock_us() // 1_000_000
+        return self._time.now_s()
 
     def _blocks(self, start: Lsn, end: Lsn, partition: LogPartition) -> list[Block]:
         """Return the verified blocks that hold all of [start, end)."""

@@ -5,10 +5,11 @@ building a column costs no Python code per cell: nested values are flattened by 
 `chain`). `annotation` chooses the column of an annotation.
 """
 
+import re
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
@@ -291,8 +292,32 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def unambiguous(names: Sequence[str]) -> list[str]:
+    """Return names without those that differ only by case, which SQL ignores: `price`, `Price` are `price_2`, `Price_1`.
+
+    None of them keeps its name, because a query that says `price` could mean each of them. Their numbers depend on
+    the names alone.
+    """
+    spellings: dict[str, list[str]] = {}
+    for name in sorted({*names}):
+        spellings.setdefault(name.casefold(), []).append(name)
+    chosen = []
+    for name in names:
+        alike = spellings[name.casefold()]
+        chosen.append(name if len(alike) == 1 else f"{name}_{alike.index(name) + 1}")
+    return distinct(chosen)
+
+
+def alike(name: str, names: Iterable[str]) -> list[str]:
+    """Return the numbered names that `unambiguous` gives if several are `name` without regard to case."""
+    numbered = re.compile(rf"{re.escape(name)}_\d+", re.IGNORECASE)
+    candidates = [each for each in names if numbered.fullmatch(each)]
+    spellings = {each.rpartition("_")[0] for each in candidates}
+    return sorted(candidates) if len(spellings) > 1 else []
+
+
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return names that differ without regard to case, as SQL wants: `Price` becomes `Price_2`."""
+    """Return names that differ, as SQL wants: a second `price` becomes `price_2`."""
     taken: set[str] = set()
     different: list[str] = []
     for name in names:

@@ -3,7 +3,7 @@
 The rows are built from the states in the journal; `column` converts the values.
 
 A class's table is named as its class, its columns as the key and the attributes, in the order of
-declaration; names that differ only by case, which SQL ignores, are numbered (`price`, `Price_2`). The
+declaration; names that differ only by case, which SQL ignores, are all numbered (`price_2`, `Price_1`). The
 tables of tasks are in the schema `tasks`, are named as workflow and task, and their key is `key`.
 
 Every entity gets a row. A value that no column can show is NULL, and the column `_unshown` of wide
@@ -31,7 +31,15 @@ from penstock.model.presenting import Presented, presented
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
 from penstock.snapshots.annotation import Width, column_of
-from penstock.snapshots.column import Column, Reasons, TooNarrow, distinct, key_reader, quoted
+from penstock.snapshots.column import (
+    Column,
+    Reasons,
+    TooNarrow,
+    distinct,
+    key_reader,
+    quoted,
+    unambiguous,
+)
 from penstock.snapshots.text import exact_json
 
 MAIN: Final = "main"
@@ -100,7 +108,7 @@ class EntityTable:
         ]
         self._rounding = [column_of(it, wide=Width.ROUNDING) for it in annotations if wide]
         key_name = "key" if entity_type.key_name == KEY else entity_type.key_name
-        names = [key_name, *entity_type.attributes]
+        names = unambiguous([key_name, *entity_type.attributes])
         if wide:
             columns.append(Reasons())
             names.append(UNSHOWN)
@@ -363,7 +371,9 @@ def tables_of(
             schema=TASKS if "." in stored_name else MAIN,
             read_keys=_undeclared_keys if stored_name in undeclared else None,
         )
-        for (stored_name, entity_type), name in zip(classes.items(), distinct(names), strict=True)
+        for (stored_name, entity_type), name in zip(
+            classes.items(), unambiguous(names), strict=True
+        )
     }
 
 

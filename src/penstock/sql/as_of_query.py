@@ -214,7 +214,7 @@ class AsOfQueries:
         if name in SYSTEM_TABLES and schema in (MAIN, SYSTEM):
             loader.system(reference.schema, name, epoch)
         else:
-            raise self._unknown(reference.name)
+            raise self._unknown(reference.name, schema)
 
     def _class_of(self, name: str) -> str:
         """Return the class of a name, which may also be the name of its table."""
@@ -225,8 +225,10 @@ class AsOfQueries:
                 return entity
         raise self._unknown(name)
 
-    def _unknown(self, name: str) -> QueryError:
-        near = difflib.get_close_matches(name, names_of(self._app, self._tables.values()), n=1)
+    def _unknown(self, name: str, schema: str = MAIN) -> QueryError:
+        names = names_of(self._app, self._tables.values())
+        query_guard.refuse_ambiguous(schema, name, names)
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return QueryError(f"there is no table {name}{hint}")
 

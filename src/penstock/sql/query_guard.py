@@ -8,14 +8,14 @@ addresses are refused by name.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import duckdb
 import msgspec
 
 from penstock.errors import QueryError
-from penstock.snapshots.column import quoted
+from penstock.snapshots.column import alike, quoted
 from penstock.snapshots.table import MAIN, TASKS, written_name
 from penstock.sql.error_place import syntax_error_place
 from penstock.sql.given_text import GivenText
@@ -190,6 +190,8 @@ def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collect
     schema, name = _table_name(node)
     written = name if schema in ("", MAIN) else written_name(schema, name)
     own = written in {table.casefold() for table in tables}
+    if not own:
+        refuse_ambiguous(schema, name, tables)
     if (schema not in _SCHEMAS and schema not in schemas) or (
         name.startswith(_INTERNALS) and not own
     ):
@@ -197,6 +199,24 @@ def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collect
     path = node.get("qualified_name", {}).get("path", [])
     if len(path) > 2 or node.get("catalog_name"):
         raise QueryError("the view is a single database; write the table's name without a database")
+
+
+def refuse_ambiguous(schema: str, name: str, tables: Iterable[str]) -> None:
+    """Refuse a name that several tables have if case is ignored.
+
+    Raises:
+        QueryError: The name is ambiguous.
+    """
+    bare = {table: table.rpartition('."')[2].removesuffix('"') for table in tables}
+    inside = "" if schema in ("", MAIN) else f"{schema}."
+    names = {
+        short: table
+        for table, short in bare.items()
+        if table.startswith(inside) and (inside or "." not in table)
+    }
+    if several := alike(name, names):
+        written = " or ".join(names[each] for each in several)
+        raise QueryError(f"the name {name} is ambiguous, because SQL ignores case: write {written}")
 
 
 def error_text(error: Exception) -> str:

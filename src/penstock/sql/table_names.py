@@ -1,15 +1,15 @@
 """The names of all tables of an application, as queries write them.
 
 Entities and the system tables need no schema. The rows of tasks are in the schema `tasks`, and the events of
-streams in the schema `streams`: `Item`, `tasks."wordcount.Count"`, `streams."lines"`. SQL ignores case, so of two
-streams whose names differ only by case the second is numbered: `Lines_2`.
+streams in the schema `streams`: `Item`, `tasks."wordcount.Count"`, `streams."lines"`. SQL ignores case, so streams
+whose names differ only by case, in older data, are all numbered: `Lines_1`, `lines_2`.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from penstock.model.application import App
-from penstock.snapshots.column import distinct
+from penstock.snapshots.column import unambiguous
 from penstock.snapshots.table import EntityTable, written_name
 from penstock.sql.system_tables import SYSTEM_TABLES
 
@@ -26,4 +26,4 @@ def names_of(app: App, tables: Iterable[EntityTable]) -> list[str]:
 def stream_names(app: App) -> dict[str, str]:
     """Return the name of each stream's table in the schema `streams`, by the name of the stream."""
     streams = list(app.topology.streams)
-    return dict(zip(streams, distinct(streams), strict=True))
+    return dict(zip(streams, unambiguous(streams), strict=True))

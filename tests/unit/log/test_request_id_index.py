@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.log import clock as log_clock
 from penstock.log import request_id_index
 from penstock.log.api import Entry
 from penstock.log.request_id_index import RequestIdIndex, SortedRun
@@ -33,6 +34,7 @@ def append(log: SqliteLog, *names: str) -> list[int]:
 def test_ids_are_found_in_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated ids get their first positions, wherever the index holds them, until they expire; then they are new."""
     monkeypatch.setattr(request_id_index, "RECENT_COUNT", 8)
+    monkeypatch.setattr(log_clock, "STEP_MAX_S", 2 * DAY_S)
     clock = Clock()
     log = SqliteLog(tmp_path / "log.sqlite", retention_s=DAY_S, clock_us=clock)
     names = [f"r{number}" for number in range(615)]

@@ -68,7 +68,6 @@ class Painting(Entity):
     loose: dict = {}  # type: ignore[type-arg]
     rooms: dict[str | None, int] = {}
     coats: dict[tuple[int, str], timedelta] = {}
-    Price: int = 0
 
 
 app = App("gallery", Painter, Painting)
