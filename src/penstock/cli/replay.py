@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 HELP: Final = """Run the journal's requests again without Spark, and compare.
 
 Every reply and every entity that an epoch changed must be, byte for byte, as in the journal, and also
-every atom of a stream, every request that a handler sent, and every later record. For the first
-difference, the command shows the request and the line of code, and looks for the cause: code that has
+every atom of a stream, every request that a handler sent, and every later record. The command counts the
+epochs that differ, and goes on after each with the recorded state. For the first three, it shows the request and the line of code, and looks for the cause: code that has
 changed, or a handler that calls other services, or that uses a clock, random numbers, the order of a
 set, the environment or global variables. Connections, processes and files that a handler asks for are
 refused. Nothing is written; the application may run meanwhile.
@@ -96,9 +96,9 @@ def command(
 
 def _plain(replayed: "ReplayResult") -> dict[str, Any]:
     plain = asdict(replayed)
-    if replayed.divergence is not None:
-        findings = [finding._asdict() for finding in replayed.divergence.findings]
-        plain["divergence"]["findings"] = findings
+    for divergence, shown in zip(replayed.divergences, plain["divergences"], strict=True):
+        shown["findings"] = [finding._asdict() for finding in divergence.findings]
+    plain["divergence"] = next(iter(plain["divergences"]), None)
     return plain
 
 
@@ -124,8 +124,17 @@ def _show(replayed: "ReplayResult", console: "Console", *, has_streams: bool) ->
     if replayed.divergence is None:
         streams = ", every atom" if has_streams else ""
         console.print(f"every reply{streams} and every entity is as recorded", style="green")
-    else:
-        _show_divergence(replayed.divergence, console)
+    for divergence in replayed.divergences:
+        _show_divergence(divergence, console)
+    if replayed.differing:
+        shown = len(replayed.divergences)
+        first = "" if shown == replayed.differing else f"; the first {shown} are above"
+        epochs = (
+            "1 epoch differs"
+            if replayed.differing == 1
+            else f"{replayed.differing:,} epochs differ"
+        )
+        console.print(f"{epochs} from the journal{first}", style="bold red")
 
 
 def _show_divergence(divergence: "Divergence", console: "Console") -> None:

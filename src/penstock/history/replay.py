@@ -40,13 +40,16 @@ PROBED_MAX: Final = 3
 FINDINGS_MAX: Final = 100
 """How many differences of a cascade are listed."""
 
+DIVERGENCES_MAX: Final = 3
+"""How many epochs that differ are examined and shown in full."""
+
 Progress = Callable[[Epoch, int], None]
 """Receives each finished epoch, and the number of executed requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference between the journal and its replay.
+    """The first difference between an epoch of the journal and its replay.
 
     Attributes:
         epoch: The epoch that differs.
@@ -80,7 +83,8 @@ class ReplayResult:
         erased: How many epochs were not compared, because a request concerns an erased person.
         spent_s: The time for executing, reading and comparing, without the state before `first`.
         deployments: The deployments whose code has run, in order; None stands for the present code.
-        divergence: The first difference; None if everything is as recorded.
+        differing: How many epochs differ. After each of them, the replay goes on with the recorded state.
+        divergences: The first of their differences, at most `DIVERGENCES_MAX`.
     """
 
     first: Epoch
@@ -90,7 +94,13 @@ class ReplayResult:
     erased: int
     spent_s: float
     deployments: tuple[int | None, ...]
-    divergence: Divergence | None
+    differing: int
+    divergences: tuple[Divergence, ...]
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """The first difference; None if everything is as recorded."""
+        return self.divergences[0] if self.divergences else None
 
 
 def replay(
@@ -100,7 +110,7 @@ def replay(
     span: tuple[Epoch, Epoch],
     progress: Progress,
 ) -> ReplayResult:
-    """Execute the epochs of a span again, each with its code, and stop at the first difference.
+    """Execute the epochs of a span again, each with its code.
 
     Args:
         history: The journal.
@@ -122,10 +132,9 @@ def replay(
             used.append(version.deployment)
             with version.active():
                 run.replay(version, state, begin, end)
-            if run.divergence is not None:
-                break
     deployments = tuple(dict.fromkeys(used))
-    return ReplayResult(first, run.reached, *run.tally, run.spent_s, deployments, run.divergence)
+    found = run.differing, tuple(run.divergences)
+    return ReplayResult(first, run.reached, *run.tally, run.spent_s, deployments, *found)
 
 
 class _Run:
@@ -134,7 +143,7 @@ class _Run:
     Attributes:
         reached: The last epoch that was replayed.
         tally: The number of executed requests, of skipped requests, and of epochs that were not compared.
-        spent_s, divergence: As in `ReplayResult`.
+        spent_s, differing, divergences: As in `ReplayResult`.
     """
 
     def __init__(
@@ -147,20 +156,19 @@ class _Run:
         self.reached = first
         self.tally = Tally()
         self.spent_s = 0.0
-        self.divergence: Divergence | None = None
+        self.differing = 0
+        self.divergences: list[Divergence] = []
 
     def replay(
         self, version: CodeVersion, state: dict[EntityKey, bytes], first: Epoch, last: Epoch
     ) -> None:
-        """Replay the epochs of a version, up to the first difference; the state follows."""
+        """Replay the epochs of a version; the state follows."""
         span = SpanReplay(version.app, state, self._limits, self._history.secret)
         with companion(self._history, span, first, last) as second:
             for commit in self._history.commits(first, last):
                 proven = second.proof(commit)
                 if proven is None:
                     is_exact = self._epoch(version, span, commit)
-                    if self.divergence is not None:
-                        return
                     if not is_exact:  # the state is not that of the companion
                         second.dismiss()
                 else:
@@ -173,17 +181,15 @@ class _Run:
         recorded = self._history.recorded(commit)
         compared, tally = span.run(recorded)
         self._note(commit.epoch, tally)
-        if compared.difference is None:
-            span.finish()
-        else:
-            self.divergence = _divergence_of(
-                version,
-                span.rerun,
-                self._limits,
-                recorded,
-                compared.outcomes,
-                compared.difference,
-            )
+        if compared.difference is not None:
+            self.differing += 1
+            if len(self.divergences) < DIVERGENCES_MAX:
+                found = compared.outcomes, compared.difference
+                self.divergences.append(
+                    _divergence_of(version, span.rerun, self._limits, recorded, *found)
+                )
+            span.rerun.take_recorded(recorded)  # so that each difference is one of its own epoch
+        span.finish()
         return compared.is_exact
 
     def _note(self, epoch: Epoch, tally: Tally) -> None:

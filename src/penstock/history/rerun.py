@@ -147,9 +147,13 @@ class Rerun:
         if not self.meets_erased(outcomes):
             return False
         self.erased += 1
+        self.take_recorded(recorded)
+        return True
+
+    def take_recorded(self, recorded: RecordedEpoch) -> None:
+        """Take the recorded changes of an epoch in place of those that have been computed."""
         self.replayer.written.clear()
         self.replayer.take(recorded.changes)
-        return True
 
     def meets_erased(self, outcomes: Sequence[Outcome | None]) -> bool:
         """Say whether requests or events that have run concern an erased subject; their outcomes cannot be computed."""

@@ -80,6 +80,21 @@ def test_first_difference_names_attribute_request_and_line(
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 
+def test_replay_goes_on_after_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All epochs that differ are counted, and each is compared over the recorded state before it."""
+    more: list[list[Call]] = [[("Clerk", "b", "honest", (4,))] for _ in range(4)]
+    journal_of(WAYWARD, tmp_path, HONEST + more, damage={"Clerk/b": {"note": "", "count": 7}})
+    code, found = replayed(WAYWARD, "--data", str(tmp_path), capsys=capsys)
+    assert code == 1
+    assert (found["last"], found["differing"]) == (5, 6)
+    assert [each["epoch"] for each in found["divergences"]] == [0, 1, 2]
+    assert found["divergence"] == found["divergences"][0]
+    assert execute(["replay", WAYWARD, "--data", str(tmp_path)]) == 1
+    assert "6 epochs differ from the journal; the first 3 are above" in capsys.readouterr().out
+
+
 def test_entity_that_differs_alone_is_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
