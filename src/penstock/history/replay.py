@@ -133,8 +133,8 @@ def replay(
             with version.active():
                 run.replay(version, state, begin, end)
     deployments = tuple(dict.fromkeys(used))
-    found = run.differing, tuple(run.divergences)
-    return ReplayResult(first, run.reached, *run.tally, run.spent_s, deployments, *found)
+    differing = run.differing, tuple(run.divergences)
+    return ReplayResult(first, run.reached, *run.tally, run.spent_s, deployments, *differing)
 
 
 class _Run:
@@ -184,9 +184,9 @@ class _Run:
         if compared.difference is not None:
             self.differing += 1
             if len(self.divergences) < DIVERGENCES_MAX:
-                found = compared.outcomes, compared.difference
+                difference = compared.outcomes, compared.difference
                 self.divergences.append(
-                    _divergence_of(version, span.rerun, self._limits, recorded, *found)
+                    _divergence_of(version, span.rerun, self._limits, recorded, *difference)
                 )
             span.rerun.take_recorded(recorded)  # so that each difference is one of its own epoch
         span.finish()
