@@ -200,6 +200,9 @@ def import_began_ns(location: Location) -> float:
 
 
 def _load_single(location: Location) -> "App":
+    from penstock.process.tampering import refuse_changes  # noqa: PLC0415 -- wrong names need no model
+
+    refuse_changes()  # before a module takes such a function by its name: `from random import seed`
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
             sys.path.insert(0, folder)
