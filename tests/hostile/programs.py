@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import RequestId
-from penstock.errors import Aborted
+from penstock.errors import Unhandled
 from penstock.log.api import Entry
 from penstock.model.application import App
 from tests.hostile import misuse
@@ -160,7 +160,7 @@ class Bank:
             return None
         expected = self._perform(call)
         if expected == NEVER:
-            return None if error == Aborted.code else f"answered {answer}, not that it holds less"
+            return None if error == Unhandled.code else f"answered {answer}, not that it holds less"
         found = (error, msgspec.msgpack.decode(data))
         if call.method == "survey" and self.surveyed is None:  # the first is before any act
             self.surveyed = expected = found[1]

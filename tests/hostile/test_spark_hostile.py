@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.errors import Aborted, LimitExceeded
+from penstock.errors import Aborted, LimitExceeded, Unhandled
 from tests.hostile.places import LATE_PLACES
 from tests.hostile.programs import (
     DEEDS,
@@ -64,7 +64,7 @@ def test_what_handlers_raise_ends_their_request_alone(rig: Rig, chance: random.R
     deeds = [one for one in DEEDS[Danger.NONE] if one.startswith("raise ")]
     calls = between(chance, [act(chance, deed) for deed in deeds], 1)
     rig.run(calls)
-    assert set(codes(rig, calls).values()) == {Aborted.code, LimitExceeded.code}
+    assert set(codes(rig, calls).values()) == {Aborted.code, Unhandled.code, LimitExceeded.code}
 
 
 def test_any_value_returned_or_stored_is_an_answer(rig: Rig, chance: random.Random) -> None:
