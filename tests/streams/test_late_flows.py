@@ -1,12 +1,15 @@
 """Workflows that begin with earlier atoms: each atom once, in the order of the stream, and newer atoms behind them."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from penstock import App, DefinitionError, flow, stream
 from penstock.engine.limits import Limits
+from penstock.engine.streams.cascade_time import SHARE_S, CascadeTime
 from penstock.model import catch_up
+from penstock.model.catch_up import decode_catch_up, recorded_cut
 from penstock.model.streams.flow import Start
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.streams.late_app import Total, after, before, early, late, numbers
@@ -103,6 +106,24 @@ def test_start_is_the_number_of_an_atom(start: int, totals: list[int]) -> None:
     assert [atom[-1] for atom in atoms_of(runtime, "late-totals") if atom] == totals
     runtime.append("numbers", [100])
     assert atoms_of(runtime, "late-totals")[-1] == [(totals or [0])[-1] + 100]
+
+
+def test_a_piece_ends_when_its_time_is_over() -> None:
+    """The next piece goes on behind it, and the log says where, so another run of the log ends there, too."""
+    runtime = upgraded(after, with_atoms(before, EARLIER))
+    known = len(runtime._known)
+    seconds = count(0.0, SHARE_S / 2)
+    runtime._runner.time = CascadeTime(lambda: next(seconds))
+    assert runtime.settle()
+    assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
+    log = [(name, body) for name, (body, _) in list(runtime._known.items())[known:]]
+    assert [decode_catch_up(body).former for _, body in log] == [None, 3]
+    again = upgraded(after, with_atoms(before, EARLIER))
+    again._later.clear()
+    again._runner.cuts = {name: recorded_cut(body) for name, body in log}
+    for name, body in log:
+        again._process(again._record(name, body, 0))
+    assert (again.state, again.streams) == (runtime.state, runtime.streams)
 
 
 def test_deployment_catches_up_at_once() -> None:

@@ -28,8 +28,9 @@ from penstock.engine.tracing import RequestTrace, trace
 from penstock.errors import Erased
 from penstock.history.sandbox import OutsideCall, Sandbox
 from penstock.model.application import App
+from penstock.model.catch_up import recorded_cut
 from penstock.model.control import is_control
-from penstock.model.request import NOT_CUT, Cut, Failure, cut_of, encode_failure
+from penstock.model.request import NOT_CUT, Cut, Failure, encode_failure
 from penstock.process.guard import CHECK_EVERY, Guard, TamperedWith
 
 REFUSED: Final = "outside-call"
@@ -232,7 +233,7 @@ def _cuts(recorded: RecordedEpoch) -> dict[RequestId, Cut]:
         later.request_id: cut
         for cascade in recorded.cascades.values()
         for later in cascade.later
-        if (cut := cut_of(later.body)) != NOT_CUT
+        if (cut := recorded_cut(later.body)) != NOT_CUT
     }
 
 

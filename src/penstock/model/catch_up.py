@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import RequestId
-from penstock.model.request import Request, decode_request, encode_request
+from penstock.model.request import Cut, Request, cut_of, decode_request, encode_request
 from penstock.model.streams.stream import Atom
 
 PIECE_ATOMS: Final = 1_000
@@ -37,6 +37,8 @@ class CatchUp(msgspec.Struct, frozen=True, array_like=True):
         first: The number of the first atom.
         upto: The number of the atom after the last one that the workflow has missed.
         atoms: The encoded events of each atom, in order.
+        former: How many atoms the record before has given to the workflow, because time was over behind them; so every
+            other run ends there, too. None in the first piece, and in those of an earlier Penstock.
     """
 
     flow: str
@@ -45,6 +47,7 @@ class CatchUp(msgspec.Struct, frozen=True, array_like=True):
     first: int
     upto: int
     atoms: tuple[Atom, ...] = ()
+    former: int | None = None
 
     @property
     def record(self) -> RequestId:
@@ -72,6 +75,11 @@ def is_catch_up(body: bytes) -> bool:
 def decode_catch_up(body: bytes) -> CatchUp:
     """Read the body of a catch-up record."""
     return _decode(decode_request(body).positional)
+
+
+def recorded_cut(body: bytes) -> Cut:
+    """Return where the cascade of an earlier record was cut, from the body of the record that goes on with its work."""
+    return Cut(steps=decode_catch_up(body).former) if is_catch_up(body) else cut_of(body)
 
 
 def filled(body: bytes, read: Callable[[str, int], Numbered]) -> bytes:

@@ -289,6 +289,13 @@ class CascadeRunner(CascadeSteps):
         """Return the recorded cut of a cascade, if it runs again."""
         return self.cuts.get(continuation_id(cascade.root), NOT_CUT) if self.cuts else NOT_CUT
 
+    def _ends_piece(self, following: RequestId, ran: int) -> bool:
+        """Say whether a catch-up record ends after so many atoms; `following` is the id of the next one."""
+        most = self.cuts.get(following, NOT_CUT).steps
+        if most is not None:
+            return ran == most
+        return ran > 0 and self.time is not None and self._is_cut_by(self.time, ran)
+
     @staticmethod
     def _is_cut_by(time: CascadeTime, ran: int) -> bool:
         """Say whether a cascade is cut after so many requests or steps; the first of them always runs."""
@@ -339,7 +346,7 @@ class CascadeRunner(CascadeSteps):
         rest = self._resumed(cascade, refusal) if cascade.continues else None
         self._queue_published(cascade)
         if cascade.catch_up is not None:
-            for late in self._late.take(cascade, cascade.catch_up):
+            for late in self._late.take(cascade, cascade.catch_up, self._ends_piece):
                 cascade.taken += 1
                 self.step_runner.refusal = refusal or self.before_step(cascade.taken)
                 self._deliver(cascade, late, late.subscriber)

@@ -6,13 +6,13 @@ order; the last catch-up records take them. So the workflow takes each atom once
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.base.encoder import Encoder
-from penstock.base.ids import EntityKey
+from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivery, LaterRecord, Step
 from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
 from penstock.engine.streams.system_rows import BEHIND, LATE, system_key
@@ -75,9 +75,9 @@ def subscription(control: Subscribe, published: int) -> bytes:
     return _encode(LateFlow(first, published))
 
 
-def next_piece(flow: str, stream: str, state: LateFlow) -> CatchUp:
-    """Return the next piece of a workflow, without atoms."""
-    return CatchUp(flow, stream, state.piece, state.first, state.upto)
+def next_piece(flow: str, stream: str, state: LateFlow, former: int | None = None) -> CatchUp:
+    """Return the next piece of a workflow, without atoms; `former` atoms were in the piece before."""
+    return CatchUp(flow, stream, state.piece, state.first, state.upto, (), former)
 
 
 class LateFlows:
@@ -124,8 +124,13 @@ class LateFlows:
         )
         return True
 
-    def take(self, cascade: Cascade, piece: CatchUp) -> Iterator[Delivery]:
+    def take(
+        self, cascade: Cascade, piece: CatchUp, is_over: Callable[[RequestId, int], bool]
+    ) -> Iterator[Delivery]:
         """Yield the atoms that a catch-up record gives to its workflow, and cause the next record.
+
+        `is_over` says whether the record ends after so many atoms; it also gets the id of the next record.
+
 
         A record of an earlier piece changes nothing. The record of a workflow that is gone gives no atoms, and the
         piece gets another number: if the workflow comes back, the log takes each id once.
@@ -137,21 +142,28 @@ class LateFlows:
         if workflow is None:
             self._apply({key: _encode(replace(decode_progress(row), piece=piece.piece + 1))})
             return
-        for events in piece.atoms:
-            yield Delivery(workflow, piece.stream, events)
-        first = piece.first + len(piece.atoms)
+        following_id = replace(piece, piece=piece.piece + 1).record
         taken = decode_progress(row).taken
-        if first >= piece.upto:
-            for step in self._held(piece.flow, taken, PIECE_ATOMS - len(piece.atoms)):
-                taken += 1
-                yield step
+        given, ran = self._given(piece, workflow, taken), 0
+        while not is_over(following_id, ran) and (step := next(given, None)) is not None:
+            ran += 1
+            yield step
+        missed = min(ran, len(piece.atoms))
+        first, taken = piece.first + missed, taken + ran - missed
         row = self._read(key)  # the atoms of this record may have led to others, which are held
         assert row is not None, "no record removes the row"
         state = replace(decode_progress(row), first=first, taken=taken, piece=piece.piece + 1)
         self._apply({key: _encode(state)})
         if not state.is_live:
-            following = next_piece(piece.flow, piece.stream, state)
+            following = next_piece(piece.flow, piece.stream, state, ran)
             cascade.later.append(LaterRecord(following.record, encode_catch_up(following), 0))
+
+    def _given(self, piece: CatchUp, workflow: Workflow[Any], taken: int) -> Iterator[Delivery]:
+        """Yield the atoms of a piece, and behind the last piece those that are held."""
+        for events in piece.atoms:
+            yield Delivery(workflow, piece.stream, events)
+        if piece.first + len(piece.atoms) >= piece.upto:
+            yield from self._held(piece.flow, taken, PIECE_ATOMS - len(piece.atoms))
 
     def _held(self, flow: str, first: int, most: int) -> Iterator[Delivery]:
         """Remove and yield the atoms that are held, in order, from a place on."""

@@ -38,14 +38,13 @@ from penstock.log.api import Record
 from penstock.model.application import App, unknown
 from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
-from penstock.model.catch_up import encode_catch_up, filled
+from penstock.model.catch_up import encode_catch_up, filled, recorded_cut
 from penstock.model.context import active
 from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
 from penstock.model.reply import Reply, caller_of, raised_by
 from penstock.model.request import (
     Cut,
     Failure,
-    cut_of,
     decode_failure,
     encode_continuation,
     encode_failure,
@@ -282,7 +281,7 @@ class LocalRuntime:
         replies: list[Reply] = []
         every = list(records)
         if cuts is None:
-            cuts = {record.request_id: cut_of(record.body) for record in every}
+            cuts = {record.request_id: recorded_cut(record.body) for record in every}
         self._cuts = self._runner.cuts = cuts
         for control in late_flows.subscriptions(self.app.topology):
             self.state.pop(late_flows.late_key(control.flow), None)  # the log has the subscriptions
