@@ -153,6 +153,7 @@ def test_a_line_in_rows_of_an_earlier_form_is_read(*, exclusive: bool) -> None:
 def former_rows(state: dict[Any, bytes]) -> None:
     """Write the rows of one handler and of one line as they were before turns and items had rows."""
     decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
+    state.pop("$queued/buyers.Buyer")  # the number of items
     items = [decode(state.pop(key)) for key in sorted(state) if key.startswith("$queued/")]
     [line] = [key for key in state if key.startswith("$line/")]
     state[line] = encode([1, items])

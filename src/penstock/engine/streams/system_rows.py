@@ -19,7 +19,8 @@ LINE: Final = "$line"
 """The handlers of one key of a task that wait, and the length of the line behind them; the key has task and key."""
 
 QUEUED: Final = "$queued"
-"""An event or a question in such a line; the key has task, key, and the place in the line."""
+"""An event or a question in such a line; the key has task, key, and the place in the line. With the name of the task
+alone, it is the number of items in all its lines."""
 
 QUESTION: Final = "$question"
 """The place of a question in a line; the key is the id of the question."""

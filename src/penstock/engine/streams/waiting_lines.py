@@ -57,6 +57,8 @@ _decode: Final = msgspec.msgpack.Decoder(_Row).decode
 _decode_item: Final = msgspec.msgpack.Decoder(PortalQuestion | bytes).decode
 _decode_spot: Final = msgspec.msgpack.Decoder(tuple[str, str, int]).decode
 
+_decode_count: Final = msgspec.msgpack.Decoder(int).decode
+
 Spot = tuple[Place, int]
 """The place of a line, and the number of an item there."""
 
@@ -72,29 +74,27 @@ class WaitingLines:
     def __init__(
         self,
         stored: Callable[[EntityKey], bytes | None],
-        keys: Callable[[str], list[EntityKey]],
         undo: list[Callable[[], object]],
     ) -> None:
         """Begin with nothing in memory.
 
         Args:
             stored: Returns a row that this record has not read yet.
-            keys: Returns the stored keys that begin with a prefix, in order.
             undo: Takes a function for each change, which undoes it.
         """
         self._stored = stored
-        self._keys = keys
         self._undo = undo
         self._lines: dict[Place, _Line] = {}
         self._spots: dict[str, Spot | None] = {}  # of questions; None for one that was taken
-        self._lined: dict[str, bool] = {}  # whether a task that is not exclusive has had items
+        self._counts: dict[str, int] = {}  # of the items in all lines of a task
+        self._lined: dict[str, bool] = {}  # whether a task had items when it was first looked at
         self.ready: dict[Place, TaskType] = {}
         self.held: list[PortalQuestion] = []
 
     @property
     def is_forgotten(self) -> bool:
         """Whether nothing is in memory."""
-        return not (self._lines or self._spots)
+        return not (self._lines or self._spots or self._counts)
 
     def forget(self) -> Iterator[tuple[EntityKey, bytes]]:
         """Yield the rows, and forget everything in memory."""
@@ -108,17 +108,20 @@ class WaitingLines:
         for question, spot in self._spots.items():
             if spot is not None:
                 yield system_key(QUESTION, question), _encode((*spot[0], spot[1]))
-        self._lines.clear()
-        self._spots.clear()
+        counts = {system_key(QUEUED, task): count for task, count in self._counts.items() if count}
+        yield from ((key, _encode(count)) for key, count in counts.items())
+        for memory in (self._lines, self._spots, self._counts):
+            memory.clear()
 
     def has_items(self, task: TaskType) -> bool:
         """Say whether a task that is not exclusive may have items in line: it was exclusive, and they were put there.
 
-        Only code before the present one can have put the first item there, so a task without items needs one look.
+        Only code before the present one can have put the first item there, so a task without items needs one look. Rows
+        of an earlier Penstock have no counts; then an item is taken when the handler before it ends.
         """
         has_had = self._lined.get(task.name)
         if has_had is None:
-            has_had = self._lined[task.name] = bool(self._keys(f"{QUEUED}/{task.name}/"))
+            has_had = self._lined[task.name] = self._count(task.name) > 0
         return has_had
 
     def is_blocked(self, task: TaskType, place: Place) -> bool:
@@ -155,6 +158,7 @@ class WaitingLines:
         """Put an item behind the others."""
         line = self._changing(place)
         self._set_item(line, line.end, item)
+        _set(self._counts, place[0], self._count(place[0]) + 1, self._undo)
         if type(item) is PortalQuestion:
             self._set_spot(item.id, (place, line.end))
             self.held.append(item)
@@ -177,7 +181,7 @@ class WaitingLines:
         item = self.first(task, place)
         if item is not None:
             line = self._changing(place)
-            self._set_item(line, line.first, None)
+            self._remove(line, place, line.first)
             line.first += 1
             if type(item) is PortalQuestion:
                 self._set_spot(item.id, None)
@@ -205,7 +209,7 @@ class WaitingLines:
         place, number = spot
         line = self._changing(place)
         item = self._item(place, line, number)
-        self._set_item(line, number, None)
+        self._remove(line, place, number)
         self._set_spot(question, None)
         if number == line.end - 1:
             line.end -= 1
@@ -241,6 +245,16 @@ class WaitingLines:
             row = self._stored(_item_key(place, number))
             line.items[number] = None if row is None else _decode_item(row)
         return line.items[number]
+
+    def _count(self, task: str) -> int:
+        if task not in self._counts:
+            row = self._stored(system_key(QUEUED, task))
+            self._counts[task] = 0 if row is None else _decode_count(row)
+        return self._counts[task]
+
+    def _remove(self, line: _Line, place: Place, number: int) -> None:
+        self._set_item(line, number, None)
+        _set(self._counts, place[0], max(0, self._count(place[0]) - 1), self._undo)
 
     def _set_item(self, line: _Line, number: int, item: Held | None) -> None:
         _set(line.items, number, item, self._undo)

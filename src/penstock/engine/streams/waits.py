@@ -156,7 +156,7 @@ class Waits:
         self._rows: dict[EntityKey, bytes] = {}  # as they were when this record read them
         self._turns: dict[EntityKey, tuple[str, int]] = {}  # of the handlers among these rows
         self._undo: list[Callable[[], object]] = []
-        self.lines = WaitingLines(self._stored, keys, self._undo)
+        self.lines = WaitingLines(self._stored, self._undo)
         self.abandoned: list[HandlerCoroutine] = []
         self.awaited: list[tuple[str, str]] = []
 
