@@ -13,6 +13,7 @@ class DeploymentResult(Struct, frozen=True):
         since: The first epoch that runs the code; None if it is not in force yet.
         position: The position of the record in the log; None if nothing was appended.
         changes: The changes of stored classes, a sentence for each.
+        unfit: The waiting requests that the former code accepts and the code does not, a sentence for each.
         behind: The process ids of gateways that still serve older code.
     """
 
@@ -22,6 +23,7 @@ class DeploymentResult(Struct, frozen=True):
     since: int | None = None
     position: int | None = None
     changes: list[str] = []
+    unfit: list[str] = []
     behind: list[int] = []
 
 

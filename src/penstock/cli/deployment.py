@@ -12,6 +12,8 @@ def show_deployment(answer: "DeploymentResult", console: "Console") -> None:
     """Print the answer for people."""
     for change in answer.changes:
         console.print(change, style="green", highlight=False, markup=False)
+    for request in answer.unfit:
+        console.print(request, style="yellow", highlight=False, markup=False)
     number = answer.number
     if not answer.changed:
         console.print("This code is deployed already. Nothing has changed.")

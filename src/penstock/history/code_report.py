@@ -156,6 +156,7 @@ def _compared(
         HistoryReader(settings.data, application, "deploy --check", drop) as past,
         CodeVersions(past, application, settings.app) as versions,
     ):
+        directory.check_waiting(application, journal)
         tried = try_migrations(directory, application, journal)
         findings += [CheckFinding(Level.SAFE, "schema", line) for line in tried]
         following = Epoch(past.last + 1)

@@ -9,28 +9,23 @@ import inspect
 from collections.abc import Container, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.engine.execute import Limits
-from penstock.engine.request_text import call_text, rejection_of
-from penstock.files.layout import LOG
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
 from penstock.history.rerun import Rerun
 from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.journal.api import Journal
-from penstock.log import copy_prefix as logs
 from penstock.model.application import App
 from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import described
 from penstock.model.signature import Signature
-
-SHOWN_MAX: Final = 20
-"""How many waiting requests that no longer fit are listed."""
+from penstock.process.waiting_requests import SHOWN_MAX, unfit_requests
 
 TRIED_MAX: Final = 10_000
 """How many handlers that wait are run again."""
@@ -118,22 +113,8 @@ def check_backlog(
     Raises:
         Corrupt: The log is damaged.
     """
-    if not (data / LOG).exists():
-        return
-    last = journal.last()
-    processed = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
-    time_us = 0 if last is None else last.time_us
-    count = 0
-    for entry in logs.requests_after(data / LOG, processed, time_us):
-        rejection = rejection_of(present, entry.body)
-        if rejection and not rejection_of(deployed, entry.body):
-            count += 1
-            if count <= SHOWN_MAX:
-                what = f"request {entry.request_id}, {call_text(entry.body)}, waits and would fail: {rejection}"
-                yield CheckFinding(Level.WORD, "backlog", what)
-    if count > SHOWN_MAX:
-        more = f"{count - SHOWN_MAX:,} more waiting requests would fail"
-        yield CheckFinding(Level.WORD, "backlog", more)
+    for what in unfit_requests(data, journal, lambda: deployed, present):
+        yield CheckFinding(Level.WORD, "backlog", what)
 
 
 def check_waits(history: HistoryReader, present: App, limits: Limits) -> Iterator[CheckFinding]:

@@ -5,18 +5,21 @@ source imports, differ from those of the last deployment. Epochs of an earlier P
 deployment. The archives of the sources lie beside the journal; `process.archives` writes them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from penstock.base.ids import Epoch
-from penstock.errors import Corrupt
+from penstock.errors import ClassChanged, Corrupt
 from penstock.files import durable
 from penstock.files.durable import storage
 from penstock.files.sealed import seal, unseal
 from penstock.model.control import DeployedCode
+from penstock.model.shape import Shape
+from penstock.model.waiting_types import WaitingTypes, misread_types
 
 NAME: Final = "_deployments.json"
 _FIELD: Final = "deployments"
@@ -34,6 +37,7 @@ class Deployment(msgspec.Struct, frozen=True):
         live: Whether a record of the log brought its source while the application ran; otherwise the start of a
             driver did.
         by: The principal that has ordered it through a gateway; else empty.
+        waiting: The types of what may wait, as far as an earlier deployment has not the same; see `waiting_types`.
     """
 
     number: int
@@ -43,6 +47,7 @@ class Deployment(msgspec.Struct, frozen=True):
     shapes: dict[str, int]
     live: bool = False
     by: str = ""
+    waiting: WaitingTypes = {}
 
 
 class Deployments:
@@ -77,6 +82,7 @@ class Deployments:
         *,
         live: bool = False,
         by: str = "",
+        waiting: Mapping[str, Shape] = MappingProxyType({}),
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -89,11 +95,13 @@ class Deployments:
             shapes: The tags of the application's stored classes.
             live: Whether a record of the log brings it.
             by: The principal that has ordered it.
+            waiting: The types of what may wait for the application.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
 
         Raises:
+            ClassChanged: What waits would be read with another meaning; nothing is written.
             Corrupt: The file is damaged.
             JournalUnavailable: The file cannot be read or written.
         """
@@ -104,9 +112,29 @@ class Deployments:
         if used and used[-1].code == code:
             self._write(used)
             return None
-        added = Deployment(len(used) + 1, since, time_us, code, shapes, live, by)
+        known = waiting_in(used)
+        if refusals := misread_types(known, waiting):
+            raise ClassChanged(refusal_of(refusals))
+        fresh = {what: shape for what, shape in waiting.items() if known.get(what) != shape}
+        added = Deployment(len(used) + 1, since, time_us, code, shapes, live, by, fresh)
         self._write([*used, added])
         return added
+
+    def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
+        """Check that what waits has the same meaning in code that would be deployed.
+
+        Args:
+            since: The first epoch that the code may execute.
+            waiting: The types of what may wait for it.
+
+        Raises:
+            ClassChanged: What waits would be read with another meaning.
+            Corrupt: The file is damaged.
+            JournalUnavailable: The file cannot be read.
+        """
+        used = [each for each in self.every() if each.since < since or each.live]
+        if refusals := misread_types(waiting_in(used), waiting):
+            raise ClassChanged(refusal_of(refusals))
 
     def keep_prefix(self, upto: Epoch) -> None:
         """Remove the deployments after an epoch.
@@ -146,6 +174,17 @@ def deployments_in(data: bytes) -> tuple[Deployment, ...]:
         ValueError: They are damaged; the message says how.
     """
     return unseal(_FIELD, data, tuple[Deployment, ...])
+
+
+def waiting_in(deployments: Iterable[Deployment]) -> WaitingTypes:
+    """Return the newest known types of what may wait, also of what is gone since."""
+    return {what: shape for each in deployments for what, shape in each.waiting.items()}
+
+
+def refusal_of(refusals: Iterable[str]) -> str:
+    """Return the message about code that would read what waits with another meaning."""
+    lines = "".join(f"\n  {refusal}" for refusal in refusals)
+    return f"the application would read with another meaning what may wait:{lines}\nNothing was written."
 
 
 def deployment_at(deployments: Sequence[Deployment], epoch: Epoch) -> Deployment | None:

@@ -87,8 +87,8 @@ class App:
         complaints += take_migrations(own.migrations, own.classes)
         for label, function in own.functions.items():
             self.functions[label] = resolver.signature(label, function)
-        for entity_type in self.entities.values() if not complaints + resolver.complaints else ():
-            entity_type.settle()
+        if not complaints + resolver.complaints:
+            self._settle()
         self.topology = topology_of(own.flowing, resolver)
         self.interfaces: tuple[Interface, ...] = (*own.interfaces, *self.topology.interfaces)
         complaints += resolver.complaints
@@ -107,6 +107,13 @@ class App:
         self.keys: SubjectKeys | None = None
         self.learn_removed({})
         self.context = _present_context()
+
+    def _settle(self) -> None:
+        """Fix what follows from the types, which are all bound now."""
+        for entity_type in self.entities.values():
+            entity_type.settle()
+        for signature in self.functions.values():
+            signature.note_defaults()
 
     def _bind(self, cls: type, resolver: Resolver, complaints: list[str]) -> EntityType:
         """Resolve the annotations of an entity class, and check its declaration."""

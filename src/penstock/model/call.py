@@ -153,6 +153,16 @@ def encoded(app: Outlet, call: Call[Any]) -> tuple[bytes, bytes]:
     return app.request(call.entity, call.key, call.method, call.positional, call.named)
 
 
+def sent(app: Outlet, call: Call[Any]) -> bytes:
+    """Return the body of a call that a handler makes, with the present defaults of arguments that it left out.
+
+    Raises:
+        RequestError: As in `encoded`.
+    """
+    named = app.signature(call.entity, call.method).completed(call.positional, call.named)
+    return encoded(app, call if named is call.named else replace(call, named=named))[0]
+
+
 def readable(app: App, call: Call[Any]) -> Request:
     """Return the request of a call or an append for a gateway; see `App.readable_request`.
 

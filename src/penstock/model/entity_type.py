@@ -155,6 +155,8 @@ class EntityType:
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
             signature.settle()
+        if self.creation is not None:
+            self.creation.note_defaults()
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.

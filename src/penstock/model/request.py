@@ -17,7 +17,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A call, or an append to a stream.
 
     `entity` is empty for a function, and `key` is None if a creation derives it. In an append, `entity` is empty and
-    `key` is the name of the stream; `positional` are the events.
+    `key` is the name of the stream; `positional` are the events. `named` has the arguments by name, and under `NAMES` the
+    list of the parameters that the first arguments by position belong to; it is absent in requests of earlier versions.
     """
 
     entity: str
@@ -39,6 +40,9 @@ _LONG: Final = b"\xdc"  # an array with a length of 16 bits
 _LONGEST: Final = b"\xdd"  # of 32 bits
 _SHORT_MAX: Final = 0x0F
 
+
+NAMES: Final = ""
+"""The name of the list of parameters in `Request.named`; no parameter has it."""
 
 APPEND: Final = "append"
 """The method of an append."""

@@ -80,6 +80,9 @@ class Outlet(Protocol):
     def topology(self) -> Any:
         """Its streams."""
 
+    def signature(self, entity: str, method: str) -> Any:
+        """Return the signature of a method or function; see `App.signature`."""
+
     def request(
         self,
         entity: str,

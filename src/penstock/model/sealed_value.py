@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.encoder import Encoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import RequestError
-from penstock.model.request import Request, decode_request
+from penstock.model.request import NAMES, Request, decode_request
 
 ARGUMENTS: Final = b"arguments"
 REPLY: Final = b"reply"
@@ -118,7 +118,9 @@ def shown_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
     """
     if subject_of(bytes(request.positional)) is not None:
         return [PERSONAL], {}
-    return decode_shown(request.positional), decode_shown(request.named)
+    named = decode_shown(request.named)
+    named.pop(NAMES, None)
+    return decode_shown(request.positional), named
 
 
 def _parts(data: bytes) -> tuple[str, bytes] | None:

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any, Final, ParamSpec
 
 from penstock.errors import Aborted, OutsideTransaction, RequestError
-from penstock.model.call import call_of, encoded
+from penstock.model.call import call_of, sent
 from penstock.model.context import Transaction, active
 from penstock.model.running_step import DELAY_MAX, Dispatch
 
@@ -112,7 +112,7 @@ def _dispatch(
 ) -> None:
     outlet = txn.outlet()
     try:
-        body, _ = encoded(outlet, call_of(method, arguments, named))
+        body = sent(outlet, call_of(method, arguments, named))
     except RequestError as error:
         raise _refused(str(error)) from error
     txn.outbox.append(Dispatch(body, delay_us))

@@ -1,7 +1,8 @@
 """Signatures: the parameters and the result of a method or function, and the encoding of arguments.
 
 A `Signature` checks arguments against annotations twice: when the request is made, so that the caller
-gets the error at once, and when it runs, because the log does not check requests.
+gets the error at once, and when it runs, because the log does not check requests. Between both, the code may change. So
+the arguments by position are stored with the names that their parameters had, and a later signature takes them by name.
 """
 
 import functools
@@ -26,6 +27,7 @@ from penstock.base.schema import (
 )
 from penstock.base.words import JSON_BEGINS, UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
+from penstock.model.request import NAMES
 from penstock.model.row_plan import arguments_plan_of
 
 _UNREADABLE: Final = (*UNREADABLE, IndexError)
@@ -37,6 +39,7 @@ _ARGUMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.R
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
+_LISTED: Final = msgspec.msgpack.Decoder(list[str])
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -53,6 +56,8 @@ class Signature:
         constrained: The types of the parameters with their constraints.
         returns: The annotation of the result; `Any` if the source has none.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
+        heads: What the arguments by name are where there are none, by the number of arguments by position.
+        lasting: The parameters whose defaults a request can be stored with; see `completed`.
     """
 
     def __init__(
@@ -84,6 +89,15 @@ class Signature:
         self._more = next(
             (parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None
         )
+        names = [parameter.name for parameter in self._positional]
+        self.heads = (
+            NONE_BY_NAME,
+            *(
+                msgspec.Raw(ENCODER.encode({NAMES: names[:count]}))
+                for count in range(1, len(names) + 1)
+            ),
+        )
+        self.lasting: dict[str, Any] = {}
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [
             parameter
@@ -109,8 +123,35 @@ class Signature:
 
     def settle(self) -> None:
         """Make the plan, after `bind` of every class that an argument may refer to; no transaction runs code of a type."""
+        self.note_defaults()
         if self._rest is None:
             self.plan = arguments_plan_of(self.constrained[each.name] for each in self._positional)
+
+    def note_defaults(self) -> None:
+        """Find the parameters with a default that fits their type."""
+        self.lasting = {}
+        for parameter in self.parameters.values():
+            if parameter.default is parameter.empty or parameter.name not in self._whole:
+                continue
+            try:
+                raw = self._lower(parameter, parameter.default)
+                self._of_name(parameter.name, raw)
+            except (RequestError, *UNENCODABLE, *_UNREADABLE):
+                continue  # such as None for `create` without a key, or a factory: its value belongs to the time of the call
+            self.lasting[parameter.name] = parameter.default
+
+    def completed(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments by name with the defaults of the parameters that have no argument.
+
+        A request that a handler sends may run after a deployment: the defaults of later code do not belong to it.
+        """
+        if not self.lasting:
+            return named
+        given = {parameter.name for parameter in self._positional[: len(positional)]}
+        return {
+            **{name: value for name, value in self.lasting.items() if name not in given},
+            **named,
+        }
 
     def encode(
         self, positional: Sequence[Any], named: Mapping[str, Any]
@@ -126,13 +167,24 @@ class Signature:
             if positional or named.keys() != self._whole:
                 self._shape.bind(*positional, **named)
             row = [self._lower(self._at(i), value) for i, value in enumerate(positional)]
-            extra = {name: self._lower(self._named(name), value) for name, value in named.items()}
             by_position = msgspec.Raw(ENCODER.encode(row))
-            by_name = msgspec.Raw(ENCODER.encode(dict(sorted(extra.items()))))
+            by_name = self._encode_named(min(len(row), len(self._positional)), named)
         except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
         self.decode(by_position, by_name)
         return by_position, by_name
+
+    def _encode_named(self, count: int, named: Mapping[str, Any]) -> msgspec.Raw:
+        """Encode arguments by name behind those of the first parameters by position."""
+        if not named:
+            return self.heads[count]
+        extra: dict[str, Any] = {
+            name: self._lower(self._named(name), named[name]) for name in sorted(named)
+        }
+        if NAMES in extra:
+            raise RequestError(f"{self.name}: an argument has no name")
+        listed = {NAMES: [each.name for each in self._positional[:count]]} if count else {}
+        return msgspec.Raw(ENCODER.encode({**listed, **extra}))
 
     def decode(
         self, positional: msgspec.Raw, named: msgspec.Raw
@@ -145,21 +197,56 @@ class Signature:
         if positional == NONE_BY_POSITION and named == NONE_BY_NAME and self._least == 0:
             return (), {}
         try:
+            if not self._is_head(positional, named):
+                return self._decode_by_name(positional, named)
             if self._rest is None:
                 arguments = self._decoder_of(positional).decode(positional)
             else:
                 arguments = self._decode_open(positional)
-            if named == NONE_BY_NAME:
-                if not self._least <= len(arguments) <= len(self._positional):
-                    self._shape.bind(*arguments)  # raises an error that names the parameter
-                return arguments, {}
-            more = {name: self._of_name(name, raw) for name, raw in _NAMED.decode(named).items()}
-            if arguments or more.keys() != self._whole:
-                self._shape.bind(*arguments, **more)
+            if not self._least <= len(arguments) <= len(self._positional):
+                self._shape.bind(*arguments)  # raises an error that names the parameter
         except msgspec.ValidationError as error:
             raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
         except _UNREADABLE as error:
             raise RequestError(f"{self.name}: {error}") from error
+        return arguments, {}
+
+    def _is_head(self, positional: msgspec.Raw, named: msgspec.Raw) -> bool:
+        """Say whether all arguments are by position, and belong to the first parameters in this order."""
+        if named == NONE_BY_NAME:  # also those of a time when they had no names
+            return True
+        count = min(_array_length(memoryview(positional)), len(self._positional))
+        return bool(named == self.heads[count])
+
+    def _decode_by_name(
+        self, positional: msgspec.Raw, named: msgspec.Raw
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Decode arguments of which some have names, or whose parameters had other names or places when they were encoded."""
+        given = _NAMED.decode(named)
+        row = _ROW.decode(positional)
+        listed = given.pop(NAMES, None)
+        names = (
+            [each.name for each in self._positional] if listed is None else _LISTED.decode(listed)
+        )
+        moved = dict(zip(names, row, strict=False))
+        beyond = row[len(names) :]
+        twice = [name for name in moved if name in given]
+        if twice or len(set(names)) < len(names):
+            raise RequestError(f"{self.name} got the argument {(twice or sorted(names))[0]} twice")
+        arguments: list[Any] = []
+        for parameter in self._positional:
+            if parameter.name not in moved:
+                break
+            arguments.append(self._of_name(parameter.name, moved.pop(parameter.name)))
+        if beyond and (self._rest is None or len(arguments) < len(self._positional)):
+            raise RequestError(
+                f"{self.name} takes {len(self._positional)} positional arguments, got more"
+            )
+        if self._rest is not None:
+            arguments += [self._of_msgpack(self._rest, raw) for raw in beyond]
+        more = {name: self._of_name(name, raw) for name, raw in {**moved, **given}.items()}
+        if arguments or more.keys() != self._whole:
+            self._shape.bind(*arguments, **more)
         return arguments, more
 
     def fingerprints(

@@ -228,7 +228,7 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     _set_slot(executor, _of_executor.signature, signature)
     if signature.time_ms is not None:
         executor.declare(signature.time_ms)
-    arguments = _arguments_by_position(txn, signature, request) if request.named == _no_names else None
+    arguments = _arguments_by_position(txn, signature, request)
     if arguments is None:
         arguments, named = signature.decode(request.positional, request.named)
     if sampler is not None:
@@ -264,14 +264,20 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
 
 
 cdef tuple _arguments_by_position(object txn, object signature, object request):
-    """Return the arguments of a call that names none; None if Python must decode them, or find what is wrong with them."""
-    if request.positional == _no_arguments and not signature._least:
+    """Return the arguments of a call that has none by name; None if Python must decode them, or find what is wrong with them."""
+    cdef bint is_unnamed = request.named == _no_names
+    if is_unnamed and request.positional == _no_arguments and not signature._least:
         return _NO_ARGUMENTS
     plan, instances = signature.plan, _slot(txn, _of_txn.instances)
     if type(plan) is not ArgumentsPlan or type(instances) is not dict:
         return None
+    heads = signature.heads
+    if not is_unnamed and (type(heads) is not tuple or request.named not in <tuple>heads):
+        return None
     arguments = _arguments(<ArgumentsPlan>plan, request.positional, <dict>instances)
-    return arguments if arguments is not None and len(arguments) >= signature._least else None
+    if arguments is None or len(arguments) < signature._least:
+        return None
+    return arguments if is_unnamed or (<tuple>heads)[len(arguments)] == request.named else None
 
 
 cdef int _look(object executor, object sampler, object request, object signature) except -1:

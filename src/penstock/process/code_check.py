@@ -8,20 +8,26 @@ ones. It tries functions with `@migrate` on stored entities. It changes nothing.
 
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.journal.api import Journal
+from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.model.reply import raised_by
 from penstock.process.archives import without_folder
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import folder_of, unpacked
+from penstock.process.deployed_code import code_in_force, folder_of, unpacked
 from penstock.process.guarded_import import IMPORT_S, after_import, import_guarded
+from penstock.process.loading import locate
 from penstock.process.migration_trial import try_migrations
 from penstock.process.question import ask_child, encode_question, receive_question
+from penstock.process.side_modules import load_beside
+from penstock.process.waiting_requests import unfit_requests
 
 TRIALS_S: Final = 60.0
 """The time that the comparison of classes and the trial of functions with `@migrate` may take."""
@@ -37,10 +43,18 @@ class CodeQuestion(msgspec.Struct, frozen=True):
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
-    """The changes and the trials of stored classes, a sentence for each, and the stored classes that the code lacks; or code, class and message of the error."""
+    """The answer about code that can be deployed; or code, class and message of the error.
+
+    Attributes:
+        changes: The changes and the trials of stored classes, a sentence for each.
+        removed: The stored classes that the code lacks.
+        unfit: The waiting requests that will fail, a sentence for each; see `waiting_requests`.
+        failure: The error.
+    """
 
     changes: list[str] = []
     removed: list[str] = []
+    unfit: list[str] = []
     failure: tuple[str, str, str] | None = None
 
 
@@ -56,7 +70,7 @@ def check_code(
         import_s: The time that the import may take.
 
     Returns:
-        The compatible changes of stored classes, and the stored classes that the code lacks.
+        The compatible changes of stored classes, the stored classes that the code lacks, and the requests that it refuses.
 
     Raises:
         ConfigError: The import fails, ends its process, or takes too long; or it is another application.
@@ -102,9 +116,21 @@ def _answer(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
     directory = DataDirectory(question.data)
     with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
         changes = journal.schema_changes()
+        directory.check_waiting(app, journal)
         tried = try_migrations(directory, app, journal)
+        former = partial(_deployed, question.data, journal)
+        unfit = list(unfit_requests(question.data, journal, former, app))
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
-    return CodeAnswer(lines + tried, list(app.removed))
+    return CodeAnswer(lines + tried, list(app.removed), unfit)
+
+
+def _deployed(data: Path, journal: Journal) -> App | None:
+    """Return the application in force; None if its code is not there, or cannot be imported any more."""
+    try:
+        code = code_in_force(data, journal)
+        return None if code is None else load_beside(locate(code[0]))
+    except PenstockError:
+        return None
 
 
 if __name__ == "__main__":

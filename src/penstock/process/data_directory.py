@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from penstock.base.ids import BEFORE_FIRST
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import private
@@ -20,11 +20,13 @@ from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, S
 from penstock.files.lock import Claimed, claim
 from penstock.journal.api import Journal
 from penstock.journal.delta import DeltaJournal, app_of
+from penstock.journal.deployments import Deployments
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.removed_class import learn_removed
 from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import is_personal
+from penstock.model.waiting_types import waiting_types
 from penstock.process.erasures import Erasures
 from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
@@ -134,7 +136,20 @@ class DataDirectory:
         if self.app_name is None:
             return []
         with closing(self.open_journal(app)) as journal:
+            self.check_waiting(app, journal)
             return journal.schema_changes()
+
+    def check_waiting(self, app: App, journal: Journal) -> None:
+        """Refuse an application that would read what waits with another meaning.
+
+        Raises:
+            ClassChanged: It would; the message says what, and what to do.
+            Corrupt: The file of deployments is damaged.
+            JournalUnavailable: It cannot be read.
+        """
+        last = journal.last()
+        since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
+        Deployments(self.journal_path).check(since, waiting_types(app))
 
     def open_journal(
         self, app: App, secret: bytes | None = None, dropped: Collection[str] = ()

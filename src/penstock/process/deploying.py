@@ -28,6 +28,7 @@ from penstock.journal.deployments import (
 )
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
+from penstock.model.waiting_types import waiting_types
 from penstock.native import choice
 from penstock.process.archives import Archives, hash_of, pack
 from penstock.process.data_directory import DataDirectory
@@ -143,6 +144,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
 
     Raises:
         ConfigError: A source file cannot be read, or the source is too large.
+        ClassChanged: What waits would be read with another meaning.
         Corrupt: The file of deployments is damaged.
         OperationalError: The disk is full or fails, or a Python file of the source was written after this process began
             to import the application.
@@ -166,7 +168,8 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         Archives(data).put(archive)
         former = deployment_at(deployments.every(), since)
         live = former is not None and former.live and is_same_source(former.code, code)
-        deployment = deployments.record(since, time.time_ns() // 1_000, code, tags, live=live)
+        now_us, waiting = time.time_ns() // 1_000, waiting_types(app)
+        deployment = deployments.record(since, now_us, code, tags, live=live, waiting=waiting)
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}
         _log.info("a deployment is recorded", extra=facts)

@@ -45,11 +45,13 @@ class AppendedDeployment(msgspec.Struct, frozen=True):
         lsn: The position of the record.
         code: The code.
         changes: The changes of stored classes, a sentence for each.
+        unfit: The waiting requests that will fail, a sentence for each.
     """
 
     lsn: Lsn
     code: DeployedCode
     changes: list[str]
+    unfit: list[str] = []
 
 
 def deployed_code(data: Path) -> DeployedCode | None:
@@ -146,7 +148,7 @@ def append_deployment(
         Archives(config.data).read(code.archive)
         lsn = append_control(log, "deploy", uuid.uuid4().hex, Deploy(code, drop.names, by))
     changes = member_changes(newest, code) + checked.changes
-    return AppendedDeployment(lsn, code, changes)
+    return AppendedDeployment(lsn, code, changes, checked.unfit)
 
 
 def wait_for_deployment(
@@ -201,7 +203,11 @@ def put_in_force(
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)
     result = DeploymentResult(
-        changed=True, archive=code.archive, position=appended.lsn, changes=appended.changes
+        changed=True,
+        archive=code.archive,
+        position=appended.lsn,
+        changes=appended.changes,
+        unfit=appended.unfit,
     )
     if not any(presence.find(settings.data, role) for role in presence.SINGLE):
         return result

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import fingerprint_of
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
+from penstock.model.request import NAMES
 from penstock.model.sealed_value import PERSONAL
 from penstock.snapshots.column import Column, quoted
 from penstock.snapshots.event_table import EventTable
@@ -228,6 +229,7 @@ def arguments_text(call: RecordedCall) -> str:
     """Return the JSON of the arguments, as in an HTTP body: an array, or an object if all have names."""
     if isinstance(call.positional, msgspec.msgpack.Ext):
         return _text([PERSONAL])
-    if call.positional and call.named:
-        return _text({"positional": call.positional, "named": call.named})
-    return _text(call.named or call.positional)
+    named = {name: value for name, value in call.named.items() if name != NAMES}
+    if call.positional and named:
+        return _text({"positional": call.positional, "named": named})
+    return _text(named or call.positional)

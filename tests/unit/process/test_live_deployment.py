@@ -7,8 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.base.ids import Lsn
+from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ClassChanged, ConfigError, Corrupt, PenstockError
+from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, decode_control
 from penstock.process.archives import Archives, pack
 from penstock.process.code_check import check_code
@@ -70,6 +71,29 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
     assert controls(config.data) == [code]
     maintain(load_app(str(source)), config, snapshot=True)
     assert Archives(config.data).read(code.archive)
+
+
+def test_waiting_requests_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    """The deployment says what its check says: which requests the former code accepts, and the new code does not."""
+    file, config = tmp_path / f"livekiosk{next(_numbers)}.py", Config(tmp_path / "data")
+    method = "\n    def order(self, {}) -> None:\n        pass\n\napp ="
+    text = APP.format(type="int")
+    file.write_text(text.replace("\napp =", method.format("count: int, gift: bool")))
+    journal_of(str(file), config.data, [], deploys=True)
+    app = load_app(str(file))
+    with closing(DataDirectory(config.data).open_log()) as log:
+        body, hint = app.request("Item", "tea", "order", [1, True])
+        log.append([Entry(RequestId("waits"), body, hint, 1)])
+        body, hint = app.request("Item", "tea", "create", [], {"price": 1})
+        log.append([Entry(RequestId("fits"), body, hint, 1)])
+        body, hint = app.request("Item", "tea", "order", [], {"count": 1, "gift": True})
+        log.append([Entry(RequestId("wrong"), body.replace(b"count", b"other"), hint, 1)])
+    file.write_text(text.replace("\napp =", method.format("gift: bool, number: int = 0")))
+    appended = append_deployment(config, store_code(config.data, str(file)))
+    assert appended is not None
+    assert appended.unfit == [
+        "request waits, Item/tea.order(1, True), waits and would fail: Item.order has no parameter count"
+    ]
 
 
 def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:

@@ -42,7 +42,7 @@ from penstock.engine.streams.waiting import (
 )
 from penstock.engine.streams.waits import Asker
 from penstock.errors import LimitExceeded, Unencodable, UserError
-from penstock.model.call import Call, encoded, returns_of
+from penstock.model.call import Call, returns_of, sent
 from penstock.model.context import Transaction
 from penstock.model.entity_type import EntityType
 from penstock.model.request import encode_continuation
@@ -216,7 +216,7 @@ class HandlerTurns:
         if self.running is None:
             raise UserError(f"{call.method}: only the handler of a task can ask")
         app = self._services.app
-        body, _ = encoded(app, call)
+        body = sent(app, call)
         self.output.count(body)
         returns = returns_of(app, call)
         target = ".".join(filter(None, (call.entity, call.method)))

@@ -29,7 +29,7 @@ from penstock.engine.streams.personal_work import (
 from penstock.engine.streams.waiting import HandlerCoroutine, Turn, Waiting, hash_of
 from penstock.errors import UserError
 from penstock.model.application import App
-from penstock.model.call import Call, encoded, returns_of
+from penstock.model.call import Call, returns_of, sent
 from penstock.model.context import Transaction, activate
 from penstock.model.interruption import Interrupted
 from penstock.model.streams.ask import Ask
@@ -226,7 +226,7 @@ class Resumption:
 
     def call(self, call: Call[Any]) -> Ask[Any]:
         """Return the request that the first run has sent; see `model.entity_ask.ask`."""
-        body, _ = encoded(self._app, call)
+        body = sent(self._app, call)
         returns = returns_of(self._app, call)
         target = ".".join(filter(None, (call.entity, call.method)))
         readable = readable_body(self._app, body)

@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.errors import UserError
 from penstock.model.application import App
-from penstock.model.call import call_of, encoded
+from penstock.model.call import call_of, sent
 from penstock.model.context import current
 from penstock.model.streams.flow import first_match
 from penstock.model.streams.routing import RequestSink, Splitter
@@ -43,6 +43,6 @@ def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
                 f"{sink.where}: the arguments of {sink.name} are a tuple, such as (Item(event.item), 1), not "
                 f"{type(arguments).__qualname__}"
             )
-        body, _ = encoded(app, call_of(sink.method, arguments, {}))
+        body = sent(app, call_of(sink.method, arguments, {}))
         bodies.append(body)
     return bodies

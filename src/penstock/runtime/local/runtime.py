@@ -54,6 +54,7 @@ from penstock.model.schema_change import compare_classes, with_first_versions
 from penstock.model.schema_version import Versions
 from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.stream import Atom, Stream
+from penstock.model.waiting_types import WaitingTypes, misread_types, waiting_types
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
 from penstock.runtime.generators.runner import Appended, GeneratorRunner
@@ -111,6 +112,7 @@ class LocalRuntime:
         self._secret = secret
         self._durable_waits = durable_waits
         self._versions: dict[str, Versions] = {}  # of stored classes, at the last deployment
+        self._waiting: WaitingTypes = {}  # the types of what may wait, at the last deployment
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
         self._cuts: Mapping[RequestId, Cut] = {}
@@ -173,8 +175,12 @@ class LocalRuntime:
             raise ConfigError(f"application {self.app.name} runs here; {app.name} is another")
         versions = with_first_versions(self._versions, self.state, self.app.stored)
         comparison = compare_classes(versions, app.stored, 0, drop)
-        if comparison.refusals:
-            raise ClassChanged("\n".join(comparison.refusals))
+        waiting = waiting_types(app)
+        known = {**waiting_types(self.app), **self._waiting}
+        refusals = comparison.refusals + misread_types(known, waiting)
+        if refusals:
+            raise ClassChanged("\n".join(refusals))
+        self._waiting = {**known, **waiting}
         self._versions = comparison.after
         self._use(app)
         changes = ((change.name, line) for change in comparison.changes for line in change.changes)

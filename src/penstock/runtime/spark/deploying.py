@@ -86,5 +86,11 @@ class DeployExecutor:
                 Archives(self._data).read(control.code.archive)  # maintenance may have removed it
                 now_us = time.time_ns() // 1_000
                 deployments.record(
-                    since, now_us, control.code, loaded.tags, live=True, by=control.by
+                    since,
+                    now_us,
+                    control.code,
+                    loaded.tags,
+                    live=True,
+                    by=control.by,
+                    waiting=loaded.waiting,
                 )

@@ -20,6 +20,7 @@ from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.model.control import Subscribe
 from penstock.model.schema_version import Versions
+from penstock.model.waiting_types import WaitingTypes
 from penstock.process.config import Config
 
 
@@ -132,11 +133,13 @@ class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
+        waiting: The types of what may wait for this code.
     """
 
     schemas: dict[str, Versions]
     tags: dict[str, int]
-    late: list[Subscribe] = []
+    late: list[Subscribe]
+    waiting: WaitingTypes
 
 
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):

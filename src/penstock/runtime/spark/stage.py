@@ -29,6 +29,7 @@ from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
+from penstock.model.waiting_types import waiting_types
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
@@ -139,7 +140,8 @@ class Worker:
                 raise ConfigError(f"its code cannot be loaded:\n{lines_of(error)}") from error
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
-        loaded = LoadedCode(self._codes.schemas(code, since, command.dropped), tags, late)
+        schemas = self._codes.schemas(code, since, command.dropped)
+        loaded = LoadedCode(schemas, tags, late, waiting_types(code.app))
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
