@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.case_twins import case_twins
 from penstock.base.constraint import constrained_fields, constraint_complaints, has_constraints
 from penstock.base.encoder import Encoder
 from penstock.base.misfit import misfit_of
@@ -247,6 +248,10 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
         for member, field in fields
         for complaint in _complaints(field, seen)
         or constraint_complaints(hints.get(member.name, Any), in_model=is_model)
+    ]
+    complaints += [
+        f"{name}: the fields {earlier} and {later} differ only in case, which SQL ignores; rename one of them"
+        for earlier, later in case_twins(member.wire for member, _ in fields)
     ]
     return _reference_key_complaints(annotation) if is_model and not complaints else complaints
 

@@ -7,10 +7,11 @@ The construction of an `App` resolves every annotation and reports all mistakes 
 import decimal
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
 from typing import Any, Final
 
+from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
 from penstock.base.schema import entities_in
 from penstock.base.subject_keys import SubjectKeys
@@ -97,6 +98,7 @@ class App:
         self.time_limits = declare_times(
             self.entities, self.functions, self.topology.workflows, complaints
         )
+        complaints += self._case_complaints()
         if complaints:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         classes = {each.stored_name: each for each in self.entities.values()}
@@ -107,6 +109,25 @@ class App:
         self.keys: SubjectKeys | None = None
         self.learn_removed({})
         self.context = _present_context()
+
+    def _case_complaints(self) -> Iterator[str]:
+        """Yield a complaint about names that are the same in SQL, which ignores case."""
+        rows, streams = self.topology.rows, self.topology.streams
+        wheres = [{name: each.where for name, each in self.entities.items()}]
+        wheres += [{name: each.where for name, each in rows.items()}]
+        wheres += [{name: each.where for name, each in streams.items()}]
+        for where in wheres:
+            for earlier, later in case_twins(where):
+                yield (
+                    f"{where[later]}: {later} and {earlier} at {where[earlier]} differ only in case, which SQL ignores; "
+                    "rename one of them"
+                )
+        for each in (*self.entities.values(), *rows.values()):
+            for earlier, later in case_twins((each.key_name, *each.attributes)):
+                yield (
+                    f"{each.where}: {each.name}.{later} and {each.name}.{earlier} differ only in case, which SQL ignores; "
+                    "rename one of them"
+                )
 
     def _settle(self) -> None:
         """Fix what follows from the types, which are all bound now."""

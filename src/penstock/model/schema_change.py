@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.key_text import have_same_parts
 from penstock.base.schema import name_of
@@ -75,6 +76,7 @@ def compare_classes(
             class that disappears by accident would hide its entities.
     """
     comparison = ClassComparison([], {}, [])
+    comparison.refusals.extend(_case_refusals(stored, classes))
     for name, versions in stored.items():
         declared = classes.get(name)
         if declared is None:
@@ -92,6 +94,19 @@ def compare_classes(
             comparison.changes.append(change)
             comparison.refusals.extend(f"{name}: {refusal}" for refusal in change.refusals)
     return comparison
+
+
+def _case_refusals(
+    stored: Mapping[str, Versions], classes: Mapping[str, EntityType]
+) -> Iterator[str]:
+    """Yield a refusal of each class whose name differs only in case from that of another stored class."""
+    known = [name for name in stored if name not in classes]
+    fresh = [each.name for name, each in classes.items() if name not in stored or each.name != name]
+    for earlier, later in case_twins(fresh, known):
+        yield (
+            f"{later}: entities of {earlier} are stored, and the two names differ only in case, which SQL ignores; give the "
+            f'class another name, or, if it was renamed, write @entity(was="{earlier}") above it'
+        )
 
 
 def with_first_versions(
@@ -301,6 +316,11 @@ class _Comparison:
                 f"a function with {self._mark}"
             )
             return
+        for earlier, _ in case_twins([name], self._former.attributes):
+            self.refusals.append(
+                f"{name} is new, and {earlier} is stored: the names differ only in case, which SQL ignores; write "
+                f'{name}: … = was("{earlier}") if it was renamed, or give it another name'
+            )
         if default is None:
             gone = sorted(self._former.attributes.keys() - self._declared.attributes.keys())
             renamed = f', or {name}: … = was("{gone[0]}") if it was renamed' if gone else ""

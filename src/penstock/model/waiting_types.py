@@ -9,6 +9,7 @@ deployment, also of a method or stream that is gone, because it may come back.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.base.case_twins import case_twins
 from penstock.model.application import App
 from penstock.model.shape import Shape, shape_of
 from penstock.model.signature import Signature
@@ -66,7 +67,11 @@ def misread_types(former: Mapping[str, Shape], present: Mapping[str, Shape]) -> 
         former: The types with which values may wait.
         present: The types with which they would be read.
     """
-    refusals = []
+    streams = [what for what in former if what.startswith("stream ")]
+    refusals = [
+        f"{later}: there was {earlier}, and the two names differ only in case, which SQL ignores; give it another name"
+        for earlier, later in case_twins((w for w in present if w.startswith("stream ")), streams)
+    ]
     for what, shape in present.items():
         was = former.get(what)
         if was is None or was == shape:
