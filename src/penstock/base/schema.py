@@ -250,7 +250,7 @@ def _record_complaints(annotation: Any, seen: list[Any]) -> list[str]:
         or constraint_complaints(hints.get(member.name, Any), in_model=is_model)
     ]
     complaints += [
-        f"{name}: the fields {earlier} and {later} differ only in case, which SQL ignores; rename one of them"
+        f"{name}: the fields {earlier} and {later} differ only in case, which SQL ignores; rename a field"
         for earlier, later in case_twins(member.wire for member, _ in fields)
     ]
     return _reference_key_complaints(annotation) if is_model and not complaints else complaints

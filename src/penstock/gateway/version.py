@@ -235,7 +235,7 @@ def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler)
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
     """Start the readers, if the application has `@readonly` handlers, `@migrate`, or code in arguments."""
-    migrates = any(entity_type.migrations for entity_type in app.entities.values())
+    migrates = any(entity_type.migrations for entity_type in app.stored.values())
     if not config.gateway.readers or not (migrates or _has_readonly(app) or calls_with_code(app)):
         return None
     settings = ReaderSettings(

@@ -31,6 +31,7 @@ TRIED_MAX: Final = 10_000
 """How many handlers that wait are run again."""
 
 
+
 class Level(StrEnum):
     """The meaning of a change for the deployment."""
 

@@ -37,7 +37,7 @@ class Deployment(msgspec.Struct, frozen=True):
         live: Whether a record of the log brought its source while the application ran; otherwise the start of a
             driver did.
         by: The principal that has ordered it through a gateway; else empty.
-        waiting: The types of what may wait, as far as an earlier deployment has not the same; see `waiting_types`.
+        waiting: The types of waiting values, as far as an earlier deployment has not the same; see `waiting_types`.
     """
 
     number: int
@@ -73,7 +73,7 @@ class Deployments:
             except ValueError as error:
                 raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
 
-    def record(
+    def record(  # noqa: PLR0913 -- the facts of a deployment
         self,
         since: Epoch,
         time_us: int,
@@ -95,13 +95,13 @@ class Deployments:
             shapes: The tags of the application's stored classes.
             live: Whether a record of the log brings it.
             by: The principal that has ordered it.
-            waiting: The types of what may wait for the application.
+            waiting: The types of waiting values for the application.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
 
         Raises:
-            ClassChanged: What waits would be read with another meaning; nothing is written.
+            ClassChanged: Waiting values would be read with another meaning; nothing is written.
             Corrupt: The file is damaged.
             JournalUnavailable: The file cannot be read or written.
         """
@@ -121,14 +121,14 @@ class Deployments:
         return added
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
-        """Check that what waits has the same meaning in code that would be deployed.
+        """Check that waiting values have the same meaning in code that would be deployed.
 
         Args:
             since: The first epoch that the code may execute.
-            waiting: The types of what may wait for it.
+            waiting: The types of waiting values for it.
 
         Raises:
-            ClassChanged: What waits would be read with another meaning.
+            ClassChanged: Waiting values would be read with another meaning.
             Corrupt: The file is damaged.
             JournalUnavailable: The file cannot be read.
         """
@@ -177,14 +177,14 @@ def deployments_in(data: bytes) -> tuple[Deployment, ...]:
 
 
 def waiting_in(deployments: Iterable[Deployment]) -> WaitingTypes:
-    """Return the newest known types of what may wait, also of what is gone since."""
+    """Return the newest known types of waiting values, also of methods and streams that are gone since."""
     return {what: shape for each in deployments for what, shape in each.waiting.items()}
 
 
 def refusal_of(refusals: Iterable[str]) -> str:
-    """Return the message about code that would read what waits with another meaning."""
+    """Return the message about code that would read waiting values with another meaning."""
     lines = "".join(f"\n  {refusal}" for refusal in refusals)
-    return f"the application would read with another meaning what may wait:{lines}\nNothing was written."
+    return f"the application would read waiting values with another meaning:{lines}\nNothing was written."
 
 
 def deployment_at(deployments: Sequence[Deployment], epoch: Epoch) -> Deployment | None:

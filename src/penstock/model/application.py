@@ -85,21 +85,20 @@ class App:
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
         self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
         self.former = by_former_name(self.entities.values(), complaints)
-        complaints += take_migrations(own.migrations, own.classes)
         for label, function in own.functions.items():
             self.functions[label] = resolver.signature(label, function)
         if not complaints + resolver.complaints:
             self._settle()
         self.topology = topology_of(own.flowing, resolver)
         self.interfaces: tuple[Interface, ...] = (*own.interfaces, *self.topology.interfaces)
+        complaints += take_migrations(own.migrations, own.classes, self.topology.rows)
         complaints += resolver.complaints
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
         self.time_limits = declare_times(
             self.entities, self.functions, self.topology.workflows, complaints
         )
-        complaints += self._case_complaints()
-        if complaints:
+        if complaints := [*complaints, *self._case_complaints()]:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         classes = {each.stored_name: each for each in self.entities.values()}
         self.stored = {**classes, **self.topology.rows}
@@ -120,17 +119,17 @@ class App:
             for earlier, later in case_twins(where):
                 yield (
                     f"{where[later]}: {later} and {earlier} at {where[earlier]} differ only in case, which SQL ignores; "
-                    "rename one of them"
+                    "give it another name"
                 )
         for each in (*self.entities.values(), *rows.values()):
             for earlier, later in case_twins((each.key_name, *each.attributes)):
                 yield (
                     f"{each.where}: {each.name}.{later} and {each.name}.{earlier} differ only in case, which SQL ignores; "
-                    "rename one of them"
+                    "rename an attribute"
                 )
 
     def _settle(self) -> None:
-        """Fix what follows from the types, which are all bound now."""
+        """Settle the classes and functions, whose types are all bound now."""
         for entity_type in self.entities.values():
             entity_type.settle()
         for signature in self.functions.values():

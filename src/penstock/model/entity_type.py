@@ -107,6 +107,16 @@ class EntityType:
         self.of_text: Callable[[str], Any] = self.key_at
         self.key_is_text = True
 
+    @property
+    def is_task(self) -> bool:
+        """Whether it is the class of the rows of a task, whose name consists of workflow and task."""
+        return "." in self.name
+
+    @property
+    def migrated_as(self) -> str:
+        """The argument of `@migrate` that names it."""
+        return f'"{self.name}"' if self.is_task else self.name
+
     def bind(self, key_annotation: Any, attributes: Mapping[str, Any]) -> None:
         """Fix the key's and the attributes' types, with their constraints (the key is not among `attributes`)."""
         self.constrained = dict(attributes)

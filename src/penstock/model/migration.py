@@ -14,15 +14,15 @@ class Migration(NamedTuple):
     """The mark of a migrating function.
 
     Attributes:
-        cls: The entity class.
+        cls: The entity class, or the name of a task: workflow and task.
         since: The number of the schema version that the function makes.
     """
 
-    cls: type
+    cls: type | str
     since: int
 
 
-def migrate(cls: type, *, since: int) -> Callable[[F], F]:
+def migrate(cls: type | str, *, since: int) -> Callable[[F], F]:
     """Mark a function that makes the attributes of a schema version from those of the version before.
 
     The function is a member of the application: `App("shop", Item, in_cents)`. It gets the key and the attributes as they
@@ -30,7 +30,8 @@ def migrate(cls: type, *, since: int) -> Callable[[F], F]:
     It runs at each read of a row that an earlier version has written, so it must be a pure function of its argument.
 
     Args:
-        cls: The entity class.
+        cls: The entity class. For the state of a task, the name of its workflow and its own name: `"wordcount.Count"`; for
+            the attributes that all keys share, `"wordcount.Count.task"`.
         since: The number of the version that the function makes; `penstock explain` shows the number that is stored.
     """
     where = caller_place()
@@ -43,33 +44,45 @@ def migrate(cls: type, *, since: int) -> Callable[[F], F]:
     return mark
 
 
-def migration_complaint(function: Any, classes: Mapping[str, type]) -> str | None:
-    """Return what is wrong with a marked function; None if nothing is."""
-    mark: Migration = function.__migration__
-    if mark.cls not in classes.values():
-        return f"@migrate names {mark.cls!r}, which is no entity class of the application"
-    if type(mark.since) is not int or mark.since <= 1:
-        return f"@migrate: since={mark.since!r}; versions are numbered from 1, and a function makes one from 2 on"
-    return None
+def take_migrations(
+    functions: list[Any], classes: Mapping[str, type], tasks: Mapping[str, EntityType]
+) -> list[str]:
+    """Give each class of stored rows its migrating functions, by the number of the version that they make.
 
-
-def take_migrations(functions: list[Any], classes: Mapping[str, type]) -> list[str]:
-    """Give each entity class its migrating functions, by the number of the version that they make.
+    Args:
+        functions: The marked functions.
+        classes: The entity classes by name.
+        tasks: The classes of the rows of tasks by name.
 
     Returns:
         The complaints about functions that name no class, or a version that another function makes.
     """
     complaints: list[str] = []
     for function in functions:
-        complaint = migration_complaint(function, classes)
-        if complaint is None:
-            mark: Migration = function.__migration__
-            entity_type: EntityType = mark.cls.__reference__  # type: ignore[attr-defined]
-            other = entity_type.migrations.setdefault(mark.since, function)
-            if other is not function:
-                complaint = (
-                    f"{entity_type.name} has two functions with @migrate(…, since={mark.since})"
-                )
-        if complaint is not None:
-            complaints.append(complaint)
+        mark: Migration = function.__migration__
+        entity_type = _stored_class(mark.cls, classes, tasks)
+        if entity_type is None:
+            known = f"; the tasks are {', '.join(tasks) or 'none'}" if type(mark.cls) is str else ""
+            complaints.append(
+                f"@migrate names {mark.cls!r}, which is no entity class of the application, and no task{known}"
+            )
+        elif type(mark.since) is not int or mark.since <= 1:
+            complaints.append(
+                f"@migrate: since={mark.since!r}; versions are numbered from 1, and a function makes a version from 2 on"
+            )
+        elif entity_type.migrations.setdefault(mark.since, function) is not function:
+            complaints.append(
+                f"{entity_type.name} has two functions with @migrate(…, since={mark.since})"
+            )
     return complaints
+
+
+def _stored_class(
+    given: type | str, classes: Mapping[str, type], tasks: Mapping[str, EntityType]
+) -> EntityType | None:
+    if isinstance(given, str):
+        return tasks.get(given)
+    if given not in classes.values():
+        return None
+    entity_type: EntityType = given.__reference__  # type: ignore[attr-defined]
+    return entity_type

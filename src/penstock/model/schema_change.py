@@ -170,6 +170,8 @@ def _absent(
         for other, declared in classes.items()
         if other not in stored and declared.shape.lines == newest.shape.lines
     ]
+    if "." in name:
+        return _absent_task(name, alike)
     renamed = (
         f' {alike[0]} has the same attributes: if the class was renamed, write @entity(was="{name}") above it, or '
         f'class {alike[0]}(Entity, was="{name}").'
@@ -182,10 +184,28 @@ def _absent(
     )
 
 
+def _absent_task(name: str, alike: Sequence[str]) -> str:
+    """Return the refusal of an application that lacks a task with stored state.
+
+    Args:
+        name: The name of the task's rows: workflow and task.
+        alike: The new classes with the same attributes.
+    """
+    workflow, task, *_ = name.split(".")
+    others = [other for other in alike if "." in other]
+    known = f" {others[0]} has the same attributes." if others else ""
+    return (
+        f"{name}: state of the task {task} of the workflow {workflow} is stored, and there is no such task any more.{known} If "
+        f'its class was renamed, write .task(…, name="{task}"); if its workflow was renamed, keep the name that its state is '
+        f'stored with: flow("{workflow}", …). Else put the task back, or name its state with --drop {name} (deploy, run, '
+        "rollback): it stays stored, and no event reaches it."
+    )
+
+
 def _lost_migrations(versions: Versions, declared: EntityType) -> list[str]:
     """Return the functions of earlier versions that the code no longer has."""
     return [
-        f"{declared.name}: the function with @migrate({declared.name}, since={version.number}) is gone; keep it, rows "
+        f"{declared.name}: the function with @migrate({declared.migrated_as}, since={version.number}) is gone; keep it, rows "
         "of earlier versions need it"
         for version in versions
         if version.migrated and version.number not in declared.migrations
@@ -248,7 +268,7 @@ class _Comparison:
     def __init__(self, former: EntityType, declared: EntityType, number: int) -> None:
         self._former = former
         self._declared = declared
-        self._mark = f"@migrate({declared.name}, since={number})"
+        self._mark = f"@migrate({declared.migrated_as}, since={number})"
         self._used: set[str] = set()
         self._former_names = _former_names(former.attributes, declared)
         self.changes: list[str] = []
@@ -262,9 +282,14 @@ class _Comparison:
         why = narrowing(before, after)
         if why is not None or not have_same_parts(before, after):
             reason = "" if why is None else f": {why}"
+            what, remedy = (
+                f"the key {was.key_name}",
+                "add an attribute for the other identification",
+            )
+            if now.is_task:
+                what, remedy = "the key", "give a task with other keys another name="
             self.refusals.append(
-                f"the key {was.key_name}: {name_of(before)} became {name_of(after)}{reason}; keep the type of the key, and "
-                "add an attribute for the other identification"
+                f"{what}: {name_of(before)} became {name_of(after)}{reason}; keep the type of the key, and {remedy}"
             )
         elif was.key_name != now.key_name:
             self.changes.append(f"the key {was.key_name} is called {now.key_name}")
@@ -422,5 +447,5 @@ def _unfit(
             if why is not None:
                 yield (
                     f"{name}: rows of version {earlier.number} have {name_of(stored[former])}: {why}; keep the type, or "
-                    f"write a function with @migrate({declared.name}, since={added.number})"
+                    f"write a function with @migrate({declared.migrated_as}, since={added.number})"
                 )

@@ -56,7 +56,7 @@ class Signature:
         constrained: The types of the parameters with their constraints.
         returns: The annotation of the result; `Any` if the source has none.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
-        heads: What the arguments by name are where there are none, by the number of arguments by position.
+        heads: The encoded arguments by name of a call without any, by the number of its arguments by position.
         lasting: The parameters whose defaults a request can be stored with; see `completed`.
     """
 

@@ -1,9 +1,9 @@
-"""The types of what may wait while an application is deployed: arguments, results, events, questions and replies.
+"""The types of values that may wait during a deployment: arguments, results, events, questions and replies.
 
-Rows have a tag, so a row of another shape is never read as one of this shape. What waits in the log, in a queue of a
-cascade, or in a handler that waits, is bytes without a tag. What does not fit its new type fails when it is read. What
-would be read as another value is refused here, with the deployment. The descriptions are kept from deployment to
-deployment, also of a method or stream that is gone, because it may come back.
+Rows have a tag, so a row of another shape is never read as one of this shape. Values that wait in the log, in a queue of a
+cascade, or in a handler that waits, are bytes without a tag. A value that does not fit its new type fails when it is read. A
+type as which such a value would be read as another value is refused with its deployment. The descriptions are kept from
+deployment to deployment, also of a method or stream that is gone, because it may come back.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from penstock.model.streams.stream import UNKNOWN
 from penstock.model.widening import ROUNDED, misreading
 
 WaitingTypes = dict[str, Shape]
-"""The shape of the values of each method, function, stream, portal and task, by what it is."""
+"""The shape of the values of each method, function, stream, portal and task, by its kind and name."""
 
 _KEY: Final = ("__key", str)
 _RESULT: Final = "result"
@@ -28,11 +28,13 @@ _REMEDIES: Final = {
     "task": "give the task another name=",
     _RESULT: "give the method another name",
 }
-_PARAMETER: Final = "give the parameter another name: waiting requests with the former name fail then"
+_PARAMETER: Final = (
+    "give the parameter another name: waiting requests with the former name fail then"
+)
 
 
 def waiting_types(app: App) -> WaitingTypes:
-    """Return the types of what may wait for an application."""
+    """Return the types of the values that may wait for an application."""
     types: dict[str, dict[str, Any]] = {}
     for entity_type in app.entities.values():
         signatures = dict(entity_type.methods)
@@ -82,7 +84,7 @@ def misread_types(former: Mapping[str, Shape], present: Mapping[str, Shape]) -> 
             if why is not None:
                 both = "; int | float holds both" if why.endswith(ROUNDED) else ""
                 refusals.append(
-                    f"{what}: {name}: {why}{both}; what waits would be read with another meaning, so keep the type, or "
+                    f"{what}: {name}: {why}{both}; waiting values would be read with another meaning, so keep the type, or "
                     f"{_REMEDIES.get(what.partition(' ')[0], _PARAMETER)}"
                 )
     return refusals

@@ -140,10 +140,10 @@ class DataDirectory:
             return journal.schema_changes()
 
     def check_waiting(self, app: App, journal: Journal) -> None:
-        """Refuse an application that would read what waits with another meaning.
+        """Refuse an application that would read waiting values with another meaning.
 
         Raises:
-            ClassChanged: It would; the message says what, and what to do.
+            ClassChanged: It would; the message names the types, and a remedy.
             Corrupt: The file of deployments is damaged.
             JournalUnavailable: It cannot be read.
         """

@@ -144,7 +144,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
 
     Raises:
         ConfigError: A source file cannot be read, or the source is too large.
-        ClassChanged: What waits would be read with another meaning.
+        ClassChanged: Waiting values would be read with another meaning.
         Corrupt: The file of deployments is damaged.
         OperationalError: The disk is full or fails, or a Python file of the source was written after this process began
             to import the application.

@@ -5,6 +5,7 @@ They are no reason to refuse the deployment: such a request fails when its turn 
 """
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -43,15 +44,11 @@ def unfit_requests(
     last = journal.last()
     processed = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
     time_us = 0 if last is None else last.time_us
-    count, former, is_loaded = 0, None, False
+    count, former = 0, cache(deployed)
     waiting = logs.requests_after(data / LOG, processed, time_us)
     for entry in islice(waiting, LOOKED_MAX):
         rejection = rejection_of(present, entry.body)
-        if not rejection:
-            continue
-        if not is_loaded:
-            former, is_loaded = deployed(), True
-        if former is not None and rejection_of(former, entry.body):
+        if not rejection or _rejects(former(), entry.body):
             continue
         count += 1
         if count <= SHOWN_MAX:
@@ -59,4 +56,8 @@ def unfit_requests(
     if count > SHOWN_MAX:
         yield f"{count - SHOWN_MAX:,} more waiting requests would fail"
     if next(waiting, None) is not None:
-        yield f"more than {LOOKED_MAX:,} requests wait, and only the first ones were looked at"
+        yield f"more than {LOOKED_MAX:,} requests wait, and only the first of them were looked at"
+
+
+def _rejects(app: App | None, body: bytes) -> bool:
+    return app is not None and bool(rejection_of(app, body))

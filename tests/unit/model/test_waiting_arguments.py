@@ -89,6 +89,12 @@ def waiting(
     return kit
 
 
+def log_of(kit: Kit) -> list[str]:
+    account = kit.entity("Account", "a")
+    assert account is not None
+    return list(account["log"])
+
+
 FITTING: dict[str, tuple[Callable[..., None], str]] = {
     "exchanged": (fee_and_amount, "amount=100 fee=5"),
     "a new parameter": (one_more, "amount=100 fee=5 note=-"),
@@ -107,14 +113,14 @@ def test_argument_follows_the_name_of_its_parameter(how: str, *, named: bool) ->
         return
     given: Any = {"fee": 5} if named else {}
     kit = waiting(amount_and_fee, present, 100, *[5] * (not named), **given)
-    assert kit.entity("Account", "a")["log"] == [expected]
+    assert log_of(kit) == [expected]
 
 
 @pytest.mark.parametrize("present", [without_fee, renamed, all_of])
 def test_argument_without_a_parameter_is_refused(present: Callable[..., None]) -> None:
     """The request fails, and the message names the parameter that is gone."""
     kit = waiting(amount_and_fee, present, 100, 5)
-    assert kit.entity("Account", "a")["log"] == []
+    assert log_of(kit) == []
     (failure,) = [reply for _, reply in kit.runtime._known.values() if reply.error]
     assert b"Account.pay has no parameter fee" in failure.data
 
@@ -123,7 +129,7 @@ def test_sent_request_has_the_defaults_of_its_time() -> None:
     """A default that changes, and a parameter that is new, do not change what was sent."""
     for present in (fee_and_amount, one_more):
         kit = waiting(amount_and_fee, present, 100)
-        assert kit.entity("Account", "a")["log"][0].startswith("amount=100 fee=1")
+        assert log_of(kit)[0].startswith("amount=100 fee=1")
 
 
 def test_created_entity_has_the_defaults_of_the_time_of_its_request() -> None:
@@ -151,8 +157,8 @@ def test_created_entity_has_the_defaults_of_the_time_of_its_request() -> None:
 def test_further_arguments_stay_further_arguments() -> None:
     """They have no names, so they reach a method that takes any number, and no parameter of another one."""
     kit = waiting(all_of, all_of, 1, 2, 3)
-    assert kit.entity("Account", "a")["log"] == ["amount=1 fees=(2, 3)"]
-    assert waiting(all_of, amount_and_fee, 1, 2).entity("Account", "a")["log"] == []
+    assert log_of(kit) == ["amount=1 fees=(2, 3)"]
+    assert log_of(waiting(all_of, amount_and_fee, 1, 2)) == []
 
 
 def test_request_of_an_earlier_version_has_no_names() -> None:

@@ -112,7 +112,7 @@ class LocalRuntime:
         self._secret = secret
         self._durable_waits = durable_waits
         self._versions: dict[str, Versions] = {}  # of stored classes, at the last deployment
-        self._waiting: WaitingTypes = {}  # the types of what may wait, at the last deployment
+        self._waiting: WaitingTypes = {}  # the types of waiting values, at the last deployment
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
         self._cuts: Mapping[RequestId, Cut] = {}

@@ -133,7 +133,7 @@ class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
-        waiting: The types of what may wait for this code.
+        waiting: The types of waiting values for this code.
     """
 
     schemas: dict[str, Versions]
