@@ -26,6 +26,7 @@ from penstock.journal.deployments import (
 )
 from penstock.model.application import App
 from penstock.model.removed_class import learn_removed
+from penstock.model.stored_class import learn
 from penstock.process.archives import Archives
 from penstock.process.deploying import code_of
 from penstock.process.loading import Location, load, locate
@@ -181,4 +182,4 @@ class CodeVersions:
             while declared is not None and begun and begun[-1].shape.tag != declared.shape.tag:
                 begun.pop()
             if declared is not None and begun:
-                declared.learn(begun)
+                learn(declared, begun)

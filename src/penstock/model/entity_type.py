@@ -33,7 +33,7 @@ from penstock.model.row_plan import row_plan_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
-from penstock.model.upcast import Migrating, Upcast
+from penstock.model.upcast import Complete, Migrating, Upcast, completed_as_declared
 
 _encode: Final = ENCODER.encode
 _values_of: Final = object.__getattribute__
@@ -242,15 +242,18 @@ class EntityType:
             raise Unencodable(self._misfit(values, error)) from error
         return _encode(row)
 
-    def learn(self, versions: Sequence[SchemaVersion]) -> None:
-        """Let rows of earlier versions be read, too.
+    def learn(
+        self, versions: Sequence[SchemaVersion], complete: Complete = completed_as_declared
+    ) -> None:
+        """Let rows of earlier versions be read, too; `stored_class.learn` has the usual `complete`.
 
         Args:
             versions: The versions of the class, the oldest first; the last one is the declared shape.
+            complete: Adds the fields of records that a version has got, with the defaults that the version keeps.
         """
         self.versions = tuple(versions)
         self.former_types = {}
-        self._upcast = Upcast(self, versions) if len(versions) > 1 else None
+        self._upcast = Upcast(self, versions, complete) if len(versions) > 1 else None
 
     def present(self, key: object, data: bytes) -> bytes:
         """Return a row as the declared class stores it: the row itself, or an earlier version's row upcast.

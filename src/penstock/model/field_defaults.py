@@ -1,7 +1,7 @@
 """Defaults of the fields that records have got since an earlier version of a class.
 
-A row of an earlier version lacks such a field. The declared class gives it the default of the present code. A class that
-is built again from its stored shape has no code, so its version keeps these defaults.
+A row of an earlier version lacks such a field, and gets the default that it had when its version was deployed
+(`stored_class.learn`). So a version keeps these defaults.
 """
 
 from collections.abc import Collection

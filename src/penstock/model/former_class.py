@@ -15,7 +15,7 @@ from penstock.base.ids import EntityKey, split_entity_key
 from penstock.errors import Diverged, MigrationFailed
 from penstock.model.entity_type import EntityType
 from penstock.model.shape import tag_of
-from penstock.model.stored_class import stored_type
+from penstock.model.stored_class import learn, stored_type
 
 
 def type_at(declared: EntityType, epoch: int) -> EntityType:
@@ -32,7 +32,7 @@ def type_at(declared: EntityType, epoch: int) -> EntityType:
         former = stored_type(declared.stored_name, versions[index].shape, versions[index].fields)
         former.migrations = declared.migrations
         former.keys = declared.keys
-        former.learn(versions[: index + 1])
+        learn(former, versions[: index + 1])
         declared.former_types[index] = former
     return former
 

@@ -10,7 +10,7 @@ from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_change import first_version_of
 from penstock.model.schema_version import Versions, unchanged_version
-from penstock.model.stored_class import stored_type
+from penstock.model.stored_class import learn, stored_type
 
 
 def learn_removed(app: App, schemas: Mapping[str, Versions]) -> None:
@@ -38,5 +38,5 @@ def removed_versions(removed: EntityType) -> Versions:
 def _removed_type(name: str, versions: Versions) -> EntityType:
     """Return a class as its newest version has it; it reads the rows of all versions."""
     removed = stored_type(name, versions[-1].shape, versions[-1].fields)
-    removed.learn(versions)
+    learn(removed, versions)
     return removed

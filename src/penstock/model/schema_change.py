@@ -23,7 +23,7 @@ from penstock.model.schema_version import (
     unchanged_version,
 )
 from penstock.model.shape import described
-from penstock.model.stored_class import stored_type
+from penstock.model.stored_class import learn, stored_type
 from penstock.model.stored_default import stored_default
 from penstock.model.widening import narrowing
 
@@ -89,7 +89,7 @@ def compare_classes(
         change = change_of(versions, declared, since)
         added = () if change is None else (change.version,)
         comparison.after[name] = (*versions, *added)
-        declared.learn(comparison.after[name])
+        learn(declared, comparison.after[name])
         if change is not None:
             comparison.changes.append(change)
             comparison.refusals.extend(f"{name}: {refusal}" for refusal in change.refusals)

@@ -14,15 +14,17 @@ import keyword
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from penstock.base.schema import SCALARS, decode_reference, name_of
+from penstock.base.schema import ENCODER, SCALARS, decode_reference, name_of
+from penstock.errors import Unencodable
 from penstock.model.entity_type import EntityType
 from penstock.model.personal import PersonalType
+from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import KEY_MARK, PERSONAL_MARK, Shape, field_place, is_personal
 
 NO_DEFAULTS: Final[Mapping[str, bytes]] = types.MappingProxyType({})
@@ -67,6 +69,30 @@ def stored_type(name: str, shape: Shape, fields: Mapping[str, bytes] = NO_DEFAUL
         entity_type.bind(str, dict.fromkeys(names, Any))
         entity_type.settle(shape)
     return entity_type
+
+
+def learn(entity_type: EntityType, versions: Sequence[SchemaVersion]) -> None:
+    """Let a class read rows of all its versions; a new field of a record has the default of the version that has got it.
+
+    Args:
+        entity_type: The class.
+        versions: Its versions, the oldest first; the last one is its shape.
+    """
+    makers: dict[int, EntityType] = {}
+
+    def complete(version: SchemaVersion, values: dict[str, Any]) -> dict[str, Any]:
+        maker = makers.get(version.shape.tag)
+        if maker is None:
+            maker = stored_type(entity_type.stored_name, version.shape, version.fields)
+            makers[version.shape.tag] = maker
+        row = ENCODER.encode((version.shape.tag, *(values[name] for name in version.attributes)))
+        try:
+            _, *completed = msgspec.msgpack.decode(EntityType.canonical(maker, row))
+        except Unencodable:  # values of an earlier version that a later one converts
+            return values
+        return dict(zip(version.attributes, completed, strict=True))
+
+    entity_type.learn(versions, complete)
 
 
 class StoredReference(str):

@@ -20,6 +20,9 @@ from penstock.model.shape import Shape
 Migrating = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A function that `@migrate` marks."""
 
+Complete = Callable[[SchemaVersion, dict[str, Any]], dict[str, Any]]
+"""Returns the attributes of a version with the fields that its records have got, which an earlier row lacks."""
+
 
 class DeclaredClass(Protocol):
     """The class as it is declared now; an `EntityType` is one."""
@@ -34,17 +37,26 @@ class DeclaredClass(Protocol):
         """Return the only encoding of the attributes in a row; raise `Unencodable` if they do not fit."""
 
 
+def completed_as_declared(_: SchemaVersion, values: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes as they are: the decoder of the declared class adds the fields."""
+    return values
+
+
 class Upcast:
     """The way from each version of a class to its present version."""
 
-    def __init__(self, declared: DeclaredClass, versions: Sequence[SchemaVersion]) -> None:
+    def __init__(
+        self, declared: DeclaredClass, versions: Sequence[SchemaVersion], complete: Complete
+    ) -> None:
         """Prepare the steps.
 
         Args:
             declared: The class as it is declared now.
             versions: Its versions, the oldest first; the last one is the declared shape.
+            complete: Adds the fields that records have got.
         """
         self._declared = declared
+        self._complete = complete
         self._versions = versions
         self._index = {version.shape.tag: index for index, version in enumerate(versions)}
 
@@ -67,6 +79,10 @@ class Upcast:
         values = dict(zip(self._versions[begin].attributes, stored, strict=True))
         for version in self._versions[begin + 1 :]:
             values = self._step(version, key, values)
+            if (
+                version.fields
+            ):  # else the decoder of the class would give them the defaults of the present code
+                values = self._complete(version, values)
         return self._encoded(values)
 
     def _step(self, version: SchemaVersion, key: object, values: dict[str, Any]) -> dict[str, Any]:

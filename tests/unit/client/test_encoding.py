@@ -75,7 +75,7 @@ def test_typed_arguments_travel_as_messagepack() -> None:
     positional, named = msgspec.msgpack.decode(question.content)
     assert positional[0][0] == {"text": "a", "size": "1.50"}
     assert positional[0][1] == NOON
-    assert named == {"other": "8"}
+    assert named == {"": ["parts"], "other": "8"}
 
 
 @pytest.mark.parametrize(

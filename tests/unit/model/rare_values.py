@@ -32,7 +32,7 @@ class Same:
     """Names that are one in SQL."""
 
     price: int
-    Price: int
+    cost: int
 
 
 @dataclass

@@ -398,3 +398,21 @@ def test_code_without_the_function_of_a_version_is_refused() -> None:
     without = item({"cents": int, "label": str})
     (refusal,) = compare_classes(versions, {"Item": without}, 9).refusals
     assert "since=2) is gone; keep it" in refusal
+
+
+def test_default_of_a_new_field_is_that_of_its_deployment() -> None:
+    """A later default of the field changes no stored entity, with and without another version."""
+    former, second = item({"line": line({})}), item({"line": line({"x": int}, x=5)})
+    versions = history(former)
+    row = former.encode({"item_id": "i1", "line": former.attributes["line"]()})
+    comparison = compare_classes({"Item": versions}, {"Item": second}, 7)
+    assert second.decode("i1", row)["line"].x == 5
+    later = item({"line": line({"x": int}, x=7)})
+    assert compare_classes(comparison.after, {"Item": later}, 8).changes == []
+    assert later.decode("i1", row)["line"].x == 5
+    third = item({"line": line({"x": int, "y": int}, x=7, y=8), "n": int}, n=1)
+    (change,) = compare_classes(comparison.after, {"Item": third}, 9).changes
+    assert change.refusals == []
+    read = third.decode("i1", row)["line"]
+    assert (read.x, read.y) == (5, 8)
+    assert third.decode("i1", third.encode({"item_id": "i1", "line": read, "n": 2}))["line"] == read
