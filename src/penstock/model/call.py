@@ -20,7 +20,7 @@ from penstock.errors import RequestError
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
-from penstock.model.request import APPEND, Request
+from penstock.model.request import APPEND, NAMES, Request
 from penstock.model.running_step import Outlet
 from penstock.model.streams.event_list import given_events
 from penstock.model.streams.stream import Stream
@@ -159,7 +159,12 @@ def sent(app: Outlet, call: Call[Any]) -> bytes:
     Raises:
         RequestError: As in `encoded`.
     """
-    named = app.signature(call.entity, call.method).completed(call.positional, call.named)
+    signature = app.signature(call.entity, call.method)
+    named = signature.completed(call.positional, call.named)
+    if (
+        call.method in CREATIONS
+    ):  # its arguments are as the rows of the class, which `@migrate` may change
+        named = {**named, NAMES: app.entity(call.entity).shape.tag}
     return encoded(app, call if named is call.named else replace(call, named=named))[0]
 
 

@@ -167,6 +167,7 @@ class EntityType:
             signature.settle()
         if self.creation is not None:
             self.creation.note_defaults()
+            self.creation.is_outdated = self.is_outdated
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.
@@ -254,6 +255,12 @@ class EntityType:
         self.versions = tuple(versions)
         self.former_types = {}
         self._upcast = Upcast(self, versions, complete) if len(versions) > 1 else None
+
+    def is_outdated(self, tag: int) -> bool:
+        """Say whether a function of `@migrate` makes other values of the rows with a tag."""
+        tags = [version.shape.tag for version in self.versions]
+        later = self.versions[tags.index(tag) + 1 :] if tag in tags else ()
+        return any(version.migrated for version in later)
 
     def present(self, key: object, data: bytes) -> bytes:
         """Return a row as the declared class stores it: the row itself, or an earlier version's row upcast.

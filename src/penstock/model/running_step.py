@@ -80,6 +80,9 @@ class Outlet(Protocol):
     def topology(self) -> Any:
         """Its streams."""
 
+    def entity(self, name: str) -> Any:
+        """Return the entity class with a name; see `App.entity`."""
+
     def signature(self, entity: str, method: str) -> Any:
         """Return the signature of a method or function; see `App.signature`."""
 

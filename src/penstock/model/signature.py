@@ -39,7 +39,7 @@ _ARGUMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | dict[str, msgspec.R
 _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
-_LISTED: Final = msgspec.msgpack.Decoder(list[str])
+_LISTED: Final = msgspec.msgpack.Decoder(list[str | int])
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -57,6 +57,7 @@ class Signature:
         returns: The annotation of the result; `Any` if the source has none.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
         heads: The encoded arguments by name of a call without any, by the number of its arguments by position.
+        is_outdated: Says whether a function of `@migrate` has changed the values of rows with a tag, for `create`; else None.
         lasting: The parameters whose defaults a request can be stored with; see `completed`.
     """
 
@@ -98,6 +99,7 @@ class Signature:
             ),
         )
         self.lasting: dict[str, Any] = {}
+        self.is_outdated: Callable[[int], bool] | None = None
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [
             parameter
@@ -163,28 +165,32 @@ class Signature:
         """
         if not positional and not named and not self._whole:
             return NONE_BY_POSITION, NONE_BY_NAME
+        tag = named.get(NAMES)
+        if tag is not None:
+            named = {name: value for name, value in named.items() if name != NAMES}
         try:
             if positional or named.keys() != self._whole:
                 self._shape.bind(*positional, **named)
             row = [self._lower(self._at(i), value) for i, value in enumerate(positional)]
             by_position = msgspec.Raw(ENCODER.encode(row))
-            by_name = self._encode_named(min(len(row), len(self._positional)), named)
+            by_name = self._encode_named(min(len(row), len(self._positional)), named, tag)
         except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
         self.decode(by_position, by_name)
         return by_position, by_name
 
-    def _encode_named(self, count: int, named: Mapping[str, Any]) -> msgspec.Raw:
-        """Encode arguments by name behind those of the first parameters by position."""
-        if not named:
+    def _encode_named(self, count: int, named: Mapping[str, Any], tag: object) -> msgspec.Raw:
+        """Encode arguments by name behind those of the first parameters by position; `tag` is that of a creation's class."""
+        if not named and tag is None:
             return self.heads[count]
+        if tag is not None and (type(tag) is not int or self.is_outdated is None):
+            raise RequestError(f"{self.name}: an argument has no name")
         extra: dict[str, Any] = {
             name: self._lower(self._named(name), named[name]) for name in sorted(named)
         }
-        if NAMES in extra:
-            raise RequestError(f"{self.name}: an argument has no name")
-        listed = {NAMES: [each.name for each in self._positional[:count]]} if count else {}
-        return msgspec.Raw(ENCODER.encode({**listed, **extra}))
+        listed: list[Any] = [each.name for each in self._positional[:count]]
+        listed += [] if tag is None else [tag]
+        return msgspec.Raw(ENCODER.encode({NAMES: listed, **extra} if listed else extra))
 
     def decode(
         self, positional: msgspec.Raw, named: msgspec.Raw
@@ -225,9 +231,7 @@ class Signature:
         given = _NAMED.decode(named)
         row = _ROW.decode(positional)
         listed = given.pop(NAMES, None)
-        names = (
-            [each.name for each in self._positional] if listed is None else _LISTED.decode(listed)
-        )
+        names = self._names_in(listed)
         moved = dict(zip(names, row, strict=False))
         beyond = row[len(names) :]
         twice = [name for name in moved if name in given]
@@ -248,6 +252,19 @@ class Signature:
         if arguments or more.keys() != self._whole:
             self._shape.bind(*arguments, **more)
         return arguments, more
+
+    def _names_in(self, listed: msgspec.Raw | None) -> list[str]:
+        """Return the names of the parameters to which arguments by position belong."""
+        if listed is None:
+            return [parameter.name for parameter in self._positional]
+        names = _LISTED.decode(listed)
+        for tag in (each for each in names if isinstance(each, int)):
+            if self.is_outdated is not None and self.is_outdated(tag):
+                raise RequestError(
+                    f"{self.name}: the request was made for an earlier version of the class, and a function with @migrate has "
+                    "changed its values since; make it again"
+                )
+        return [each for each in names if isinstance(each, str)]
 
     def fingerprints(
         self, positional: Sequence[Any], named: Mapping[str, Any]

@@ -38,7 +38,7 @@ def waiting_types(app: App) -> WaitingTypes:
     types: dict[str, dict[str, Any]] = {}
     for entity_type in app.entities.values():
         signatures = dict(entity_type.methods)
-        if entity_type.creation is not None:
+        if entity_type.creation is not None and not entity_type.migrations:  # else see `call.sent`
             signatures["create"] = entity_type.creation
         for name, signature in signatures.items():
             types |= _types_of(f"{entity_type.stored_name}.{name}", signature)

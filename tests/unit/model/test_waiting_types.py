@@ -3,11 +3,24 @@
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from penstock import App, Emit, Entity, flow, key, portal, stream, transactional
+from penstock import (
+    App,
+    Emit,
+    Entity,
+    entity,
+    flow,
+    key,
+    migrate,
+    portal,
+    send_after,
+    stream,
+    transactional,
+)
 from penstock.errors import ClassChanged
 from penstock.testing import Kit
 
@@ -208,3 +221,55 @@ def test_types_of_a_method_that_was_away_are_known() -> None:
     kit.runtime.deploy(App("bills", stream("n", int)))
     with pytest.raises(ClassChanged, match="put: states: "):
         kit.runtime.deploy(in_a_function(Present))
+
+
+HOUR = timedelta(hours=1)
+
+
+def sending(status: Any, *, is_migrated: bool, **more: Any) -> App:
+    """Return an application whose function sends a creation for later."""
+    hints = {"id": str, "state": status, **dict.fromkeys(more, int)}
+    values = {"id": key(), "state": status.NEW, **more}
+    bill: Any = entity(
+        type("Bill", (), {"__annotations__": hints, "__module__": __name__, **values})
+    )
+
+    @transactional
+    def later() -> None:
+        send_after(HOUR, bill.create, "later", state=status.PAID)
+
+    @migrate(bill, since=2)
+    def renumbered(old: dict[str, Any]) -> dict[str, Any]:
+        return {"state": old["state"] + 1}
+
+    return App("bills", bill, later, *[renumbered] * is_migrated)
+
+
+def after_a_deployment(app: App) -> Kit:
+    """Return an application with an entity and a waiting creation, both of the former code."""
+    kit = Kit(sending(Former, is_migrated=False))
+    kit.call.Bill.create("now", state=Former.PAID)
+    kit.call.later()
+    kit.runtime.deploy(app)
+    kit.clock.advance(2 * HOUR)
+    kit.runtime.settle()
+    return kit
+
+
+def test_function_gives_stored_members_their_new_values() -> None:
+    """A creation that was sent before has the former values, so it fails; a later one is taken."""
+    kit = after_a_deployment(sending(Present, is_migrated=True))
+    assert kit.entity("Bill", "now") == {"id": "now", "state": Present.PAID}
+    assert kit.entity("Bill", "later") is None
+    (failure,) = [reply.data for _, reply in kit.runtime._known.values() if reply.error]
+    assert b"made for an earlier version of the class" in failure
+    kit.call.later()
+    kit.clock.advance(2 * HOUR)
+    kit.settle()
+    assert kit.entity("Bill", "later") == {"id": "later", "state": Present.PAID}
+
+
+def test_creation_waits_for_a_class_that_has_grown() -> None:
+    """A new attribute has its default."""
+    kit = after_a_deployment(sending(Former, is_migrated=False, size=7))
+    assert kit.entity("Bill", "later") == {"id": "later", "state": Former.PAID, "size": 7}
