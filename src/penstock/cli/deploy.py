@@ -35,7 +35,8 @@ code, it may answer a read of a changed class with 503, and the read can be sent
 source in the data directory, imports it there in a process of its own, and compares its classes with the stored
 entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. A class with stored entities
 that has disappeared from the source is refused, unless --drop names it: its entities stay stored, SQL and
-history show them, and no request reaches them. The command ends when
+history show them, and no request reaches them. Code that would read waiting requests or events with another meaning is
+refused, and waiting requests that the code does not take are named. The command ends when
 all gateways serve the new code, or after --timeout and then names those that do not. If no driver runs, the
 deployment waits in the log for the next start.
 
