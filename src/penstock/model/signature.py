@@ -61,6 +61,9 @@ class Signature:
         lasting: The parameters whose defaults a request can be stored with; see `completed`.
     """
 
+    plan: Any = None
+    is_outdated: Callable[[int], bool] | None = None
+
     def __init__(
         self,
         name: str,
@@ -75,7 +78,6 @@ class Signature:
         self.readonly = bool(getattr(function, "__readonly__", False))
         self.time_ms: int | None = None  # `declare_times` sets it
         self.returns = simplified(returns)
-        self.plan: Any = None
         self.constrained = {parameter.name: parameter.annotation for parameter in parameters}
         parameters = [
             parameter.replace(annotation=simplified(parameter.annotation))
@@ -90,16 +92,8 @@ class Signature:
         self._more = next(
             (parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD), None
         )
-        names = [parameter.name for parameter in self._positional]
-        self.heads = (
-            NONE_BY_NAME,
-            *(
-                msgspec.Raw(ENCODER.encode({NAMES: names[:count]}))
-                for count in range(1, len(names) + 1)
-            ),
-        )
+        self.heads = _heads_of([parameter.name for parameter in self._positional])
         self.lasting: dict[str, Any] = {}
-        self.is_outdated: Callable[[int], bool] | None = None
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = [
             parameter
@@ -356,9 +350,11 @@ class Signature:
             given = map(self._given_type, self.parameters.values())
             self._has_records = any(each.has_records for each in given)
         if self._has_records:
-            for index, raw in enumerate(_ROW.decode(positional)):
-                self._check_given(self._at(index), raw)
-            for name, raw in _NAMED.decode(named).items():
+            given_names, row = _NAMED.decode(named), _ROW.decode(positional)
+            names = self._names_in(given_names.pop(NAMES, None))
+            for raw in row[len(names) :]:
+                self._check_given(self._at(len(self._positional)), raw)
+            for name, raw in (*zip(names, row, strict=False), *given_names.items()):
                 self._check_given(self._named(name), raw)
         return arguments
 
@@ -490,6 +486,13 @@ def with_checked_result(
         return result
 
     return checked
+
+
+def _heads_of(names: Sequence[str]) -> tuple[msgspec.Raw, ...]:
+    """Return the encoded arguments by name of calls without any, by the number of arguments by position."""
+    counts = range(1, len(names) + 1)
+    listed = (msgspec.Raw(ENCODER.encode({NAMES: names[:count]})) for count in counts)
+    return NONE_BY_NAME, *listed
 
 
 def _array_length(data: memoryview) -> int:
