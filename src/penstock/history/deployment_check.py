@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Container, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -29,7 +29,6 @@ from penstock.process.waiting_requests import SHOWN_MAX, unfit_requests
 
 TRIED_MAX: Final = 10_000
 """How many handlers that wait are run again."""
-
 
 
 class Level(StrEnum):
