@@ -91,8 +91,10 @@ class App:
             self._settle()
         self.topology = topology_of(own.flowing, resolver)
         self.interfaces: tuple[Interface, ...] = (*own.interfaces, *self.topology.interfaces)
-        complaints += take_migrations(own.migrations, own.classes, self.topology.rows)
-        complaints += resolver.complaints
+        complaints += [
+            *take_migrations(own.migrations, own.classes, self.topology.rows),
+            *resolver.complaints,
+        ]
         self.routes = routes_of(self.entities, self.functions, complaints)
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
         self.time_limits = declare_times(

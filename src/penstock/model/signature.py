@@ -63,6 +63,7 @@ class Signature:
 
     plan: Any = None
     is_outdated: Callable[[int], bool] | None = None
+    _has_records: bool | None = None
 
     def __init__(
         self,
@@ -106,7 +107,6 @@ class Signature:
         self._lowers = {parameter.name: lower_of(parameter.annotation) for parameter in parameters}
         any_name = self._more is not None
         self._repeated = RepeatedNames(Any if any_name else type(None), self.parameters)
-        self._has_records: bool | None = None
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
         self._given: dict[str, GivenType] = {}
