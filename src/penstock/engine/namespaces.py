@@ -488,10 +488,9 @@ class _Walk:
                         is_kept if is_whole else _is_meaning,
                         is_foreign if is_whole else _is_method,
                     )
-                    for method in [*_names_of(value).values()]:
-                        for function in (method, *_wrapped_in(method)):
-                            self.add_function(function)
-            else:
+            elif (
+                not is_whole
+            ):  # the code of methods costs too much: each look is a miss of the cache
                 self.add_function(value)
 
     def add_function(self, value: Any) -> None:
