@@ -253,14 +253,25 @@ def _missing() -> str:
     return ""
 
 
-@cache
 def refuse_changes() -> None:
     """Let each function that ends in a change of the process refuse it in a transaction."""
-    numbers = sys.modules.get("numpy.random")
-    of_numbers = [(numbers, name, "the state of numpy.random") for name in ("seed", "set_state")]
-    for module, name, what in (*_REFUSED, *(of_numbers if numbers else ())):
+    _refuse_changes()
+    if "numpy.random" in sys.modules:  # numpy loads it when it is used first
+        _refuse_changes_of_numpy()
+
+
+@cache
+def _refuse_changes() -> None:
+    for module, name, what in _REFUSED:
         setattr(module, name, _refusing(getattr(module, name), what))
     builtins.__class__ = _Builtins
+
+
+@cache
+def _refuse_changes_of_numpy() -> None:
+    numbers = sys.modules["numpy.random"]
+    for name in ("seed", "set_state"):
+        setattr(numbers, name, _refusing(getattr(numbers, name), "the state of numpy.random"))
 
 
 def _refusing(allowed: Callable[..., Any], what: str) -> Callable[..., Any]:

@@ -26,6 +26,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.errors import PenstockError
 from penstock.process.guard import Guard, TamperedWith
+from penstock.process.loading import load_app
 from penstock.testing import Kit
 
 
@@ -274,3 +275,37 @@ def test_audit_hooks_are_refused() -> None:
     kit.call.Guest.create("a")
     with pytest.raises(UserError, match="audit hooks"):
         kit.call.Guest("a").hook()
+
+
+SEEDING = """
+from random import seed
+
+import numpy.random
+from penstock import App, Entity, key
+
+
+class Die(Entity):
+    name: str = key()
+
+    def load(self) -> None:
+        seed(1)
+
+    def load_numpy(self) -> None:
+        numpy.random.seed(1)
+
+
+app = App("dice", Die)
+"""
+
+
+@pytest.mark.parametrize("method", ["load", "load_numpy"])
+def test_a_function_that_a_module_has_taken_by_its_name_is_refused(
+    tmp_path: Path, method: str
+) -> None:
+    """An application is imported with the functions that refuse."""
+    path = tmp_path / f"dice_{method}.py"
+    path.write_text(SEEDING)
+    kit = Kit(load_app(str(path)))
+    kit.call.Die.create("a")
+    with pytest.raises(UserError, match="which other transactions see"):
+        getattr(kit.call.Die("a"), method)()
