@@ -13,9 +13,11 @@ from penstock.cli.main import execute
 from penstock.client.synchronous import Client
 from penstock.client.synchronous_pipeline import Pipelined
 from penstock.errors import ConfigError, Erased, RequestError
-from penstock.files.layout import SUBJECT_KEYS
+from penstock.files.layout import ERASURES, SUBJECT_KEYS
+from penstock.files.sealed import seal
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
+from penstock.history.verification.finding import Finding, Remedy
 from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control
@@ -220,6 +222,85 @@ def test_older_keys_bring_nobody_back(
     assert Erasures(copy).every(identity, Epoch(99)) == [made]
     assert Erasures(copy).generation(ADA) == 1
     assert (copy / SUBJECT_KEYS).read_bytes() != older
+
+
+def verified(
+    data: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, list[Finding]]:
+    code = execute(["verify", PERSONS, "--data", str(data), "--json", *more])
+    report = msgspec.json.decode(capsys.readouterr().out)
+    return code, msgspec.convert(report["findings"], list[Finding])
+
+
+def erased_once(persons: Persons) -> Path:
+    persons.begin()
+    persons.order(ADA)
+    persons.run()
+    persons.runtime.close()
+    return persons.folder
+
+
+@pytest.mark.parametrize("damage", ["removed", "emptied", "torn"])
+def test_lost_certificate_is_noticed_and_written_again(
+    persons: Persons, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """Without it an older copy of the keys brings the person back; the journal has it."""
+    data = erased_once(persons)
+    path = data / ERASURES
+    content = path.read_bytes()
+    assert verified(data, capsys) == (0, [])
+    if damage == "emptied":
+        path.write_bytes(seal("erasures", []))
+    elif damage == "torn":
+        path.write_bytes(content[:-40])
+        code, (found,) = verified(data, capsys)
+        assert (code, found.where, found.remedy) == (1, ERASURES, Remedy.BACKUP)
+        assert "--repair adds" in found.how
+        path.unlink()
+    else:
+        path.unlink()
+    code, (found,) = verified(data, capsys)
+    assert (code, found.where, found.remedy) == (1, ERASURES, Remedy.REBUILD)
+    assert "older copy of subjects.keys brings the persons back" in found.how
+    assert verified(data, capsys, "--repair")[0] == 0
+    assert verified(data, capsys) == (0, [])
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("command", ["verify", "erase"])
+def test_damaged_keys_come_from_no_backup(
+    persons: Persons, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """The advice says whose copy is needed, and what keeps erased persons erased; so does an older copy in fact."""
+    persons.begin()
+    older = (persons.folder / SUBJECT_KEYS).read_bytes()
+    persons.order(ADA)
+    persons.run()
+    persons.runtime.close()
+    data = persons.folder
+    (data / SUBJECT_KEYS).write_bytes(older[:-30])
+    if command == "verify":
+        code, (found,) = verified(data, capsys)
+        assert (code, found.where, found.remedy) == (1, SUBJECT_KEYS, Remedy.BACKUP)
+        told = found.how
+    else:
+        assert execute(["erase", BOB, PERSONS, "--data", str(data), "--yes"]) == 1
+        told = capsys.readouterr().err
+    assert "no backup contains it" in told
+    assert f"keep {ERASURES}" in told
+    assert "restore" not in told
+    (data / SUBJECT_KEYS).write_bytes(older)
+    assert verified(data, capsys) == (0, [])
+    assert Erasures(data).generation(ADA) == 1
+
+
+def test_erasure_of_a_directory_without_a_journal_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not as damage, and nothing is created."""
+    assert execute(["erase", ADA, PERSONS, "--data", str(tmp_path / "none"), "--yes"]) == 2
+    assert "there is no journal" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
 
 
 def test_requests_of_handlers_are_encrypted(persons: Persons) -> None:

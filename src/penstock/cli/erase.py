@@ -89,11 +89,17 @@ def _erased_here(
     options: DataOptions, text: str, timeout_s: float, *, confirmed: bool
 ) -> "Certificate":
     """Order an erasure in the data directory, and wait for its certificate; raises as `erase`."""
+    from penstock.process.data_directory import DataDirectory
     from penstock.process.erasure_order import erase
     from penstock.process.erasures import Erasures, subject_named
 
     app, settings = options.load()
     subject = subject_named(app, text)
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(
+            f"there is no journal in {settings.data}, so nobody is to be erased; name the data directory of {app.name} "
+            "with --data"
+        )
     generation = Erasures(settings.data).generation(subject)
     _confirm(subject, confirmed=confirmed)
     return erase(settings, app, subject, generation, timeout_s)

@@ -21,8 +21,16 @@ from penstock.base.subject_keys import KeyTree, SubjectKeys, new_tree
 from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files import durable
 from penstock.files.key_service import Wrapped, wrapped
+from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import field_of, seal, unseal
+
+KEYS_REMEDY: Final = (
+    f"put your own copy of {SUBJECT_KEYS} back (no backup contains it), and keep {ERASURES}: it names the erased persons "
+    f"whose keys a copy from before an erasure still has, and the next start destroys them again; without {ERASURES}, the "
+    "copy must be newer than the last erasure"
+)
+"""How a missing or damaged file comes back, and erased persons do not."""
 
 _PLAIN_FIELD: Final = "keys"
 _WRAPPED_FIELD: Final = "wrapped"
@@ -125,10 +133,7 @@ class KeyFile:
                 how = str(error)
             else:
                 return self._read[1]
-        raise Corrupt(
-            f"{self.path} {how}: it holds the keys of personal data; put a copy of the file back, which must be newer "
-            "than the last erasure"
-        )
+        raise Corrupt(f"{self.path} {how}: it holds the keys of personal data; {KEYS_REMEDY}")
 
     def _decoded(self, version: _Version) -> _Content:
         """Return the content of a version; raises as `_Content.decoded`."""

@@ -14,7 +14,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import private
-from penstock.files.key_file import KeyFile
+from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
 from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
@@ -196,8 +196,7 @@ class DataDirectory:
             stored = [name for name, shape in journal.shapes().items() if is_personal(shape)]
             if stored:
                 raise ConfigError(
-                    f"{file.path} is missing: it holds the keys of {', '.join(stored)}. Backups do not contain it; "
-                    f"copy {SUBJECT_KEYS} from the data directory that was backed up"
+                    f"{file.path} is missing: it holds the keys of {', '.join(stored)}; {KEYS_REMEDY}"
                 )
             file.create()
         return file.keys()

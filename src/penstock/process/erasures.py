@@ -8,7 +8,7 @@ that they leave out.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,9 @@ from penstock.log.api import Log
 from penstock.model.application import App, unknown
 from penstock.model.control import Erase
 from penstock.process.control_append import append_control
+
+ORDER: Final = "erase"
+"""The first word of the id of an erasure's control record."""
 
 _FIELD: Final = "erasures"
 
@@ -131,6 +134,15 @@ class Erasures:
         with self._locked():
             self._replace(journal, after, [])
 
+    def add(self, certificates: Iterable[Certificate]) -> None:
+        """Store those certificates again that the file has lost; raises as `record`."""
+        with self._locked():
+            stored = self._stored()
+            durable.replace(
+                self._path,
+                seal(_FIELD, stored + [each for each in certificates if each not in stored]),
+            )
+
     def keep_committed(self, journal: str, upto: Epoch) -> None:
         """Do as `forget`, in a copy that no other process uses."""
         self._replace(journal, upto, [])
@@ -225,4 +237,4 @@ def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int
     """
     number = f"{generation}.{failures}" if failures else str(generation)
     digest = hashlib.blake2b(f"{number}:{subject}".encode(), digest_size=12).hexdigest()
-    return append_control(log, "erase", digest, Erase(subject, generation))
+    return append_control(log, ORDER, digest, Erase(subject, generation))

@@ -1,6 +1,6 @@
 """Verification of a view's file: it can be read, and is of the journal in the same directory.
 
-The check only reads. It does not compare rows: each batch is applied with its epoch in one transaction.
+The check only reads. A view that starts rebuilds a file that it cannot read, and one of another journal. It does not compare rows: each batch is applied with its epoch in one transaction.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import duckdb
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import Epoch
-from penstock.history.verification.finding import Finding, NotChecked, rebuildable
+from penstock.history.verification.finding import Finding, NotChecked, harmless, rebuildable
 from penstock.process import presence
 from penstock.snapshots.column import quoted
 from penstock.sql.system_tables import SYSTEM
@@ -35,7 +35,7 @@ def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
             with duckdb.connect(str(path), read_only=True) as connection:
                 yield from _content(connection, identity, newest, where)
         except duckdb.Error as error:
-            yield rebuildable(f"it cannot be read: {cause_text(error)}", where)
+            yield harmless(f"it cannot be read: {cause_text(error)}", where)
 
 
 def _content(
@@ -43,7 +43,7 @@ def _content(
 ) -> Iterator[Finding]:
     for epoch, journal in connection.table(f"{SYSTEM}.view").project("epoch, journal").fetchall():
         if journal != identity:
-            yield rebuildable("it was built from another journal", where)
+            yield harmless("it was built from another journal", where)
         elif epoch > newest:
             yield rebuildable(f"it is at epoch {epoch}, which the journal does not have", where)
     tables = connection.execute(

@@ -55,12 +55,14 @@ def test_every_command_that_a_text_names_exists() -> None:
 
 
 def test_advice_names_settings_and_options_that_exist() -> None:
-    """Each setting in the advice exists, and each option is one of a command."""
+    """Each setting in the advice exists, and each option stands behind a command: not every command has it."""
     every = EVERYWHERE.union(
         *(options_of(load(name)) for name, one in COMMANDS.items() if one.module.startswith("pen"))
     )
     told = " ".join(ADVICE.values())
     assert set(OPTION.findall(told)) <= every
+    behind = " ".join(rest for _, rest in COMMAND.findall(told))
+    assert set(OPTION.findall(told)) <= EVERYWHERE.union(OPTION.findall(behind))
     assert set(SETTING.findall(told)) <= set(setting_names())
 
 

@@ -165,7 +165,8 @@ def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
     except FileNotFoundError:
         return  # a running Spark removes old ones
     except (OSError, IndexError, msgspec.MsgspecError, UnicodeDecodeError):
-        yield rebuildable(f"the offsets of Spark's batch {done} cannot be read", CHECKPOINT)
+        why = "Spark begins a new checkpoint then; the journal has the positions"
+        yield harmless(f"the offsets of Spark's batch {done} cannot be read", CHECKPOINT, why)
         return
     last = journal.last()
     positions: Mapping[LogPartition, Lsn] = {} if last is None else last.positions

@@ -1,6 +1,7 @@
 """Findings: the problems of a data directory, the file of each, and its remedy."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -9,7 +10,7 @@ class Remedy(StrEnum):
     """The kind of action that a finding needs."""
 
     NONE = "none"  # nothing: it is temporary, or harmless
-    REBUILD = "rebuild"  # remove it: it is rebuilt from undamaged data
+    REBUILD = "rebuild"  # repair it: it follows from undamaged data
     BACKUP = "backup"  # restore it: only a backup has it
 
 
@@ -34,6 +35,10 @@ class Finding(msgspec.Struct, frozen=True):
         return self.remedy is not Remedy.NONE
 
 
+_REBUILD: Final = "penstock verify APP --repair removes it; it is rebuilt when it is needed"
+_BY_ITSELF: Final = "the next process that needs it rebuilds it"
+
+
 class NotChecked(Exception):
     """A check was not possible now; the message says which, and why."""
 
@@ -44,12 +49,11 @@ def unrecoverable(what: str, where: str) -> Finding:
     return Finding(what, where, Remedy.BACKUP, how)
 
 
-def rebuildable(what: str, where: str) -> Finding:
-    """Return the finding of a damaged file that can be rebuilt."""
-    how = "penstock verify APP --repair removes it; it is rebuilt when it is needed"
+def rebuildable(what: str, where: str, how: str = _REBUILD) -> Finding:
+    """Return the finding of a damaged file that can be rebuilt, and is not rebuilt by itself."""
     return Finding(what, where, Remedy.REBUILD, how)
 
 
-def harmless(what: str, where: str, why: str) -> Finding:
+def harmless(what: str, where: str, why: str = _BY_ITSELF) -> Finding:
     """Return the finding of something harmless; `why` says why no action is needed."""
     return Finding(what, where, Remedy.NONE, why)

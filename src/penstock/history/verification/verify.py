@@ -15,13 +15,18 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.files.layout import JOURNAL, LOG
+from penstock.files.layout import ERASURES, JOURNAL, LOG
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components
 from penstock.history.verification.archives import check_archives
 from penstock.history.verification.files import JournalFiles
 from penstock.history.verification.finding import Finding, NotChecked, Remedy, unrecoverable
+from penstock.history.verification.persons import (
+    certificates_in,
+    check_certificates,
+    check_keys,
+)
 from penstock.history.verification.rows import JournalRows
 from penstock.history.verification.stores import check_states
 from penstock.journal.api import Commit
@@ -29,8 +34,10 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import newest_listed
 from penstock.model.application import App
+from penstock.model.shape import is_personal
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import Erasures
 from penstock.retention.leases import lease
 
 Progress = Callable[[str, int, int], None]
@@ -90,7 +97,7 @@ def verify(
             journal = DataDirectory(data).open_journal(app)
             newest = journal.last()
         except (Corrupt, Diverged) as error:
-            return _report_without_journal(data, error, progress)
+            return _report_without_journal(data, app, error, progress)
         if newest is None:
             raise no_history(data)
         with closing(journal):
@@ -116,7 +123,9 @@ def repair(data: Path, app: App, report: VerificationReport) -> list[str]:
     try:
         for where in removed:
             path = data / where
-            if path.is_dir():
+            if where == ERASURES:  # the certificates that it has stay
+                _add_certificates(data, app)
+            elif path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
@@ -155,6 +164,9 @@ class _Verification:
         self._run("deployments", lambda: check_archives(data, first))
         parts = self._files.parts
         self._run("Delta readers", lambda: components.check_delta(data, journal, epoch, parts))
+        if any(map(is_personal, journal.shapes().values())):
+            self._run("keys", lambda: check_keys(data))
+            self._run("erasures", lambda: check_certificates(data, journal))
         self._run("checkpoint", lambda: components.check_spark(data, journal))
         self._run("snapshots", lambda: components.check_snapshots(data, journal, content=is_sound))
         if is_sound:
@@ -205,13 +217,26 @@ def _files_of(data: Path, upto: Epoch, progress: Progress) -> JournalFiles:
     return JournalFiles(data, upto, lambda done, total: progress("journal", done, total))
 
 
-def _report_without_journal(data: Path, error: Exception, progress: Progress) -> VerificationReport:
-    """Check the files of a journal that cannot be opened."""
+def _report_without_journal(
+    data: Path, app: App, error: Exception, progress: Progress
+) -> VerificationReport:
+    """Check the files of a journal that cannot be opened, because it is damaged or what destroys erased keys is."""
     epoch = newest_listed(data / JOURNAL)
     files = _files_of(data, epoch, progress)
-    findings = list(files.look()) or [unrecoverable(str(error), JOURNAL)]
+    findings = [*files.look(), *check_keys(data)]
+    with (
+        suppress(Corrupt, Diverged),
+        closing(DataDirectory(data).open_journal_of(app.name)) as journal,
+    ):
+        findings += check_certificates(data, journal)
+    findings = findings or [unrecoverable(str(error), JOURNAL)]
     skipped = ["all other files: the journal cannot be opened"]
     return VerificationReport(str(data), Epoch(0), epoch, findings, skipped)
+
+
+def _add_certificates(data: Path, app: App) -> None:
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
+        Erasures(data).add(certificates_in(journal))
 
 
 def _rewrite_checkpoint(data: Path, app: App) -> None:
