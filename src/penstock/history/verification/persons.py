@@ -31,11 +31,11 @@ _COLUMNS = ("request_id", "error", "reply")
 
 def check_keys(data: Path) -> Iterator[Finding]:
     """Check that the file of keys can be read, if there is one."""
-    file = KeyFile(data / SUBJECT_KEYS)
-    if not file.path.exists():
+    key_file = KeyFile(data / SUBJECT_KEYS)
+    if not key_file.path.exists():
         return  # `DataDirectory` refuses a journal with personal data then
     try:
-        file.tree()
+        key_file.tree()
     except Corrupt:
         what = "the keys of personal data are damaged"
         yield Finding(what, SUBJECT_KEYS, Remedy.BACKUP, KEYS_REMEDY)
@@ -47,9 +47,9 @@ def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
     Raises:
         Corrupt: The journal is damaged.
     """
-    erasures, file = Erasures(data), KeyFile(data / SUBJECT_KEYS)
+    erasures, key_file = Erasures(data), KeyFile(data / SUBJECT_KEYS)
     try:
-        destroyed = file.keys().erasures() if file.path.exists() else 0
+        destroyed = key_file.keys().erasures() if key_file.path.exists() else 0
     except Corrupt:
         destroyed = 0  # `check_keys` reports it
     wanted = certificates_in(journal)
@@ -80,11 +80,11 @@ def certificates_in(journal: Journal) -> list[Certificate]:
     last = journal.last()
     if last is None:
         return []
-    found: list[Certificate] = []
+    certificates: list[Certificate] = []
     for _, table in journal.rows(PartKind.TRANSACTIONS, BEFORE_FIRST, last.epoch, _COLUMNS):
         is_order = pc.starts_with(table["request_id"], control_id(ORDER, ""))
         done = table.filter(pc.and_(is_order, pc.is_null(table["error"])))
-        found += [
+        certificates += [
             msgspec.msgpack.decode(reply, type=Certificate) for reply in done["reply"].to_pylist()
         ]
-    return found
+    return certificates
