@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.model.declaration import caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
+from penstock.model.time_limit import TIME_LIMITS
 
 F = TypeVar("F", bound=Callable[[dict[str, Any]], Mapping[str, Any]])
 
@@ -69,6 +70,11 @@ def take_migrations(
         elif type(mark.since) is not int or mark.since <= 1:
             complaints.append(
                 f"@migrate: since={mark.since!r}; versions are numbered from 1, and a function makes a version from 2 on"
+            )
+        elif TIME_LIMITS in vars(function):
+            complaints.append(
+                f"@migrate: {function.__qualname__} has @limit(time=…), which has no effect here, because it runs in the "
+                "time of the request that reads a row; remove it, or declare it at the methods"
             )
         elif entity_type.migrations.setdefault(mark.since, function) is not function:
             complaints.append(

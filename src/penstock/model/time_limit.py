@@ -1,7 +1,9 @@
 """The time that `@limit(time=…)` declares for a handler; `penstock.model.limit` has the decorator."""
 
+import functools
 import re
 from datetime import timedelta
+from inspect import getattr_static
 from typing import Any, Final
 
 from penstock.errors import RequestError
@@ -42,7 +44,7 @@ def time_of(member: Any, where: str, name: str, complaints: list[str]) -> int | 
         name: Its name, for complaints.
         complaints: The mistakes that were found so far.
     """
-    times = getattr(member, "__dict__", {}).get(TIME_LIMITS, ())  # a class does not inherit it
+    times = _times_of(member)
     if len(times) > 1:
         complaints.append(f"{where}: {name}: @limit(time=…) stands twice; remove one")
     try:
@@ -50,3 +52,30 @@ def time_of(member: Any, where: str, name: str, complaints: list[str]) -> int | 
     except RequestError as error:
         complaints.append(f"{where}: {name}: {error}")
         return None
+
+
+def refuse_time(function: Any, where: str, what: str, complaints: list[str]) -> None:
+    """Complain of a function that declares a time, and that neither a request nor a workflow runs.
+
+    Args:
+        function: The function.
+        where: Its place, for the complaint.
+        what: What the function is: `stream even of splitter parity`.
+        complaints: The mistakes that were found so far.
+    """
+    if _times_of(function):
+        complaints.append(
+            f"{where}: {what} has @limit(time=…), which has no effect here, because it counts for requests and workflows; "
+            "remove it, and do long work in a function or a task of a flow"
+        )
+
+
+def _times_of(member: Any) -> tuple[Any, ...]:
+    """Return the times that decorators of a class or a function have declared."""
+    while isinstance(member, functools.partial):
+        member = member.func
+    marks = getattr(member, "__dict__", {})  # a class does not inherit it
+    if not isinstance(member, type) and TIME_LIMITS not in marks:
+        marks = getattr(getattr_static(type(member), "__call__", None), "__dict__", {})
+    times: tuple[Any, ...] = marks.get(TIME_LIMITS, ())
+    return times

@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from penstock import (
     Emit,
     Entity,
     LimitExceeded,
+    call,
     flow,
+    generator,
     key,
     limit,
+    migrate,
     portal,
+    splitter,
     stream,
     transactional,
 )
@@ -155,6 +160,67 @@ def test_a_time_without_effect_is_a_mistake() -> None:
         App("wrong", Wrong)
     assert "Wrong._run: @limit(time=…) has no effect here" in str(raised.value)
     assert "Wrong.run: @limit(time=…) stands twice" in str(raised.value)
+
+
+class Slow:
+    """Functions that declare a time in ways of their own."""
+
+    @limit(time="60s")
+    def __call__(self, event: int) -> bool:
+        return event > 0
+
+    @limit(time="60s")
+    def method(self, event: int) -> bool:
+        return event > 0
+
+
+@limit(time="60s")
+def slow(event: int) -> bool:
+    return event > 0
+
+
+SLOW = [slow, partial(slow), Slow(), Slow().method]
+
+
+@pytest.mark.parametrize("function", SLOW)
+def test_a_function_that_no_workflow_runs_declares_no_time(function: Any) -> None:
+    """Splitters, calls and generators do not obey a time, so they refuse it by name."""
+    begun = stream("begun", int)
+    split = splitter("signs", begun, positive=function, other=lambda event: True)
+    sink = call(begun, crunch, function)
+    numbers = generator("numbers", begun, function, atom_size=1)
+    with pytest.raises(DefinitionError) as raised:
+        App("wrong", crunch, begun, split, sink, numbers)
+    for name in (
+        "stream positive of splitter signs",
+        "the function of call begun-crunch",
+        "the source of generator numbers",
+    ):
+        assert "test_time_limits.py" in str(raised.value)
+        assert f"{name} has @limit(time=…), which has no effect here" in str(raised.value)
+
+
+@pytest.mark.parametrize("function", SLOW)
+def test_a_function_of_a_flow_has_its_time(function: Any) -> None:
+    """It may be an object or wrapped, and counts for the step."""
+    begun = stream("begun", int)
+    app = App("flowing", begun, flow("kept", begun).filter(function).sink("positive", int))
+    assert app.time_limits == {"workflow kept": 60_000}
+
+
+def test_a_migration_declares_no_time() -> None:
+    """It runs in the time of its reader."""
+
+    class Item(Entity):
+        name: str = key()
+
+    @migrate(Item, since=2)
+    @limit(time="60s")
+    def newer(old: dict[str, Any]) -> dict[str, Any]:
+        return old
+
+    with pytest.raises(DefinitionError, match=r"newer has @limit\(time=…\), which has no effect"):
+        App("wrong", Item, newer)
 
 
 def test_a_handler_that_replies_has_its_time() -> None:

@@ -23,6 +23,7 @@ from penstock.model.streams.stream import NAME, UNKNOWN, Stream
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.type_fit import fits
 from penstock.model.streams.workflow_plan import WorkflowPlan, plan_of
+from penstock.model.time_limit import refuse_time
 
 Subscriber: TypeAlias = Workflow[Any] | Splitter[Any] | Sequencer[Any] | RequestSink[Any]
 """A consumer of the atoms of a stream."""
@@ -225,6 +226,9 @@ class _Building:
 
     def _add_splitter(self, splitter: Splitter[Any]) -> None:
         self._check_splitter(splitter)
+        for output, predicate in zip(splitter.streams, splitter.predicates, strict=True):
+            what = f"stream {output.label} of splitter {splitter.name}"
+            refuse_time(predicate, splitter.where, what, self._resolver.complaints)
         self.add(splitter.source)
         self._subscribe(splitter.source, splitter)
         for split in (*splitter.streams, splitter.failed):
@@ -232,6 +236,8 @@ class _Building:
 
     def _add_request_sink(self, sink: RequestSink[Any]) -> None:
         self._resolver.check_method(sink.where, "call", sink.method)
+        what = f"the function of call {sink.name}"
+        refuse_time(sink.arguments, sink.where, what, self._resolver.complaints)
         self.add(sink.source)
         self._subscribe(sink.source, sink)
         self.add(sink.failed)
@@ -243,6 +249,8 @@ class _Building:
         if other is not generator:
             what = f"the name {generator.name} is taken by the generator of {other.where}"
             self._complain(generator.where, what)
+        what = f"the source of generator {generator.name}"
+        refuse_time(generator.source, generator.where, what, self._resolver.complaints)
         for complaint in generator.complaints():
             self._complain(generator.where, f"generator {generator.name}: {complaint}")
 
