@@ -32,7 +32,7 @@ def can_run() -> bool:
 
 
 def message_and_hint(module: str) -> tuple[str, str]:
-    """Return what a missing module means, and the next step."""
+    """Return the meaning of a missing module, and the next step."""
     if module.partition(".")[0] in SERVER_MODULES:
         return _LEFT_OUT.format(module=module), _INSTALL
     return _INCOMPLETE.format(module=module), _REPAIR

@@ -30,7 +30,7 @@ class _Coercion:
         """Return the value of a parameter.
 
         Args:
-            value: The word or the words of the command line; None if there is none.
+            value: The word or the words of the command line; None without words.
             param: The parameter, of typer.
             ctx: The context, of typer.
 

@@ -55,7 +55,7 @@ def roll_back_at(
 
     Args:
         remote: The gateway.
-        number: The number of the deployment; None: the one before.
+        number: The number of the deployment; None: the deployment before.
         timeout_s: How long the gateway waits until the code is in force.
         drop: The stored classes to remove.
     """

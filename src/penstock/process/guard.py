@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from signal import setitimer  # this function, because handlers may not call the one of the module
 from time import monotonic, thread_time  # a rerun may stop the clocks of the module
 from types import FrameType
 from typing import Final, Self, TypeVar
@@ -27,7 +26,7 @@ from penstock.engine.execute import Executor, Limits
 from penstock.engine.limits import TimeLimit
 from penstock.model.context import active
 from penstock.model.interruption import Interrupted
-from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes
+from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes, setitimer
 
 T = TypeVar("T")
 

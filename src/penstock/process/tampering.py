@@ -47,6 +47,9 @@ _REFUSED: Final = (
 """The functions that a transaction may not call; `os.environ`, `locale.setlocale` and `signal.signal` end in them. They
 are replaced once for the process; outside of transactions they work as before."""
 
+setitimer: Final = signal.setitimer
+"""The function for the timers of handlers. `signal` may have a refusing one before another module takes it by name."""
+
 _REMEDIES: Final = {
     "the state of the module random": "use random.Random(seed), or penstock.random()",
     "the state of numpy.random": "use numpy.random.default_rng(seed)",

@@ -1,5 +1,7 @@
 """`@limit(time=…)`: a handler that needs more processor time than others says so, and gets it."""
 
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from functools import partial
@@ -239,3 +241,17 @@ def test_a_handler_that_replies_has_its_time() -> None:
 
     served = flow("served", begun).task(Server).sink("done")
     assert App("served", begun, squared, served).time_limits == {"workflow served": 120_000}
+
+
+def test_a_declared_time_holds_also_where_the_application_is_loaded_first() -> None:
+    """A command loads the application, which closes the timers to handlers, before it loads the guard of handlers."""
+    lines = (
+        "from penstock.process.tampering import refuse_changes",
+        "refuse_changes()",
+        f"from {__name__} import SHORT, Kit, app",
+        "print(Kit(app, limits=SHORT).call.crunch())",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
