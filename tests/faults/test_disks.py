@@ -88,7 +88,7 @@ def test_a_full_disk_refuses_and_goes_on_when_it_has_space(disk: Disk, seed: int
 
 
 def test_stopped_processes_go_on_or_are_replaced(tmp_path: Path, seed: int) -> None:
-    """A driver that is stopped and continued loses nothing; one that dies while it is stopped has a successor."""
+    """A driver that is stopped and continued loses nothing; one that ends has a successor, and before that has none."""
     shop, data = Shop(), tmp_path / "data"
     watch = Watch(shop.app, data, shop.conserved)
     with ExitStack() as stack:
@@ -98,20 +98,24 @@ def test_stopped_processes_go_on_or_are_replaced(tmp_path: Path, seed: int) -> N
         stack.push(standby)  # it starts when the other driver has ended
         wait_for(partial(standby.has, "ready"), "a standby")
         load.wait_for_more(active, 200)
-        for whole in (False, True, False):
-            stopped = active.below("") if not whole else [*active.below(""), active.process]
+        for whole in (False, True):
+            stopped = [*active.below(""), *([active.process] if whole else [])]
             for process in stopped:
                 send(process, signal.SIGSTOP)
             watch.check(load.acknowledged)
-            before = load.committed
             wait_for(load.is_full, "a backlog while nothing runs")
-            is_replaced = standby.has("started")
-            assert not is_replaced, f"alive: {active.alive}\n{active.errors()[-2_000:]}"
-            assert load.committed >= before
+            assert active.alive
+            assert not standby.has("started"), "the stopped driver has the lock"
             for process in stopped:
                 send(process, signal.SIGCONT)
-            load.wait_for_more(active, 200)
-        send(active.process, signal.SIGSTOP)
+            goal = (
+                load.committed + 200
+            )  # Java may not survive a long stop: then the standby goes on
+            wait_for(partial(reached, load, goal), "the end of the backlog")
+            if not active.alive:
+                break
+        if active.alive:
+            send(active.process, signal.SIGSTOP)
         active.kill()
         wait_for(partial(standby.has, "started"), "the takeover")
         load.wait_for_more(standby, 200)
@@ -119,6 +123,10 @@ def test_stopped_processes_go_on_or_are_replaced(tmp_path: Path, seed: int) -> N
         wait_for(load.is_all_committed, "an answer to everything")
         standby.stop()
     watch.check(load.acknowledged, all_answered=True)
+
+
+def reached(load: Load, goal: int) -> bool:
+    return load.committed >= goal
 
 
 def send(process: psutil.Process, signal_number: signal.Signals) -> None:
