@@ -104,7 +104,6 @@ def test_stopped_processes_go_on_or_are_replaced(tmp_path: Path, seed: int) -> N
                 send(process, signal.SIGSTOP)
             watch.check(load.acknowledged)
             wait_for(load.is_full, "a backlog while nothing runs")
-            assert active.alive
             assert not standby.has("started"), "the stopped driver has the lock"
             for process in stopped:
                 send(process, signal.SIGCONT)

@@ -115,7 +115,7 @@ def test_signature_has_annotations_as_they_are_written() -> None:
 def forgotten_modules() -> Iterator[None]:
     """Let no later test find the modules of this one."""
     yield
-    for name in ("later_names", "elsewhere", "app"):
+    for name in ("later_names", "elsewhere", "shelf_app"):
         sys.modules.pop(name, None)
 
 
@@ -125,11 +125,11 @@ def test_names_may_be_defined_later(
     head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Annotations that are text may name later classes; since Python 3.14 all annotations may."""
-    files = {"later_names": head + LATER_NAMES, "elsewhere": ELSEWHERE, "app": APP}
+    files = {"later_names": head + LATER_NAMES, "elsewhere": ELSEWHERE, "shelf_app": APP}
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    spec = f"{tmp_path / 'app.py'}:app"
+    spec = f"{tmp_path / 'shelf_app.py'}:app"
     if not head and sys.version_info < (3, 14):
         with pytest.raises(ConfigError, match="'Place' is not defined"):
             load_app(spec)

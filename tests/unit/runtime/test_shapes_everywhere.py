@@ -58,6 +58,7 @@ COMMAND_LINES = {
     "erase": ["APP", "--list"],
     "backup": ["BACKUPS", "APP"],
     "fork": ["FORKED", "APP"],
+    "failed": ["APP"],
     "verify": ["APP"],
 }
 CREATED: Call = ("Item", "i1", "create", {"price": 3, "stock": 10})
@@ -73,6 +74,8 @@ UNCONCERNED = {
     "keys": "is about permissions, and must be able to revoke a key with any code",
     "flow": "opens and closes admission, and must be able to pause with any code",
     "cancel": "works in the log, which holds no entity, and must be able to cancel with any code",
+    "retry": "appends a request as it was, and must be able to do so with any code",
+    "discard": "appends a request as it was, and must be able to do so with any code",
     "generate": "asks a gateway, which refuses the application when it starts",
     "restore": "takes no application; a command that runs there afterwards is refused",
     "demo": "has an application and a directory of its own",
