@@ -82,7 +82,7 @@ def what_if_rates(
 ) -> dict[str, int]:
     """Leave out the first request of a span, and return how many others ran a second."""
     edits = ParsedEdits(drop_edits([past.epoch(span[0]).rows[0].request_id]), [])
-    alternative = Scenario(app, app, resolve_edits(edits, past, app, span))
+    alternative = Scenario(app, app, resolve_edits(edits, past, lambda _: app, span))
     rates: dict[str, int] = {}
     for name, kept in (("what_if_per_s", None), ("kept_per_s", scratch)):
         found = what_if(past, alternative, Limits(), span, lambda *_: None, kept)

@@ -34,7 +34,7 @@ Outcomes = dict[RequestId, tuple[str | None, bytes]]
 
 def run(past: HistoryReader, without: list[str], first: Epoch, scratch: Path) -> WhatIf:
     span = past.span(first, None)
-    changes = resolve_edits(ParsedEdits(drop_edits(without), []), past, APP, span)
+    changes = resolve_edits(ParsedEdits(drop_edits(without), []), past, lambda _: APP, span)
     alternative = Scenario(APP, APP, changes)
     return what_if(past, alternative, Limits(), span, lambda *_: None, scratch)
 

@@ -1,7 +1,7 @@
 """The standard output of commands: one JSON value for programs, or text and tables for people."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -69,3 +69,11 @@ def utc_text(time_us: int, *, exact: bool = False) -> str:
     """
     time = instant_of(time_us)
     return f"{time:%Y-%m-%d %H:%M:%S.%f} UTC" if exact else f"{time:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def show_deployments(deployments: Sequence[int | None], console: "Console") -> None:
+    """Print whose code has run; None stands for the present code, and nothing is printed if it has run alone."""
+    numbers = [str(number) for number in deployments if number is not None]
+    if numbers:
+        ran = f"with the code of deployment{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        console.print(f"{ran}, and the present code" if None in deployments else ran)

@@ -11,7 +11,7 @@ from penstock.base.ids import epochs_text
 from penstock.cli import word_completion
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
-from penstock.cli.output import folding_table, json_line, print_result
+from penstock.cli.output import folding_table, json_line, print_result, show_deployments
 from penstock.cli.progress import epoch_progress
 from penstock.cli.value_text import difference_rows, finding_differences
 
@@ -108,10 +108,7 @@ def _show(replayed: "ReplayResult", console: "Console", *, has_streams: bool) ->
         f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
         f"{replayed.spent_s:.1f} s ({rate:,.0f}/s)"
     )
-    numbers = [str(number) for number in replayed.deployments if number is not None]
-    if numbers:
-        ran = f"with the code of deployment{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
-        console.print(f"{ran}, and the present code" if None in replayed.deployments else ran)
+    show_deployments(replayed.deployments, console)
     if replayed.erased:
         console.print(
             f"{replayed.erased:,} epochs concern erased persons; they were taken as recorded"

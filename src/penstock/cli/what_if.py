@@ -12,7 +12,7 @@ from penstock.errors import ConfigError
 
 HELP: Final = """Run the journal's requests again with changes, and show how the outcome differs.
 
-The present code runs them, or with --code other code; --without leaves requests out; --edit replaces, inserts or drops
+Each epoch runs with the code that executed it, or with --code all epochs with other code; --without leaves requests out; --edit replaces, inserts or drops
 requests as a file says, one JSON object in each line:
 
 \b
@@ -44,7 +44,7 @@ def command(
         typer.Option(
             "--code",
             metavar="NEW_APP",
-            help="Other code; named as APP is.",
+            help="Other code for all epochs; named as APP is.",
             autocompletion=completion.applications,
         ),
     ] = None,

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from penstock.base.difference import ElementDifference
 from penstock.base.ids import epochs_text
-from penstock.cli.output import counted, folding_table
+from penstock.cli.output import counted, folding_table, show_deployments
 from penstock.cli.trace import show_outside_calls
 from penstock.cli.value_text import (
     ABSENT,
@@ -55,14 +55,12 @@ class WhatIfReport:
         queries: The differences of the queries' results.
         keep: The directory in which the outcome is kept.
         shift: The number to subtract from an epoch of the journal for its epoch in `keep`.
-        replaced: The deployments whose code executed some of the epochs, where the present code is another one.
     """
 
     what_if: WhatIf
     queries: Sequence[QueryDifference]
     keep: Path | None
     shift: int
-    replaced: Sequence[int] = ()
 
 
 def summary_of(report: WhatIfReport) -> str:
@@ -103,13 +101,7 @@ def show(report: WhatIfReport, console: "Console") -> None:
             f"{_requests(what_if.skipped)} had exceeded a limit; the recorded outcome was used",
             style="yellow",
         )
-    if report.replaced:
-        numbers = ", ".join(map(str, report.replaced))
-        console.print(
-            f"the present code ran all requests; the code of deployment {numbers} was another one, so the code "
-            "may be the cause of a difference",
-            style="yellow",
-        )
+    show_deployments(what_if.deployments, console)
     show_outside_calls(outside_calls_json(what_if.refused), console)
     replies = what_if.replies
     _show_replies("replies that differ", replies.differing, console)
@@ -230,7 +222,7 @@ def json_of(report: WhatIfReport) -> dict[str, Any]:
         "later": _shown(cascades.later, _plain_caused),
         "sql": [_plain_query(query) for query in report.queries],
         "keep": keep,
-        "replaced_deployments": list(report.replaced),
+        "deployments": list(what_if.deployments),
     }
 
 

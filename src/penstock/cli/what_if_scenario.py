@@ -39,7 +39,7 @@ class RequestedScenario:
 
     Attributes:
         span: The first and the last epoch, if the command names them.
-        new_app: Other code, named as an application is; None: the same code.
+        new_app: Other code for all epochs, named as an application is; None: the code of each epoch.
         without: The ids of requests to leave out, or the beginnings of ids.
         edits: The file of edits; `-` is standard input.
         queries: SQL queries whose results are compared.
@@ -70,7 +70,17 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
         span = past.span(*wanted.span)
         left_out = drop_edits([past.complete(request_id) for request_id in wanted.without])
         edits = ParsedEdits([*left_out, *file_edits.edits], file_edits.errors)
-        alternative = Scenario(application, other, resolve_edits(edits, past, other, span))
+        versions = CodeVersions(
+            past,
+            other,
+            wanted.new_app or settings.app,
+            present_only=wanted.new_app is not None,
+            remedy=f"--code {settings.app}",
+        )
+        stack.enter_context(versions)
+        changes = resolve_edits(edits, past, lambda epoch: versions.at(epoch).app, span)
+        each = versions if wanted.new_app is None else None
+        alternative = Scenario(application, other, changes, each)
         statements = [entity_query(query, application) for query in wanted.queries]
         before = _answers(statements, application, settings.data, settings, span[1])
         scratch = _scratch(stack, wanted.keep, settings.data, wanted=bool(statements))
@@ -82,9 +92,7 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
             QueryDifference(statement.query, diff_results(*both))
             for statement, *both in zip(statements, before, after, strict=True)
         ]
-        versions = stack.enter_context(CodeVersions(past, application, settings.app))
-        others = [] if wanted.new_app is not None else versions.with_other_code(*span)
-    return WhatIfReport(result, answers, wanted.keep, epoch_shift(span[0]), others)
+    return WhatIfReport(result, answers, wanted.keep, epoch_shift(span[0]))
 
 
 def _edits(file: str | None) -> ParsedEdits:

@@ -32,7 +32,8 @@ from penstock.process.deploying import code_of
 from penstock.process.loading import Location, load, locate
 from penstock.process.side_modules import SideModules, top_level
 
-_REMEDY: Final = "--present-code runs the requests with the present code instead"
+PRESENT: Final = "--present-code"
+"""The option with which most commands run the present code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,13 @@ class CodeVersions:
     """The code of each epoch; the temporary folder exists while the block runs."""
 
     def __init__(
-        self, history: HistoryReader, app: App, spec: str, *, present_only: bool = False
+        self,
+        history: HistoryReader,
+        app: App,
+        spec: str,
+        *,
+        present_only: bool = False,
+        remedy: str = PRESENT,
     ) -> None:
         """Read the deployments; no code is loaded.
 
@@ -78,11 +85,13 @@ class CodeVersions:
             app: The present application.
             spec: The present application, as on the command line.
             present_only: Whether the present code executes all epochs.
+            remedy: The option with which the command runs the present code.
 
         Raises:
             Corrupt: The file of deployments is damaged.
         """
         self._history = history
+        self._remedy = f"{remedy} runs the requests with the present code instead"
         self._data = history.data
         location = locate(spec)
         self._present = CodeVersion(app, location)
@@ -128,12 +137,6 @@ class CodeVersions:
                 begin = deployment.since
         yield self.at(begin), begin, last
 
-    def with_other_code(self, first: Epoch, last: Epoch) -> list[int]:
-        """Return the deployments that executed epochs of a range with other code than the present code, by number."""
-        later = [each for each in self._deployments if first < each.since <= last]
-        executed = [deployment_at(self._deployments, first), *later]
-        return [each.number for each in executed if each and not self._is_present(each)]
-
     def _is_present(self, deployment: Deployment) -> bool:
         return is_same_source(self._code, deployment.code)
 
@@ -144,7 +147,7 @@ class CodeVersions:
         try:
             Archives(self._data).unpack(code.archive, folder)
         except Corrupt as error:
-            raise Corrupt(f"{error}; {_REMEDY}") from error
+            raise Corrupt(f"{error}; {self._remedy}") from error
         modules = SideModules(folder, top_level(folder))
         location = Location(code.module, code.name, str(folder), None)
         present = self._code
@@ -157,7 +160,7 @@ class CodeVersions:
         except (ConfigError, DefinitionError) as error:
             changes = f" ({', '.join(changed)})" if changed else ""
             raise ConfigError(
-                f"the code of deployment {number} cannot be loaded{changes}: {error}; {_REMEDY}"
+                f"the code of deployment {number} cannot be loaded{changes}: {error}; {self._remedy}"
             ) from error
         return CodeVersion(app, location, deployment.since, number, changed, modules)
 

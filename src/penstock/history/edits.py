@@ -12,7 +12,7 @@ it may follow an inserted or a dropped request.
 All errors of all edits are reported at once, each with its line, before any request runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -85,21 +85,24 @@ def drop_edits(request_ids: Sequence[str]) -> list[LocatedEdit]:
 
 
 def resolve_edits(
-    parsed: ParsedEdits, history: HistoryReader, app: App, span: tuple[Epoch, Epoch]
+    parsed: ParsedEdits,
+    history: HistoryReader,
+    app_at: Callable[[Epoch], App],
+    span: tuple[Epoch, Epoch],
 ) -> Mapping[Epoch, RequestChanges]:
     """Return the changes of each epoch that follow from edits.
 
     Args:
         parsed: All edits.
         history: The journal with the edited requests.
-        app: The application that will execute the requests.
+        app_at: Returns the application that will execute the requests of an epoch.
         span: The first and the last epoch.
 
     Raises:
         RequestError: Some edits are invalid; the message lists all errors.
         Corrupt: The journal is damaged.
     """
-    resolver = _EditResolver(history, app, span)
+    resolver = _EditResolver(history, app_at, span)
     resolver.look_up(parsed.edits)
     for edit in parsed.edits:
         resolver.resolve(edit)
@@ -116,13 +119,13 @@ class _EditResolver:
     """Collects the changes and errors of edits."""
 
     history: HistoryReader
-    app: App
+    app_at: Callable[[Epoch], App]
     span: tuple[Epoch, Epoch]
     errors: list[str] = field(default_factory=list)
     changes: dict[Epoch, RequestChanges] = field(default_factory=dict)
     _epochs: dict[str, Epoch] = field(default_factory=dict)
     _rows: dict[str, RequestRow] = field(default_factory=dict)
-    _inserted: dict[str, list[InsertedRequest]] = field(default_factory=dict)
+    _inserted: dict[str, tuple[Epoch, list[InsertedRequest]]] = field(default_factory=dict)
     _origins: dict[str, str] = field(default_factory=dict)
 
     def look_up(self, edits: Sequence[LocatedEdit]) -> None:
@@ -157,24 +160,26 @@ class _EditResolver:
 
     def _replace(self, edit: Edit) -> None:
         epoch = self._epoch_of(edit.request_id)
-        body = None if edit.drop else self._body(edit, self._rows[edit.request_id])
+        body = None if edit.drop else self._body(epoch, edit, self._rows[edit.request_id])
         self._at(epoch).calls[RequestId(edit.request_id)] = body
 
     def _insert(self, edit: Edit, after: str) -> None:
-        new = InsertedRequest(RequestId(edit.request_id), self._body(edit, None))
         if edit.request_id in self._epochs:
             raise RequestError(
                 f"the id {edit.request_id} belongs to a recorded request; choose another one"
             )
-        behind = self._inserted.get(after)
-        if behind is None:
-            epoch = self._epoch_of(after)
-            behind = self._at(epoch).inserted.setdefault(RequestId(after), [])
-            place = len(behind)
-        else:
+        if after in self._inserted:
+            epoch, behind = self._inserted[after]
             place = 1 + [inserted.request_id for inserted in behind].index(RequestId(after))
+        else:
+            epoch = self._epoch_of(after)
+            behind = self._at(epoch).inserted.get(RequestId(after), [])
+            place = len(behind)
+        new = InsertedRequest(RequestId(edit.request_id), self._body(epoch, edit, None))
         behind.insert(place, new)
-        self._inserted[edit.request_id] = behind
+        if after not in self._inserted:
+            self._at(epoch).inserted[RequestId(after)] = behind
+        self._inserted[edit.request_id] = epoch, behind
 
     def _epoch_of(self, request_id: str) -> Epoch:
         if request_id not in self._epochs:
@@ -185,9 +190,10 @@ class _EditResolver:
     def _at(self, epoch: Epoch) -> RequestChanges:
         return self.changes.setdefault(epoch, RequestChanges())
 
-    def _body(self, edit: Edit, row: RequestRow | None) -> bytes:
-        """Return the call of an edit; fields that it does not name come from the recorded request."""
-        former = None if row is None else self.app.opened(decode_request(row.body))
+    def _body(self, epoch: Epoch, edit: Edit, row: RequestRow | None) -> bytes:
+        """Return the call of an edit in an epoch; fields that it does not name come from the recorded request."""
+        app = self.app_at(epoch)
+        former = None if row is None else app.opened(decode_request(row.body))
         entity = former.entity if former is not None else ""
         if edit.entity is not UNSET:
             entity = edit.entity or ""
@@ -195,7 +201,7 @@ class _EditResolver:
         if method is UNSET:
             assert former is not None, "an edit without a method replaces a recorded call"
             method = former.method
-        signature = self.app.signature(entity, method)
+        signature = app.signature(entity, method)
         positional: Sequence[Any]
         if edit.arguments is not UNSET:
             positional, named = signature.of_json(bytes(edit.arguments))
@@ -207,8 +213,8 @@ class _EditResolver:
         if key is UNSET:
             key = None if former is None else former.key
         if isinstance(key, str) and entity:
-            key = self.app.key_of(entity, key)
-        return self.app.request(entity, key, method, positional, named)[0]
+            key = app.key_of(entity, key)
+        return app.request(entity, key, method, positional, named)[0]
 
 
 def _contradictions(edit: Edit) -> Iterator[str]:

@@ -1,13 +1,13 @@
 """What-if: executes a span of the journal's epochs with other code or other requests.
 
-The baseline is the recorded journal. A nondeterministic handler therefore differs without any
+Each epoch runs with the code that executed it, unless the scenario has other code for all. The baseline is the recorded journal. A nondeterministic handler therefore differs without any
 change, too; `replay` detects that. Nothing is written but the scratch journal, if one is wanted.
 Code that cannot read the stored entities is rejected before any request runs.
 """
 
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from penstock.engine.what_if import (
 )
 from penstock.errors import ClassChanged
 from penstock.history.cascade_differences import CascadeDifferences
+from penstock.history.code_versions import CodeVersion, CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
 from penstock.history.rerun import Rerun, frozen_heap
@@ -44,19 +45,31 @@ class Scenario:
     """The code and the requests to execute instead of the recorded ones.
 
     Attributes:
-        recorded_by: The application that has written the journal.
+        recorded_by: The present application of the journal.
         app: The application that executes the requests; the same object unless the code differs.
         changes: The changes of requests, by their epoch.
+        versions: The code of each epoch, for a scenario without other code; None: `app` executes all epochs.
     """
 
     recorded_by: App
     app: App
     changes: Mapping[Epoch, RequestChanges] = field(default_factory=dict)
+    versions: CodeVersions | None = None
 
     @property
     def other_code(self) -> bool:
         """Whether other code is executed."""
         return self.app is not self.recorded_by
+
+    def spans(
+        self, first: Epoch, last: Epoch
+    ) -> Iterator[tuple[App, CodeVersion | None, Epoch, Epoch]]:
+        """Yield the code of a range of epochs, with the first and the last epoch that it executes."""
+        if self.versions is None:
+            yield self.app, None, first, last
+        else:
+            for version, begin, end in self.versions.spans(first, last):
+                yield version.app, version, begin, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,7 @@ class WhatIf:
         replies, entities: The differences.
         cascades: The differences between the cascades of the requests: atoms, sent requests, later records.
         refused: The first call to the outside of each request, by its id.
+        deployments: The deployments whose code has run, in order; None stands for the present code. Empty with other code.
     """
 
     first: Epoch
@@ -82,6 +96,7 @@ class WhatIf:
     entities: EntityDifferences
     cascades: CascadeDifferences
     refused: Mapping[RequestId, OutsideCall]
+    deployments: tuple[int | None, ...]
 
 
 def what_if(
@@ -110,36 +125,92 @@ def what_if(
     first, last = span
     state = history.state_before(first)
     check_classes(scenario, history.schemas(), state, first)
-    rows = present_rows(scenario.app.readable, state.items())
-    state = {key: row for key, row in rows if row is not None}
-    rerun = Rerun(scenario.app, state, limits, history.secret)
-    run = _ScenarioRun(rerun, scenario, history.schemas())
+    run = _ScenarioRun(history, scenario, limits, state)
     with frozen_heap(), ExitStack() as stack:
         began = time.perf_counter()
         if scratch is not None:
-            begun_us = history.epoch(first).time_us
-            journal = ScratchJournal(scratch, scenario.app, history.secret, first, state, begun_us)
+            begun_us, app = history.epoch(first).time_us, scenario.app
+            rows = dict(_present_state(app, state))
+            journal = ScratchJournal(scratch, app, history.secret, first, rows, begun_us)
             run.scratch = stack.enter_context(journal)
-        for recorded in history.epochs(first, last):
-            run.epoch(recorded)
-            progress(recorded.epoch, rerun.requests)
+        for app, version, begin, end in scenario.spans(first, last):
+            with nullcontext() if version is None else version.active():
+                run.begin(app, version)
+                for recorded in history.epochs(begin, end):
+                    run.epoch(recorded)
+                    progress(recorded.epoch, run.requests)
+                run.end()
     spent_s = time.perf_counter() - began
-    entities = entity_differences(run.state_diff, state, scenario.recorded_by, scenario.app)
-    counts = rerun.requests, rerun.skipped, spent_s
-    return WhatIf(first, last, *counts, run.replies, entities, run.cascades, rerun.refused)
+    return WhatIf(
+        first,
+        last,
+        run.requests,
+        run.skipped,
+        spent_s,
+        run.replies,
+        entity_differences(run.state_diff, state, scenario.recorded_by, scenario.app),
+        run.cascades,
+        run.refused,
+        tuple(dict.fromkeys(run.deployments)),
+    )
+
+
+def _present_state(app: App, state: Mapping[EntityKey, bytes]) -> Iterator[tuple[EntityKey, bytes]]:
+    """Yield the rows of a state as the classes of an application are declared."""
+    for key, row in present_rows(app.readable, state.items()):
+        if row is not None:
+            yield key, row
 
 
 class _ScenarioRun:
     """Collects the differences while epochs are executed."""
 
-    def __init__(self, rerun: Rerun, scenario: Scenario, schemas: Mapping[str, Versions]) -> None:
-        self._rerun = rerun
+    def __init__(
+        self,
+        history: HistoryReader,
+        scenario: Scenario,
+        limits: Limits,
+        state: dict[EntityKey, bytes],
+    ) -> None:
         self._scenario = scenario
-        self._schemas = schemas
+        self._limits = limits
+        self._secret = history.secret
+        self._schemas = history.schemas()
+        self._state = state
+        self._rerun: Rerun
         self.scratch: ScratchJournal | None = None
         self.replies = ReplyDifferences()
         self.state_diff = StateDiff()
         self.cascades = CascadeDifferences(scenario.app.keys)
+        self.refused: dict[RequestId, OutsideCall] = {}
+        self.deployments: list[int | None] = []
+        self._requests = self.skipped = 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests were executed."""
+        return self._requests + self._rerun.requests
+
+    def begin(self, app: App, version: CodeVersion | None) -> None:
+        """Begin with the epochs of a version of the code.
+
+        Both sides get rows as the classes of this version are declared, so that equal rows are equal as bytes. The rerun is
+        a new one, because handlers that wait go on with the new code.
+        """
+        state, recorded = self._state, self.state_diff.recorded
+        state.update(dict(_present_state(app, state)))
+        recorded.update(dict(present_rows(app.readable, recorded.items())))
+        self._rerun = Rerun(app, state, self._limits, self._secret)
+        if version is not None:
+            self.deployments.append(version.deployment)
+
+    def end(self) -> None:
+        """Count what a version has executed."""
+        rerun = self._rerun
+        self._requests += rerun.requests
+        self.skipped += rerun.skipped
+        self.refused |= rerun.refused
+        rerun.requests = 0
 
     def epoch(self, recorded: RecordedEpoch) -> None:
         """Execute an epoch, compare it, and write it to the scratch journal."""
@@ -154,7 +225,7 @@ class _ScenarioRun:
         replayer = self._rerun.replayer
         self.replies.compare(recorded.epoch, plan, outcomes)
         self._compare_cascades(recorded, plan)
-        recorded_changes = dict(present_rows(scenario.app.readable, recorded.changes.items()))
+        recorded_changes = dict(present_rows(replayer.app.readable, recorded.changes.items()))
         self.state_diff.follow(replayer.state, replayer.written, recorded_changes)
         if self.scratch is not None:
             epoch, time_us = recorded.epoch, recorded.time_us

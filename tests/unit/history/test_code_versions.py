@@ -60,16 +60,78 @@ def test_the_present_code_shows_the_effect_of_a_change(
     assert found["divergence"]["verdict"]["causes"] == ["code"]
 
 
-def test_what_if_names_the_deployments_with_other_code(
+def test_what_if_runs_each_epoch_with_its_code(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The present code runs all requests, so a difference may come from the code and not from the scenario."""
+    """Without a change nothing differs across a deployment; an edit and an omission show their own effect alone."""
     words = ["what-if", kiosk.spec, "--data", str(kiosk.data)]
-    assert answer(capsys, *words)[1]["replaced_deployments"] == [1]
-    assert answer(capsys, *words, "--from", "2")[1]["replaced_deployments"] == []
-    assert answer(capsys, *words, "--code", kiosk.spec)[1]["replaced_deployments"] == []
+    code, found = answer(capsys, *words)
+    assert (code, found["replies"]["count"], found["deployments"]) == (0, 0, [1, None])
+    assert all(kind["count"] == 0 for kind in found["entities"].values())
+    found = answer(capsys, *words, "--without", "r2")[1]
+    assert (found["left_out"]["count"], found["replies"]["count"]) == (1, 0)
+    edits = kiosk.data.parent / "edits.jsonl"
+    edits.write_text('{"request_id": "r1", "arguments": [3]}')
+    found = answer(capsys, *words, "--edit", str(edits))[1]
+    (reply,) = found["replies"]["shown"]
+    assert (reply["request_id"], reply["recorded"], reply["what_if"]) == ("r1", -93, -90)
+    assert answer(capsys, *words, "--from", "2")[1]["deployments"] == [None]
     execute(words)
-    assert "the code of deployment 1 was another one" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.split())
+    assert "with the code of deployment 1, and the present code" in out
+
+
+def test_what_if_with_other_code_runs_it_for_all_epochs(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --code, the recorded replies of the old code are compared with those of the other code."""
+    words = ["what-if", kiosk.spec, "--data", str(kiosk.data), "--code", kiosk.spec]
+    found = answer(capsys, *words)[1]
+    (reply,) = found["replies"]["shown"]
+    assert (reply["request_id"], reply["recorded"], reply["what_if"]) == ("r1", -93, -192)
+    assert found["deployments"] == []
+
+
+def test_what_if_goes_on_with_the_entities_of_the_earlier_code(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A method that is gone is edited as its epoch had it, and the present code reads the rows that it has left."""
+    attribute, method = "    total: int = 0\n", "    def order(self, count: int)"
+    kiosk.change(attribute, f"{attribute}    note: str = 'none'\n")
+    kiosk.change(method, "    def buy(self, amount: int)")
+    kiosk.change("total(self.price, count) - discount(count)", "self.total + amount")
+    kiosk.change(f"{Path(kiosk.spec).stem}_rule.self.total", "self.total")
+    journal_of(kiosk.spec, kiosk.data, [[("Item", "tea", "buy", (9,))]], deploys=True)
+    edits = kiosk.data.parent / "edits.jsonl"
+    edits.write_text(
+        '{"request_id": "r3", "arguments": {"count": 4}}\n'
+        '{"request_id": "new", "after": "r1", "entity": "Item", "key": "oil", "method": "create"}\n'
+        '{"request_id": "new-2", "after": "new", "entity": "Item", "key": "oil", "method": "order", "arguments": [1]}\n'
+    )
+    kept = kiosk.data.parent / "kept"
+    words = ["what-if", kiosk.spec, "--data", str(kiosk.data), "--edit", str(edits)]
+    words += ["--keep", str(kept), "--sql", "SELECT name, total, note FROM Item ORDER BY name"]
+    code, found = answer(capsys, *words)
+    assert (code, found["deployments"]) == (0, [1, 2, None])
+    replies = {one["request_id"]: one["what_if"] for one in found["replies"]["shown"]}
+    assert replies == {"r3": 12 + 2 - 200, "r4": 12 + 2 - 200 + 9}
+    assert [one["what_if"] for one in found["inserted"]["shown"]][1] == 1 - 100
+    assert [one["entity"] for one in found["entities"]["changed"]["shown"]] == ["Item/tea"]
+    assert [one["entity"] for one in found["entities"]["created"]["shown"]] == ["Item/oil"]
+    (query,) = found["sql"]
+    assert query["what_if"] == [["oil", -99, "none"], ["tea", -177, "none"]]
+
+
+def test_what_if_without_an_archive_names_its_own_way_out(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code that is missing is an error; the present code for all epochs is asked for by --code."""
+    first, _ = Deployments(kiosk.data / "journal").every()
+    Archives(kiosk.data).path_of(first.code.archive).unlink()
+    words = ["what-if", kiosk.spec, "--data", str(kiosk.data)]
+    assert execute(words) != 0
+    assert f"--code {kiosk.spec} runs" in "".join(capsys.readouterr().err.replace("\n", " "))
+    assert execute([*words, "--code", kiosk.spec]) == 0
 
 
 def test_a_difference_names_the_deployment_and_changed_versions(
