@@ -24,8 +24,8 @@ that is derived from them: local state, snapshots, checkpoints, the SQL view. Fo
 where it is, and whether the file can be rebuilt or must be restored from a backup. The application
 may run meanwhile; the command then lists the checks that it skipped.
 
-With --repair, for which the application must be stopped, damaged derived files are removed; they are
-rebuilt when they are needed.
+With --repair, for which the application must be stopped, damaged derived files are removed, and rebuilt
+when they are needed; Delta logs of snapshots and certificates of erasures are written again at once.
 
 Exit code 1: something has to be done.
 
@@ -42,7 +42,7 @@ _STYLES: Final = {Remedy.NONE: "dim", Remedy.REBUILD: "yellow", Remedy.BACKUP: "
 def command(
     options: AppOptions,
     repaired: Annotated[
-        bool, typer.Option("--repair", help="Remove damaged files that can be rebuilt.")
+        bool, typer.Option("--repair", help="Repair what follows from undamaged data.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,6 +73,6 @@ def _show(verified: "VerificationReport", removed: list[str], console: "Console"
     for text in verified.skipped:
         console.print(f"not checked: {text}", style="dim")
     for path in removed:
-        console.print(f"removed {path}")
+        console.print(f"repaired {path}")
     if not verified.problems:
         console.print("nothing has to be done", style="green")

@@ -37,6 +37,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
+from penstock.snapshots.snapshot_writer import publish_tables
 
 DROPPED: Final = "dropped-requests.jsonl"
 _COLUMNS: Final = ("partition", "lsn", "request_id", "time_us", "request")
@@ -137,7 +138,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:
         logs.keep_prefix(data / LOG, end, commit.time_us)
-    _cut_snapshots(data, identity, commit.epoch)
+    _cut_snapshots(data, app, identity, commit.epoch)
     _cut_deployments(data, commit.epoch, keeps_log=epoch is None)
     for savepoint in savepoints.every(data):
         if savepoint.epoch > commit.epoch:
@@ -197,8 +198,8 @@ def _requests_after(
         yield DroppedRequest(entry.request_id, call, *times, entry.lsn, entry.due_us, due)
 
 
-def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
-    """Give snapshots up to an epoch the branch's identity, and remove the others."""
+def _cut_snapshots(data: Path, app: str, identity: str, epoch: Epoch) -> None:
+    """Give snapshots up to an epoch the branch's identity, remove the others, and show the newest to Delta readers."""
     snapshots = Snapshots(data / SNAPSHOTS, identity)
     kept: set[str] = set()
     for snapshot_epoch in snapshots.epochs():
@@ -212,6 +213,7 @@ def _cut_snapshots(data: Path, identity: str, epoch: Epoch) -> None:
     for path in list(snapshots.directory.glob("*/*.parquet")):
         if str(path.relative_to(snapshots.directory)) not in kept:
             path.unlink()
+    publish_tables(snapshots, app)  # copies have no Delta tables
 
 
 def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:

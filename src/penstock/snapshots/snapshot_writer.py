@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch, is_system
-from penstock.errors import Diverged
+from penstock.errors import Corrupt, Diverged
 from penstock.files import durable
 from penstock.files.checksum import checksum_of
 from penstock.files.lock import locked_directory
@@ -192,6 +192,59 @@ def write_slices(
 def columns_of(app: App, wide: Iterable[str], epoch: Epoch) -> dict[str, SnapshotColumns]:
     """Return the columns of every class's snapshot as an epoch had them, without the rows of the engine."""
     return {name: SnapshotColumns(table) for name, table in tables_of(app, wide, epoch).items()}
+
+
+def tables_in(
+    snapshots: Snapshots, manifest: Manifest, app: App | None = None
+) -> Iterator[lake.TableContent]:
+    """Yield the Delta tables of a snapshot.
+
+    Args:
+        snapshots: The snapshots.
+        manifest: The snapshot.
+        app: The application; without it, the tables of classes without entities are left out.
+
+    Raises:
+        Corrupt: A file is missing or damaged.
+    """
+    wide = [name for name, its in manifest.classes.items() if its.wide]
+    declared = {} if app is None else columns_of(app, wide, manifest.epoch)
+    for name, its in manifest.classes.items():
+        if is_system(name):
+            continue
+        if its.files:
+            path = snapshots.directory / its.files[0].path
+            yield lake.TableContent(path.parent, _schema_of(path), its.files)
+        elif name in declared:
+            columns = declared[name]
+            yield lake.TableContent(snapshots.directory / columns.folder, columns.schema, [])
+
+
+def _schema_of(path: Path) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise Corrupt(f"the snapshot's file {path} cannot be read: {error}") from error
+
+
+def publish_tables(snapshots: Snapshots, app_name: str, app: App | None = None) -> None:
+    """Let Delta readers see the newest snapshot, where they see something else.
+
+    Args:
+        snapshots: The snapshots, which no other process writes.
+        app_name: The application's name.
+        app: As for `tables_in`.
+
+    Raises:
+        Corrupt: A file of the snapshot is missing or damaged.
+        OSError: The disk is full or fails.
+    """
+    manifest = snapshots.newest()
+    if manifest is None:
+        return
+    for table in tables_in(snapshots, manifest, app):
+        if table.difference(manifest.epoch) is not None:
+            lake.publish_again(app_name, manifest.epoch, table)
 
 
 def _system_columns(names: Iterable[str]) -> dict[str, SnapshotColumns]:

@@ -1,5 +1,6 @@
 """`penstock verify` finds damage, names it, and says whether it can be rebuilt."""
 
+import os
 import shutil
 import sqlite3
 import threading
@@ -11,10 +12,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.files.sealed import seal
+from penstock.history.verification.components import check_tables
+from penstock.history.verification.finding import Remedy
 from penstock.history.verification.rows import JournalRows
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -28,7 +32,11 @@ from penstock.process.process_start import boot_id
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import (
+    publish_tables,
+    write_next_snapshot,
+    write_slices,
+)
 from penstock.sql.view import View
 from penstock.state.stores import Stores
 from tests.checkout import SHOP
@@ -44,6 +52,8 @@ ADDED: list[list[Call]] = [
 ]
 EPOCHS = [CREATED, *ADDED]
 LAST = Epoch(7)
+DELTA_LOG = "snapshots/Item/_delta_log"
+COMMITS = [f"{number:020}.json" for number in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +162,22 @@ def believe_too_much(data: Path) -> None:
         (data / "checkpoint" / name / "3").write_text(text)
 
 
+def emptied(log: Path) -> None:
+    for path in log.iterdir():
+        path.unlink()
+
+
+def doubled(data: Path) -> None:
+    """Let readers see every row twice: the files of the former version are not removed any more."""
+    newest = data / DELTA_LOG / "00000000000000000001.json"
+    newest.write_bytes(b"".join(newest.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def renamed_column(log: Path) -> None:
+    path = log / "00000000000000000000.json"
+    path.write_bytes(path.read_bytes().replace(b'"price', b'"prize').replace(b"price", b"prize"))
+
+
 def tear_checkpoint(data: Path) -> None:
     believe_too_much(data)
     (data / "checkpoint" / "offsets" / "3").write_text("v1\n{")
@@ -174,7 +200,7 @@ def removed(pattern: str) -> Callable[[Path], None]:
     return lambda data: first(data, pattern).unlink()
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "flipped commit": (
         flipped("journal/_delta_log/*07.json"), "journal/_delta_log/*7.json", "backup"),
     "missing commit": (
@@ -203,6 +229,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
         flipped("snapshots/Item/000000000004-*"), "snapshots/manifests/*4.json", "rebuild"),
     "missing snapshot": (
         removed("snapshots/User/000000000002-*"), "snapshots/manifests/*2.json", "rebuild"),
+    "missing Delta commit": (
+        removed("snapshots/Item/_delta_log/*1.json"), DELTA_LOG, "rebuild"),
+    "doubled rows": (doubled, DELTA_LOG, "rebuild"),
     "wrong snapshot": (swap_snapshot, "snapshots/manifests/*4.json", "rebuild"),
     "flipped manifest": (
         flipped("snapshots/manifests/*4.json"), "snapshots/manifests/*4.json", "rebuild"),
@@ -249,6 +278,50 @@ def test_what_is_derived_is_repaired(
     code, found = verified(data, capsys, "--repair")
     assert (code, len(found["removed"])) == (0, found["problems"])
     assert verified(data, capsys)[1]["problems"] == 0
+    snapshots = Snapshots(data / "snapshots", "")
+    newest = snapshots.open(snapshots.epochs()[-1])
+    rows = DeltaTable(data / "snapshots" / "Item").to_pyarrow_table()
+    assert rows.num_rows == sum(file.rows for file in newest.classes["Item"].files)
+    assert set(rows["epoch"].to_pylist()) == {newest.epoch}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        shutil.rmtree,
+        emptied,
+        renamed_column,
+        lambda log: (log / COMMITS[0]).unlink(),
+        lambda log: (log / COMMITS[1]).write_bytes(b""),
+        lambda log: os.truncate(log / COMMITS[1], 300),
+        lambda log: (log / COMMITS[0]).write_bytes(b"\x00\xff" * 200),
+        lambda log: shutil.copy(log / COMMITS[0], log / COMMITS[2]),
+    ],
+)
+def test_damaged_delta_log_is_found_and_written_again(
+    data: Path, damage: Callable[[Path], object]
+) -> None:
+    """Whatever Delta readers see in place of the newest snapshot, or cannot open."""
+    app = load_app(SHOP)
+    with closing(DeltaJournal(data / "journal", "shop")) as journal:
+        assert list(check_tables(data, app, journal)) == []
+        damage(data / DELTA_LOG)
+        (finding,) = check_tables(data, app, journal)
+        assert (finding.where, finding.remedy) == (DELTA_LOG, Remedy.REBUILD)
+        publish_tables(Snapshots(data / "snapshots", journal.identity), "shop", app)
+        assert list(check_tables(data, app, journal)) == []
+
+
+def test_snapshot_whose_writer_has_died_is_no_damage(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Delta readers see a newer epoch, whole; the next snapshot replaces it."""
+    (data / "snapshots" / "manifests" / "000000000004.json").unlink()
+    assert DeltaTable(data / "snapshots" / "Item").to_pyarrow_table()["epoch"].to_pylist() == [4]
+    code, found = verified(data, capsys)
+    assert (code, found["findings"]) == (0, [])
+    first(data, "snapshots/Item/000000000004-*").unlink()
+    assert verified(data, capsys)[0] == 1
 
 
 def test_truth_is_never_removed(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,13 +29,18 @@ from penstock.history.verification.finding import (
 from penstock.journal.api import Commit, Journal
 from penstock.log.copy_prefix import verify_log
 from penstock.log.database import LOCK_TIMEOUT_MS, Database, end_of, start_of
+from penstock.model.application import App
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.snapshot_writer import tables_in
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state.digest import digest_of_mapping
 
 DELTA: Final = f"{JOURNAL}/_delta_log/_last_checkpoint"
 _ATTEMPTS: Final = 3
+_REPUBLISH: Final = (
+    "penstock verify APP --repair writes it again, from the manifest of the snapshot"
+)
 
 
 class _Hint(msgspec.Struct, frozen=True):
@@ -203,6 +208,32 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
         raise NotChecked("the content of the snapshots: the journal is damaged")
     for manifest in sound:
         yield from _compare(data, journal, snapshots, manifest)
+
+
+def check_tables(data: Path, app: App, journal: Journal) -> Iterator[Finding]:
+    """Check that Delta readers see the newest snapshot.
+
+    Raises:
+        NotChecked: A snapshot was written or removed during the check, or is damaged.
+    """
+    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+    manifest = snapshots.newest()
+    if manifest is None:
+        return
+    try:
+        tables = list(tables_in(snapshots, manifest, app))
+        differences = [
+            (table, table.difference(manifest.epoch))
+            for table in tables
+            if not table.is_ahead(manifest.epoch)
+        ]
+    except Corrupt as error:
+        raise NotChecked(f"the snapshots as Delta tables: {error}") from None
+    if snapshots.newest() != manifest:
+        raise NotChecked("the snapshots as Delta tables: a snapshot was written during the check")
+    for table, difference in differences:
+        if difference is not None and (table.files or table.log.exists()):
+            yield rebuildable(difference, str(table.log.relative_to(data)), _REPUBLISH)
 
 
 def _compare(

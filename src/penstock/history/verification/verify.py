@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.files.layout import ERASURES, JOURNAL, LOG
+from penstock.files.layout import ERASURES, JOURNAL, LOG, SNAPSHOTS
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components
@@ -39,6 +39,9 @@ from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
 from penstock.retention.leases import lease
+from penstock.snapshots.delta_table import LOG_FOLDER
+from penstock.snapshots.snapshot import Snapshots
+from penstock.snapshots.snapshot_writer import publish_tables, snapshot_lock
 
 Progress = Callable[[str, int, int], None]
 """Receives the name of a check, the amount of work that is done, and the total."""
@@ -122,15 +125,11 @@ def repair(data: Path, app: App, report: VerificationReport) -> list[str]:
     removed = [item.where for item in report.findings if item.remedy is Remedy.REBUILD]
     try:
         for where in removed:
-            path = data / where
-            if where == ERASURES:  # the certificates that it has stay
-                _add_certificates(data, app)
-            elif path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            _remove(data, app, where)
         if components.DELTA in removed:
             _rewrite_checkpoint(data, app)
+        if any(where.startswith(f"{SNAPSHOTS}/") for where in removed):
+            _publish_tables(data, app)
     except OSError as error:
         raise OperationalError(f"cannot repair {data}: {error.strerror}") from error
     return removed
@@ -169,6 +168,7 @@ class _Verification:
             self._run("erasures", lambda: check_certificates(data, journal))
         self._run("checkpoint", lambda: components.check_spark(data, journal))
         self._run("snapshots", lambda: components.check_snapshots(data, journal, content=is_sound))
+        self._run("snapshots", lambda: components.check_tables(data, self._app, journal))
         if is_sound:
             self._run("state", self._check_states)
         else:
@@ -234,9 +234,30 @@ def _report_without_journal(
     return VerificationReport(str(data), Epoch(0), epoch, findings, skipped)
 
 
+def _remove(data: Path, app: App, where: str) -> None:
+    path = data / where
+    if where == ERASURES:  # the certificates that it has stay
+        _add_certificates(data, app)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _add_certificates(data: Path, app: App) -> None:
     with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         Erasures(data).add(certificates_in(journal))
+
+
+def _publish_tables(data: Path, app: App) -> None:
+    """Let Delta readers see the newest snapshot that is left; without one, they see no table."""
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
+        snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+    with snapshot_lock(snapshots, wait=True):
+        if snapshots.newest() is None:
+            for path in snapshots.directory.glob(f"*/{LOG_FOLDER}"):
+                shutil.rmtree(path)
+        publish_tables(snapshots, app.name, app)
 
 
 def _rewrite_checkpoint(data: Path, app: App) -> None:
