@@ -13,6 +13,7 @@ from penstock.cli.output import counted, folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.rates import Rates
 from penstock.files.layout import RUN
+from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 
@@ -73,6 +74,7 @@ class Status(msgspec.Struct, frozen=True):
         first_epoch: The oldest epoch in the journal; None with `--url`.
         held_by: The readers that need epochs which the settings would remove.
         incidents: The newest requests that stopped their epoch and were set aside, the newest first.
+        clock_jumps: The jumps of the machine's clock that processes have noted.
         generators: The progress of each generator that has run.
         rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
         partitions: The number of partitions; None before the first epoch, and with `--url`.
@@ -94,6 +96,7 @@ class Status(msgspec.Struct, frozen=True):
     generators: list[GeneratorProgress]
     rates: Rates
     partitions: int | None = None
+    clock_jumps: ClockJumps = ClockJumps()
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -142,6 +145,7 @@ def _status_at(remote: RemoteOptions) -> Status:
         incidents=seen.incidents,
         generators=seen.generators,
         rates=seen.rates,
+        clock_jumps=seen.clock_jumps,
     )
 
 
@@ -178,6 +182,7 @@ def status_of(data: Path) -> Status:
         generators=read_progress(data),
         rates=standing.rates,
         partitions=standing.partitions or None,
+        clock_jumps=clock_jumps(data),
     )
 
 
@@ -236,6 +241,8 @@ def _show(status: Status, console: "Console") -> None:
     _show_rates(status.rates, console)
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
+    if status.clock_jumps.count:
+        console.print(str(status.clock_jumps), style="yellow")
     if status.incidents:
         newest = status.incidents[0]
         console.print(

@@ -15,6 +15,7 @@ from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import OperationalError
 from penstock.model.application import App
 from penstock.process import presence
+from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.process.generator_progress import GeneratorProgress, read_progress
@@ -59,6 +60,8 @@ class Observed(msgspec.Struct, frozen=True):
         view_epoch: The epoch of SQL results; None if no view runs.
         processes: The running processes, in the order of their roles.
         incidents: The newest requests that were set aside, the newest first.
+        clock_jumps: The jumps of the machine's clock that processes have noted.
+        clock_text: The same in words; empty without a jump.
         generators: The progress of each generator that has run.
         rates: The rates of streams and of calls over the last seconds, and the lag of each workflow.
     """
@@ -76,6 +79,8 @@ class Observed(msgspec.Struct, frozen=True):
     incidents: list[Incident]
     generators: list[GeneratorProgress]
     rates: Rates = NO_RATES
+    clock_jumps: ClockJumps = ClockJumps()
+    clock_text: str = ""
 
 
 class Killed(msgspec.Struct, frozen=True):
@@ -108,6 +113,7 @@ class Observation:
         """
         now_us = time.time_ns() // 1_000
         standing = status_in(self._data, self._app)
+        jumps = clock_jumps(self._data)
         return Observed(
             app=self._app,
             dev=self._dev,
@@ -120,6 +126,8 @@ class Observation:
             view_epoch=view_epoch(self._data),
             processes=[_described(process) for process in running_processes(self._data)],
             incidents=IncidentLog(self._data).newest(INCIDENTS_MAX),
+            clock_jumps=jumps,
+            clock_text=str(jumps) if jumps.count else "",
             generators=read_progress(self._data),
             rates=msgspec.structs.replace(
                 standing.rates, lags=workflow_lags(self._application, self._config)

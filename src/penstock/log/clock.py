@@ -25,6 +25,19 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
+def time_after(earlier_us: int, clock_us: Callable[[], int] = wall_clock_us) -> int:
+    """Return the machine's time, or the time of something earlier if that is a little later.
+
+    A time that is more than a minute ahead was taken while the clock was wrong, and does not count any more.
+    """
+    now_us = clock_us()
+    return earlier_us if 0 < earlier_us - now_us <= _DIFFERENCE_S * 1_000_000 else now_us
+
+
+def no_jump(_seconds: int) -> None:
+    """Do nothing about a jump of the clock."""
+
+
 class LogTime:
     """The log's own time, in seconds since the Unix epoch, as far as one process knows it.
 
@@ -32,14 +45,21 @@ class LogTime:
         jumps: How often the machine's clock has jumped while this process used the log.
     """
 
-    def __init__(self, clock_us: Callable[[], int], newest_s: int | None) -> None:
+    def __init__(
+        self,
+        clock_us: Callable[[], int],
+        newest_s: int | None,
+        on_jump: Callable[[int], None] = no_jump,
+    ) -> None:
         """Begin.
 
         Args:
             clock_us: The clock of this machine.
             newest_s: The time of the newest append; None for a log without one.
+            on_jump: Receives the seconds of each jump.
         """
         self._clock_us = clock_us
+        self._on_jump = on_jump
         self._lock = threading.Lock()
         self._wall_s = clock_us() // 1_000_000 if newest_s is None else newest_s
         self._now_s = self._wall_s
@@ -51,12 +71,11 @@ class LogTime:
         with self._lock:
             wall_s, steady_s = self._clock_us() // 1_000_000, time.monotonic()
             ahead = wall_s - self._wall_s
-            if (
-                self._steady_s is not None
-                and abs(ahead - (steady_s - self._steady_s)) > _DIFFERENCE_S
-            ):
+            jump_s = 0.0 if self._steady_s is None else ahead - (steady_s - self._steady_s)
+            if abs(jump_s) > _DIFFERENCE_S:
                 self.jumps += 1
-                _log.warning("log.clock_jumped", extra={"seconds": round(ahead)})
+                _log.warning("log.clock_jumped", extra={"seconds": round(jump_s)})
+                self._on_jump(round(jump_s))
             self._now_s += min(max(ahead, 0), STEP_MAX_S)
             self._wall_s, self._steady_s = wall_s, steady_s
             return self._now_s

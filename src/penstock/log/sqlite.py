@@ -26,7 +26,7 @@ from penstock.log import block as blocks
 from penstock.log import ranges, schedule
 from penstock.log.api import Entry, Record
 from penstock.log.block import Block
-from penstock.log.clock import LogTime, wall_clock_us
+from penstock.log.clock import LogTime, no_jump, wall_clock_us
 from penstock.log.database import (
     CHECKPOINT_BYTES,
     INSERT_BLOCK,
@@ -55,6 +55,7 @@ class _Settings(TypedDict):
     retention_s: int
     lock_timeout_ms: int
     clock_us: Callable[[], int]
+    on_jump: Callable[[int], None]
 
 
 class SqliteLog:
@@ -67,6 +68,7 @@ class SqliteLog:
         retention_s: How long request ids are remembered, by the log's own time (`clock`).
         lock_timeout_ms: How long to wait for another process's append before giving up.
         clock_us: This machine's clock, in microseconds since the Unix epoch.
+        on_jump: Receives the seconds of each jump of this clock that is noticed when the log is used.
 
     Raises:
         Corrupt: The file is no log, is damaged, or is missing while its lock file exists.
@@ -81,6 +83,7 @@ class SqliteLog:
         retention_s: int = 7 * 86_400,
         lock_timeout_ms: int = LOCK_TIMEOUT_MS,
         clock_us: Callable[[], int] = wall_clock_us,
+        on_jump: Callable[[int], None] = no_jump,
     ) -> None:
         self.settings: Final = _Settings(
             path=Path(path),
@@ -88,6 +91,7 @@ class SqliteLog:
             retention_s=retention_s,
             lock_timeout_ms=lock_timeout_ms,
             clock_us=clock_us,
+            on_jump=on_jump,
         )
         self._path = Path(path)
         self._record_bytes_max = record_bytes_max
@@ -102,7 +106,7 @@ class SqliteLog:
         self._schedule_examined = False
         with self._database.closed_on_error(), self._database.using() as connection:
             (self._seed,) = connection.execute("SELECT seed FROM position").fetchone()
-            self._time = LogTime(clock_us, newest_append_s(connection))
+            self._time = LogTime(clock_us, newest_append_s(connection), on_jump)
 
     @property
     def path(self) -> Path:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from penstock.model.removed_class import learn_removed
 from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import is_personal
 from penstock.model.waiting_types import waiting_types
+from penstock.process.clock_jumps import note_jump
 from penstock.process.erasures import Erasures
 from penstock.process.process_start import boot_id
 from penstock.state.stores import Stores
@@ -226,6 +228,7 @@ class DataDirectory:
             self.log_path,
             record_bytes_max=limits.record_bytes_max,
             retention_s=limits.retention_s,
+            on_jump=partial(note_jump, self.path),
         )
 
     def open_stores(self, journal: Journal, partitions: int = 1) -> Stores:

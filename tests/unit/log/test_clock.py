@@ -6,6 +6,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
+from penstock.log.clock import time_after
 from penstock.log.sqlite import SqliteLog
 
 DAY_US = 86_400 * 1_000_000
@@ -50,3 +51,12 @@ def test_ids_age_while_the_log_is_used(tmp_path: Path) -> None:
     now[0] += 3_600_000_000
     assert log.append([entry]) == [Lsn(24)]
     log.close()
+
+
+@pytest.mark.parametrize(("ahead_us", "is_kept"), [(1, True), (60_000_000, True), (DAY_US, False)])
+def test_time_of_a_clock_that_was_wrong_does_not_count(ahead_us: int, *, is_kept: bool) -> None:
+    """What follows an event is a little after it, but not days ahead of the clock once the clock is right again."""
+    now_us = 1_800_000_000_000_000
+    found = time_after(now_us + ahead_us, lambda: now_us)
+    assert found == (now_us + ahead_us if is_kept else now_us)
+    assert time_after(now_us - ahead_us, lambda: now_us) == now_us

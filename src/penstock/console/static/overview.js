@@ -28,6 +28,7 @@ export async function open(body) {
   const processes = el("div", { id: "processes" });
   const killing = el("div", {});
   const generators = el("div", { id: "generators" });
+  const clock = el("div", { id: "clock" });
   const incidents = el("div", { id: "incidents" });
   let shownIncidents = "";
   show(
@@ -50,6 +51,7 @@ export async function open(body) {
       generators,
       recovery.element,
     ),
+    clock,
     incidents,
   );
 
@@ -62,6 +64,8 @@ export async function open(body) {
     show(generators, generatorTable(live.status.generators));
     if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
+    const jumped = live.status.clock_text;
+    show(clock, jumped ? el("p", { class: "hint" }, `Warning: ${jumped}.`) : null);
     const told = JSON.stringify(live.status.incidents);
     if (told !== shownIncidents) show(incidents, incidentPanel(live.status.incidents));
     shownIncidents = told; // what a person has unfolded stays so

@@ -10,6 +10,7 @@ from penstock.gateway.telemetry.response_count import ResponseCount
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
+from penstock.process.clock_jumps import clock_jumps
 from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
     APPEND_S,
@@ -210,6 +211,11 @@ class _CurrentGauges:
             "penstock_lag_records",
             "Requests in the log that no epoch has committed.",
             value=status.lag,
+        )
+        yield GaugeMetricFamily(
+            "penstock_clock_jumps",
+            "Jumps of the machine's clock that processes have noted (run/clock-jumps.jsonl).",
+            value=clock_jumps(self._data).count,
         )
         viewed = view_epoch(self._data)
         if viewed is not None:

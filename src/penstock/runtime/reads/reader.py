@@ -30,6 +30,7 @@ from penstock.errors import (
     StateUnavailable,
 )
 from penstock.journal.delta import DeltaJournal
+from penstock.log.clock import time_after
 from penstock.model.application import App
 from penstock.model.context import Read
 from penstock.model.reply import Reply, raised_by
@@ -128,7 +129,7 @@ class CallReader:
                 with self._newest() as state:
                     yield Started(state.epoch)
                     self._get = state.get
-                    now_us = max(time.time_ns() // 1_000, state.time_us)
+                    now_us = time_after(state.time_us)
                     yield from self._run(question, now_us)
                     return
             except StateUnavailable as error:  # usually a driver has committed meanwhile

@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
+from penstock.log.clock import time_after
 from penstock.model.request import NOT_CUT, cut_of
 
 _PAUSE: Final = 1.5
@@ -94,7 +95,7 @@ class LaterRecords:
         for request_id, body, time_us, delay_us in self._rows(commit):
             if request_id in known:
                 continue
-            entry = Entry(request_id, body, b"", time_us if delay_us else max(now_us, time_us))
+            entry = Entry(request_id, body, b"", time_us if delay_us else time_after(time_us))
             if delay_us:
                 self._log.schedule(entry, time_us + delay_us, limited=False)
             elif cut_of(body) != NOT_CUT:
