@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.progress import ProgressBar
-from penstock.cli.restore import print_branch
+from penstock.cli.restore import announcer, print_branch
 from penstock.process.fault import Fault
 
 HELP: Final = """Copy an application, which may run meanwhile, as it was at an epoch.
@@ -44,6 +44,8 @@ def command(
 
     aim = None if at is None else restore.parse_restore_point(at)
     reached = Fault(settings.fault).reached
+    if personal := restore.personal_classes(settings.data):
+        announcer("a fork does not get", target)(personal)
     with ProgressBar("fork") as bar:
         branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)
     print_branch(branch, "forked", settings.app, as_json=as_json)

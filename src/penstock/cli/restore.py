@@ -9,13 +9,14 @@ from penstock.cli.options import JsonOption, config_of
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
+from penstock.files.layout import SUBJECT_KEYS
 from penstock.process.fault import Fault
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.history.branch import Branch
-    from penstock.history.restore import RestorePoint
+    from penstock.history.restore import Announce, RestorePoint
 
 HELP: Final = """Restore a backup into a new data directory.
 
@@ -23,6 +24,9 @@ Without an option, the newest backup is restored, with the requests that the log
 epoch had processed: they run when the application starts. With an epoch, a time or a savepoint,
 history ends there; the new directory does not have later requests, and lists them in its
 dropped-requests.jsonl.
+
+If the application has personal classes, the command says before it copies that no backup contains their keys: put your
+own copy of subjects.keys into the new directory.
 
 Every byte is checked. The directory appears when it is complete, or not at all.
 
@@ -62,8 +66,29 @@ def command(
     aim = parse_timestamp(time) if time is not None else next(iter(aims), None)
     reached = Fault(config_of(target).fault).reached
     with ProgressBar("restore") as bar:
-        branch = restore(directory, target, aim, reached, bar.at)
+        announce = announcer("no backup contains", target)
+        branch = restore(directory, target, aim, reached, bar.at, announce)
     print_branch(branch, "restored", "APP", as_json=as_json)
+
+
+def announcer(lacking: str, target: Path) -> "Announce":
+    """Return a function that says on standard error which file the new directory needs before it can be used.
+
+    Args:
+        lacking: Why it lacks the keys: the beginning of a sentence whose object is their file.
+        target: The new directory.
+    """
+
+    def announce(personal: list[str]) -> None:
+        from rich.console import Console
+
+        text = (
+            f"{lacking} {SUBJECT_KEYS}, the keys of {', '.join(personal)}: {target} is refused until your own copy of the "
+            f"file lies in it as {target / SUBJECT_KEYS}"
+        )
+        Console(stderr=True).print(text, style="bold yellow", highlight=False, soft_wrap=True)
+
+    return announce
 
 
 def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ Every byte of a backup is checked. The new directory appears complete or not at 
 application and its backups are unchanged.
 """
 
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import ConfigError, Corrupt
-from penstock.files.layout import LOG, SAVEPOINTS
+from penstock.files.layout import JOURNAL, LOG, SAVEPOINTS
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
 from penstock.history.backup_set import BackupSet, collect
@@ -21,15 +22,25 @@ from penstock.history.branch import Branch, create_branch, new_directory
 from penstock.history.copying import FileMismatch
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
+from penstock.journal.shapes import NAME as SHAPES
+from penstock.journal.shapes import versions_in
 from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
+from penstock.model.shape import is_personal
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
 
 _MICROSECOND: Final = 1_000_000
+Announce = Callable[[list[str]], None]
+"""Receives the personal classes whose keys the new directory will lack, before anything is copied."""
+
 RestorePoint = PointInTime | str | None
 """An epoch, a timestamp, the name of a savepoint, or None for the newest state."""
+
+
+def announce_nothing(_personal: list[str]) -> None:
+    """Say nothing of missing keys."""
 
 
 def parse_restore_point(text: str) -> RestorePoint:
@@ -47,6 +58,7 @@ def restore(
     point: RestorePoint,
     reached: StepObserver = ignore_step,
     progress: Progress = ignore_progress,
+    announce: Announce = announce_nothing,
 ) -> Branch:
     """Create a data directory from a backup.
 
@@ -59,6 +71,7 @@ def restore(
         point: The end of the new directory's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives copied and total bytes.
+        announce: Is called if the application has personal classes: no backup contains their keys.
 
     Raises:
         ConfigError: No backup contains the restore point, or `target` is not empty.
@@ -69,6 +82,8 @@ def restore(
     backups = Backups(directory)
     backup = _choose(backups, point)
     with new_directory(target, reached, "restore-before-rename") as unfinished:
+        if personal := _personal_in(backups, backup):
+            announce(personal)
         _copy_files(backups, backup, unfinished, reached, progress)
         epoch = _epoch_of(unfinished, backup.contents.app, point)
         branch = create_branch(unfinished, backup.contents.app, epoch)
@@ -128,6 +143,28 @@ def fork(
         branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point))
     reached("fork-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
+
+
+def _personal_in(backups: Backups, backup: Backup) -> list[str]:
+    """Return the personal classes of a backup."""
+    shapes = f"{JOURNAL}/{SHAPES}"
+    return next(
+        (_personal_at(backups.path_of(file)) for file in backup.files if file.path == shapes), []
+    )
+
+
+def _personal_at(shapes: Path) -> list[str]:
+    """Return the personal classes in a file of stored classes; none if it is damaged, which the copy reports."""
+    try:
+        stored = versions_in(shapes.read_bytes())
+    except (OSError, ValueError):
+        return []
+    return sorted(name for name, versions in stored.items() if is_personal(versions[-1].shape))
+
+
+def personal_classes(data: Path) -> list[str]:
+    """Return the personal classes of a data directory: a fork does not get their keys."""
+    return _personal_at(data / JOURNAL / SHAPES)
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -1,5 +1,6 @@
 """No file holds readable personal data, and everything that reads history still works."""
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -92,6 +93,33 @@ def test_history_of_personal_data_replays_and_verifies(
     assert execute(["trace", "r5", PERSONS, "--data", str(data), "--json"]) == 0
     trace = msgspec.json.decode(capsys.readouterr().out)
     assert trace["reply"] == {"value": f"hello {ADA} second {ADA}"}
+
+
+@pytest.mark.parametrize("command", ["restore", "fork"])
+def test_missing_keys_are_told_before_anything_is_copied(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Also where the copy fails then; a directory without personal classes needs no word."""
+    backups, target = tmp_path / "backups", tmp_path / "new"
+    backup = Backups(backups).make(data, "persons").backup
+    words = (
+        [str(backups), str(target)]
+        if command == "restore"
+        else [str(target), PERSONS, "--data", str(data)]
+    )
+    assert execute([command, *words, "--json"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{SUBJECT_KEYS}, the keys of User: {target} is refused until your own copy" in told
+    assert execute(["verify", PERSONS, "--data", str(target)]) == 2
+    shutil.copy(data / SUBJECT_KEYS, target)
+    assert execute(["verify", PERSONS, "--data", str(target)]) == 0
+    capsys.readouterr()
+    shutil.rmtree(target)
+    part = next(file for file in backup.files if "kind=changes" in file.path)
+    (Backups(backups).path_of(part) if command == "restore" else data / part.path).unlink()
+    assert execute([command, *words]) == 1
+    assert "the keys of User" in capsys.readouterr().err
+    assert not target.exists()
 
 
 def test_backup_is_read_with_the_keys_of_its_directory(data: Path, tmp_path: Path) -> None:
