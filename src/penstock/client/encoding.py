@@ -27,7 +27,8 @@ from penstock.base.json_floats import decode_json
 from penstock.base.json_keys import json_bytes
 from penstock.base.key_text import encode_key
 from penstock.base.lowering import lower_reply
-from penstock.base.schema import decode_reference, refuse
+from penstock.base.schema import refuse
+from penstock.base.stored_type import decode_stored
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
 from penstock.errors import (
     BY_CODE,
@@ -224,7 +225,7 @@ def _plain(call: Call[Any]) -> tuple[str | None, bytes]:
 
 def decode_msgpack(data: bytes | msgspec.Raw, annotation: Any) -> Any:
     """Return the value of a type that MessagePack holds."""
-    return msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
+    return decode_stored(data, annotation)
 
 
 def value_of(response: HttpResponse, returns: Any = Any) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, changed_part, lower_of, place_in
-from penstock.base.misfit import place_of
+from penstock.base.misfit import misfit_of, place_of
 from penstock.base.record import simplified
 from penstock.base.schema import (
     ENCODER,
@@ -26,6 +26,7 @@ from penstock.base.schema import (
     shown,
     wire_type,
 )
+from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
 from penstock.model.row_functions import attribute_dict_of, row_of
@@ -36,6 +37,7 @@ from penstock.model.signature import Signature
 from penstock.model.upcast import Complete, Migrating, Upcast, completed_as_declared
 
 _encode: Final = ENCODER.encode
+_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _values_of: Final = object.__getattribute__
 _SAFE_DIGITS: Final = 19
 """A number with fewer characters than this has less than 64 bits."""
@@ -158,9 +160,10 @@ class EntityType:
         tag = self.shape.tag
         self._row_of = row_of(tag, self._names, self._lowers)
         self.row_head = row_head(tag, len(annotations))
-        self._decode = _decoder_of(tag, annotations).decode
-        # Only changed rows have to keep to the constraints: an older row may be from before them.
-        self._check = _decoder_of(tag, tuple(map(wire_type, self.constrained.values()))).decode
+        self._decode = stored_decoder(_row_type(tag, annotations))
+        # Only changed attributes have to keep to the constraints: an older value may be from before them.
+        self._constrained_wires = tuple(map(wire_type, self.constrained.values()))
+        self._check = _decoder_of(tag, self._constrained_wires).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
@@ -224,7 +227,7 @@ class EntityType:
                 return after
             restored = self._decode(after)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unencodable(self._explain(reason_of(error))) from error
+            restored = self._restored(after, before, error)
         attributes = dict(zip(self._names, restored[1:], strict=True))
         for name, value in attributes.items():
             if not alike(values[name], value):
@@ -234,6 +237,30 @@ class EntityType:
                 raise Unencodable(f"{self.name}.{name}{path}{what} hold {shown(part)}")
         after = self._packed(attributes)
         return None if after == before else after
+
+    def _restored(self, after: bytes, before: bytes | None, error: Exception) -> tuple[Any, ...]:
+        """Return the decoded row whose changed attributes fit; the others may be from before a constraint.
+
+        Args:
+            after: The encoded row.
+            before: The row that is stored.
+            error: The reason why the row as a whole does not fit.
+        """
+        new, old = _RAWS.decode(after), [] if before is None else _RAWS.decode(before)
+        if len(old) != len(new) or old[0] != new[0]:
+            raise Unencodable(self._explain(reason_of(error))) from error
+        for index, name in enumerate(self._names):
+            if new[index + 1] != old[index + 1]:
+                try:
+                    wire = self._constrained_wires[index]
+                    msgspec.msgpack.decode(new[index + 1], type=wire, dec_hook=decode_reference)
+                except (msgspec.MsgspecError, RecursionError) as misfit:
+                    what = misfit_of(reason_of(misfit)).at(f"{self.name}.{name}")
+                    raise Unencodable(what) from misfit
+        try:
+            return self._decode(after)  # type: ignore[no-any-return]
+        except (msgspec.MsgspecError, RecursionError) as misfit:
+            raise Unencodable(self._explain(reason_of(misfit))) from misfit
 
     def _packed(self, values: Mapping[str, Any]) -> bytes:
         """Encode attributes that come from a row, without the key."""
@@ -433,6 +460,9 @@ def row_head(tag: int, width: int) -> bytes:
     return row[: len(row) - width]
 
 
+def _row_type(tag: int, annotations: tuple[Any, ...]) -> Any:
+    return tuple[(Literal[tag], *annotations)]  # type: ignore[valid-type]
+
+
 def _decoder_of(tag: int, annotations: tuple[Any, ...]) -> msgspec.msgpack.Decoder[tuple[Any, ...]]:
-    row = tuple[(Literal[tag], *annotations)]  # type: ignore[valid-type]
-    return msgspec.msgpack.Decoder(row, dec_hook=decode_reference)
+    return msgspec.msgpack.Decoder(_row_type(tag, annotations), dec_hook=decode_reference)

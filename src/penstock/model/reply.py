@@ -10,7 +10,7 @@ import msgspec
 
 from penstock import errors
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.base.schema import decode_reference
+from penstock.base.stored_type import decode_stored
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, returns_of
 from penstock.model.request import decode_failure
@@ -54,7 +54,7 @@ def decode_result(data: bytes, returns: Any) -> Any:
         Unencodable: It does not fit the type.
     """
     try:
-        return msgspec.msgpack.decode(data, type=returns, dec_hook=decode_reference)
+        return decode_stored(data, returns)
     except msgspec.ValidationError as error:
         raise errors.Unencodable(f"the result does not fit its annotation: {error}") from error
 

@@ -31,6 +31,7 @@ from penstock.base.schema import (
     name_of,
     refuse,
 )
+from penstock.base.stored_type import records_have_constraints
 from penstock.errors import Unencodable
 from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import where_of
@@ -196,7 +197,7 @@ class Resolver:
             self._check_default(parameter.default, annotation, where, what)
             resolved.append(parameter.replace(annotation=annotation))
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
-        if has_constraints(returns):
+        if has_constraints(returns) or records_have_constraints(simplified(returns)):
             function = with_checked_result(name, function, returns)
         return Signature(name, function, resolved, returns, where)
 

@@ -25,6 +25,7 @@ from penstock.base.schema import (
     reference_type,
     wire_type,
 )
+from penstock.base.stored_type import stored_decoder
 from penstock.base.words import JSON_BEGINS, UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 from penstock.model.request import NAMES
@@ -473,7 +474,10 @@ def with_checked_result(
     name: str, function: Callable[..., Any], returns: Any
 ) -> Callable[..., Any]:
     """Return a handler that raises `Unencodable` where its result does not keep to the constraints of its type."""
-    decode = msgspec.msgpack.Decoder(wire_type(returns), dec_hook=decode_reference).decode
+    wire = wire_type(returns)
+    decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(wire, dec_hook=decode_reference).decode
+    if getattr(function, "__readonly__", False):  # it may return a record from before a constraint
+        decode = stored_decoder(wire)
 
     @functools.wraps(function)
     def checked(*arguments: Any, **named: Any) -> Any:

@@ -30,6 +30,7 @@ from penstock.base.schema import (
     reference_type,
     shown,
 )
+from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Unencodable
 from penstock.model.entity_type import EntityType
@@ -107,13 +108,10 @@ class EventType(Generic[T]):
         self._may_be_sealed = bool(self._entities) or annotation is Any
         self.is_shared = is_immutable(annotation)
         self.keys: SubjectKeys | None = None
-        self._decode = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
-        several = list[annotation]
-        self._decode_list = msgspec.msgpack.Decoder(several, dec_hook=decode_reference).decode
+        self._decode = stored_decoder(annotation)
+        self._decode_list = stored_decoder(list[annotation])
         # Only new values have to keep to the constraints: an older one may be from before them.
-        self._check = self._decode
-        if has_constraints:
-            self._check = msgspec.msgpack.Decoder(constrained, dec_hook=decode_reference).decode
+        self._check = msgspec.msgpack.Decoder(constrained, dec_hook=decode_reference).decode
 
     @property
     def given(self) -> GivenType:
