@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.record import RecordKind, constraints_in, kind_of, record_hints, simplified
+from penstock.base.union import UNIONS
 
 _LIBRARIES: Final = ("annotated_types", "pydantic", "pydantic_core", "beartype", "typeguard")
 _ALTERNATIVES: Final = {
@@ -80,6 +81,41 @@ def constrained_fields(annotation: Any) -> dict[str, Any]:
         else field.annotation
         for name, field in cls.model_fields.items()
     }
+
+
+def constraint_text(annotation: Any) -> str:
+    """Return the constraints of a type, each with its place, also in records: `[].pieces: ge=1`; empty without any."""
+    places = _limits_at(annotation, "", [])
+    return ", ".join({f"{path}: {limits}".removeprefix(": "): None for path, limits in places})
+
+
+def _limits_at(annotation: Any, path: str, seen: list[Any]) -> Iterator[tuple[str, str]]:
+    """Yield places and their limits; `seen` are the records around the place."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal or annotation in seen:
+        return
+    if origin is typing.Annotated:
+        texts = filter(None, map(_limit_text, annotation.__metadata__))
+        yield from ((path, text) for text in texts)
+        arguments = arguments[:1]
+    elif kind_of(annotation) is not None:
+        for name, hint in constrained_fields(annotation).items():
+            inner = simplified(hint, annotation, constrained=True)
+            # Of a pydantic model, whose limits are no constraints of msgspec.
+            kept = hint if typing.get_origin(hint) is typing.Annotated else inner
+            yield from _limits_at(kept, f"{path}.{name}", [*seen, annotation])
+        return
+    inside = path if origin in (typing.Annotated, *UNIONS) else f"{path}[]"
+    for part in arguments:
+        yield from _limits_at(part, inside, seen)
+
+
+def _limit_text(added: Any) -> str:
+    """Return what a constraint of msgspec, or one that pydantic enforces in a model, demands; empty for other objects."""
+    if isinstance(added, msgspec.Meta):
+        return _limits_in(added)
+    is_limit = type(added).__module__ == "annotated_types" or "Metadata" in type(added).__name__
+    return repr(added) if is_limit else ""
 
 
 def _added_to(annotation: Any) -> Iterator[Any]:

@@ -6,7 +6,7 @@ records without constraints read the data, and the records are made of the twins
 """
 
 import typing
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ def stored_decoder(annotation: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     The function raises `msgspec.ValidationError` for data of another type, as `msgspec.msgpack.Decoder.decode` does.
     """
     exact = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
-    if not records_have_constraints(annotation):
+    if not records_have_constraints(annotation, models=True):
         return exact
     lenient: list[_Lenient] = []
 
@@ -62,21 +62,29 @@ def decode_stored(data: bytes | msgspec.Raw, annotation: Any) -> Any:
         return stored_decoder(annotation)(data)
 
 
-def records_have_constraints(annotation: Any, seen: list[Any] | None = None) -> bool:
-    """Say whether decoding checks more in a record of a type, at any depth, than types; `seen` are records."""
+def records_have_constraints(
+    annotation: Any, seen: list[Any] | None = None, *, models: bool = False
+) -> bool:
+    """Say whether a record in a type, at any depth, has a field with a constraint.
+
+    Args:
+        annotation: The type.
+        seen: The records around it.
+        models: Whether each pydantic model counts, which may have validators.
+    """
     seen = [] if seen is None else seen
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal or annotation in seen:
         return False
     if is_record(annotation):
         seen.append(annotation)
-        if kind_of(annotation) is RecordKind.PYDANTIC:
+        if models and kind_of(annotation) is RecordKind.PYDANTIC:
             return True
         hints = constrained_fields(annotation).values()
         if any(has_constraints(simplified(hint, annotation, constrained=True)) for hint in hints):
             return True
         arguments = tuple(field.annotation for field in fields_of(annotation))
-    return any(records_have_constraints(part, seen) for part in arguments)
+    return any(records_have_constraints(part, seen, models=models) for part in arguments)
 
 
 class _Lenient:
@@ -108,19 +116,10 @@ class _Lenient:
         fields = fields_of(annotation)
         match kind_of(annotation):
             case RecordKind.TYPED_DICT:  # a dictionary needs no maker
-                twin: Any = typing.TypedDict("Twin", {each.member.wire: Any for each in fields})  # type: ignore[misc]
-                twin.__required_keys__ = frozenset(
-                    each.member.wire for each in fields if not each.member.has_default
-                )
-                twin.__optional_keys__ = frozenset(twin.__annotations__) - twin.__required_keys__
+                twin: Any = _new_typed_dict(fields)
             case RecordKind.NAMED_TUPLE:
                 # A tuple, and not a Struct: only so it can be the key of a dictionary.
-                twin = typing.NamedTuple("Twin", [(each.member.name, Any) for each in fields])  # type: ignore[misc]
-                first = next(
-                    (at for at, each in enumerate(fields) if each.member.has_default), len(fields)
-                )
-                twin.__new__.__defaults__ = (msgspec.UNSET,) * (len(fields) - first)
-                twin._field_defaults = dict.fromkeys(twin._fields[first:], msgspec.UNSET)
+                twin = _new_named_tuple(fields)
                 self._makers[twin] = lambda value: self._record(annotation, fields, value)
             case _:
                 twin = self._struct(annotation, fields)
@@ -129,9 +128,9 @@ class _Lenient:
                 )
         self._twins[annotation] = twin
         # msgspec reads them when a decoder is made: a record in its own field is known only now.
+        names = getattr(twin, "_fields", twin.__annotations__)
         twin.__annotations__ = {
-            name: self._twin(field.annotation)
-            for name, field in zip(twin.__annotations__, fields, strict=True)
+            name: self._twin(field.annotation) for name, field in zip(names, fields, strict=True)
         }
         return twin
 
@@ -174,6 +173,20 @@ class _Lenient:
             return _MAKERS[kind_of(cls)](cls, values)
         except (ValueError, TypeError) as error:  # of `__post_init__`; msgspec does the same
             raise msgspec.ValidationError(str(error)) from error
+
+
+def _new_typed_dict(fields: list[Field]) -> Any:
+    hints = {
+        each.member.wire: typing.NotRequired[Any] if each.member.has_default else Any
+        for each in fields
+    }
+    return typing.TypedDict("Twin", hints)  # type: ignore[operator]
+
+
+def _new_named_tuple(fields: list[Field]) -> Any:
+    names = [each.member.name for each in fields]
+    defaults = [msgspec.UNSET for each in fields if each.member.has_default]
+    return namedtuple("Twin", names, defaults=defaults)
 
 
 def _dataclass(cls: Any, values: dict[str, Any]) -> Any:

@@ -9,11 +9,13 @@ import inspect
 from collections.abc import Container, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from penstock.base.constraint import constraint_text, without_constraints
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.record import simplified
 from penstock.engine.execute import Limits
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader
@@ -67,8 +69,12 @@ def findings_of_schemas(changes: Sequence[SchemaChange]) -> list[CheckFinding]:
 
 
 def compare_interfaces(deployed: App, present: App) -> Iterator[CheckFinding]:
-    """Compare classes, methods, functions, routes and streams; a removal or a change needs a word."""
+    """Compare classes, methods, functions, routes, streams and constraints; a removal or a change needs a word."""
     was, now = _interface(deployed), _interface(present)
+    # Whether an attribute is there is a finding of the schemas, which know no constraints.
+    attributes = _attributes(deployed), _attributes(present)
+    for name in sorted(attributes[0].keys() & attributes[1].keys()):
+        was[name], now[name] = attributes[0][name], attributes[1][name]
     for name in sorted(was.keys() | now.keys()):
         if name not in was:
             yield CheckFinding(Level.SAFE, "interface", f"{name} is added")
@@ -210,8 +216,28 @@ def _interface(app: App) -> dict[str, str]:
         interface[f"route {route.verb} {route.path}"] = target
     for name, stream in app.topology.streams.items():
         if not name.startswith("$"):
-            interface[f"stream {name}"] = f"a stream of {described(stream.annotation)[0]}"
+            interface[f"stream {name}"] = f"a stream of {_type_text(stream.declared)}"
     return interface
+
+
+def _attributes(app: App) -> dict[str, str]:
+    """Return the constraints of the attributes and keys of an application's classes, as text by name."""
+    return {
+        f"attribute {entity_type.stored_name}.{name}": constraint_text(annotation)
+        or "without a constraint"
+        for entity_type in app.stored.values()
+        for name, annotation in {
+            entity_type.key_name: entity_type.constrained_key,
+            **entity_type.constrained,
+        }.items()
+    }
+
+
+def _type_text(constrained: Any) -> str:
+    """Return a type as text, with its constraints."""
+    annotation = without_constraints(constrained)
+    limits = constraint_text(simplified(constrained, constrained=True))
+    return f"{described(annotation)[0]}{f' with {limits}' if limits else ''}"
 
 
 class _TypeText(str):
@@ -224,9 +250,9 @@ class _TypeText(str):
 def _text(signature: Signature) -> str:
     """Return a signature as text; a class has its stored name, so that a new name is no difference."""
     parameters = [
-        parameter.replace(annotation=_TypeText(described(parameter.annotation)[0]))
+        parameter.replace(annotation=_TypeText(_type_text(signature.constrained[parameter.name])))
         for parameter in signature.parameters.values()
     ]
-    returns = _TypeText(described(signature.returns)[0])
+    returns = _TypeText(_type_text(signature.declared_result))
     shape = inspect.Signature(parameters, return_annotation=returns)
     return f"{'@readonly ' if signature.readonly else ''}{shape}"

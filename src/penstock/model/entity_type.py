@@ -162,8 +162,10 @@ class EntityType:
         self.row_head = row_head(tag, len(annotations))
         self._decode = stored_decoder(_row_type(tag, annotations))
         # Only changed attributes have to keep to the constraints: an older value may be from before them.
-        self._constrained_wires = tuple(map(wire_type, self.constrained.values()))
-        self._check = _decoder_of(tag, self._constrained_wires).decode
+        self._checked_types = (*self.constrained.values(),)
+        if self._exact:
+            self._checked_types = (*map(wire_type, self._checked_types),)
+        self._check = _decoder_of(tag, self._checked_types).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
@@ -225,7 +227,7 @@ class EntityType:
             stored = self._check(after)
             if self._exact and stored == row:
                 return after
-            restored = self._decode(after)
+            restored = self._decode(after) if self._exact else stored
         except (msgspec.MsgspecError, RecursionError) as error:
             restored = self._restored(after, before, error)
         attributes = dict(zip(self._names, restored[1:], strict=True))
@@ -252,8 +254,8 @@ class EntityType:
         for index, name in enumerate(self._names):
             if new[index + 1] != old[index + 1]:
                 try:
-                    wire = self._constrained_wires[index]
-                    msgspec.msgpack.decode(new[index + 1], type=wire, dec_hook=decode_reference)
+                    checked = self._checked_types[index]
+                    msgspec.msgpack.decode(new[index + 1], type=checked, dec_hook=decode_reference)
                 except (msgspec.MsgspecError, RecursionError) as misfit:
                     what = misfit_of(reason_of(misfit)).at(f"{self.name}.{name}")
                     raise Unencodable(what) from misfit

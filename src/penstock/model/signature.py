@@ -55,7 +55,8 @@ class Signature:
         time_ms: The processor time that `@limit(time=…)` declares; None if it declares none.
         parameters: The parameters by name, without constraints; the annotation is `Any` if the source has none.
         constrained: The types of the parameters with their constraints.
-        returns: The annotation of the result; `Any` if the source has none.
+        returns: The annotation of the result, without constraints; `Any` if the source has none.
+        declared_result: The same with its constraints.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
         heads: The encoded arguments by name of a call without any, by the number of its arguments by position.
         is_outdated: Says whether a function of `@migrate` has changed the values of rows with a tag, for `create`; else None.
@@ -79,7 +80,7 @@ class Signature:
         self.where = where
         self.readonly = bool(getattr(function, "__readonly__", False))
         self.time_ms: int | None = None  # `declare_times` sets it
-        self.returns = simplified(returns)
+        self.declared_result, self.returns = returns, simplified(returns)
         self.constrained = {parameter.name: parameter.annotation for parameter in parameters}
         parameters = [
             parameter.replace(annotation=simplified(parameter.annotation))

@@ -42,7 +42,7 @@ _INSIST_S: Final = 20e-6
 RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
 
-CHECK_EVERY: Final = 1_024
+CHECK_EVERY: Final = 4_096
 """Transactions between two looks at all names and settings that a handler may have changed."""
 
 _SIGNALS: Final = (signal.SIGALRM, signal.SIGPROF)

@@ -111,7 +111,9 @@ def test_defaults() -> None:
     assert decode(data) == Line(-1)
     assert decode(data).notes is not decode(data).notes
     assert stored_decoder(Spot)(msgspec.msgpack.encode([-1])) == Spot(-1, 7)
-    assert stored_decoder(Paid | Open)(msgspec.msgpack.encode({"type": "Paid", "Amount": -1})) == Paid(-1)
+    assert stored_decoder(Paid | Open)(
+        msgspec.msgpack.encode({"type": "Paid", "Amount": -1})
+    ) == Paid(-1)
 
 
 def test_models() -> None:
@@ -126,7 +128,14 @@ def test_models() -> None:
 
 @pytest.mark.parametrize(
     ("annotation", "value"),
-    [(Line, {"pieces": "x"}), (Line, {}), (list[Place], [{}]), (Spot, []), (Paid | Open, {"type": "x"}), (Model, {})],
+    [
+        (Line, {"pieces": "x"}),
+        (Line, {}),
+        (list[Place], [{}]),
+        (Spot, []),
+        (Paid | Open, {"type": "x"}),
+        (Model, {}),
+    ],
 )
 def test_types_hold(annotation: Any, value: Any) -> None:
     """Data of another type is refused, with the message of the type itself."""

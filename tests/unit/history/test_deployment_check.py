@@ -115,6 +115,45 @@ def test_other_outcomes_and_waiting_requests_need_a_word(
     assert "would have come out otherwise" in told["dry-run"]
 
 
+def test_changed_constraints_need_a_word(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Constraints of parameters, attributes and fields of records are no part of a shape, but of the interface."""
+    record = "@dataclass\nclass Line:\n    pieces: {type} = 0\n\nclass Item"
+    kiosk.change(
+        "from penstock",
+        "from dataclasses import dataclass\nfrom typing import Annotated\nfrom msgspec import Meta\nfrom penstock",
+    )
+    kiosk.change("class Item", record.format(type="int"))
+    kiosk.change(
+        "    def order", "    def add(self, lines: list[Line]) -> None: ...\n\n    def order"
+    )
+    journal_of(kiosk.spec, kiosk.data, [], deploys=True)
+    assert check(kiosk, capsys) == (0, ("safe", []))
+    app = load_app(kiosk.spec)
+    line = sys.modules[Path(kiosk.spec).stem].Line
+    bodies = [
+        app.request("Item", "tea", "order", (5,))[0],
+        app.request("Item", "tea", "order", (15,))[0],
+        app.request("Item", "tea", "add", ([line(1), line(2)],))[0],
+    ]
+    with closing(DataDirectory(kiosk.data).open_log()) as log:
+        entries = enumerate(bodies)
+        log.append([Entry(RequestId(f"waits{at}"), body, b"", 1) for at, body in entries])
+    kiosk.change("pieces: int", "pieces: Annotated[int, Meta(ge=2)]")
+    kiosk.change("    total: int = 0", "    total: Annotated[int, Meta(le=9)] = 0")
+    kiosk.change("count: int", "count: Annotated[int, Meta(le=9)]")
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "needs-a-word")
+    texts = [each["what"] for each in findings if each["kind"] != "dry-run"]
+    assert texts == [
+        "attribute Item.total was without a constraint, and is le=9",
+        "method Item.add was (lines: list[Line]) -> None, and is (lines: list[Line] with [].pieces: ge=2) -> None",
+        "method Item.order was (count: int) -> int, and is (count: int with le=9) -> int",
+        "request waits1, Item/tea.order(15), waits and would fail: Item.order: count: Expected `int` <= 9",
+        "request waits2, Item/tea.add([{'pieces': 1}, {'pieces': 2}]), waits and would fail: "
+        "Item.add: lines[0].pieces: Expected `int` >= 2",
+    ]
+
+
 def test_a_class_that_cannot_read_its_rows_is_refused(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:

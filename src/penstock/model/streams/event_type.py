@@ -109,7 +109,7 @@ class EventType(Generic[T]):
         self.is_shared = is_immutable(annotation)
         self.keys: SubjectKeys | None = None
         self._decode = stored_decoder(annotation)
-        self._decode_list = stored_decoder(list[annotation])
+        self._decode_list: Callable[[bytes], list[T]] = stored_decoder(list[annotation])
         # Only new values have to keep to the constraints: an older one may be from before them.
         self._check = msgspec.msgpack.Decoder(constrained, dec_hook=decode_reference).decode
 
