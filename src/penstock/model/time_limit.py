@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from inspect import getattr_static
 from typing import Any, Final
@@ -10,6 +11,9 @@ from penstock.errors import RequestError
 
 TIME_LIMITS: Final = "__time_limits__"
 """The attribute of a function or class that holds the times which its decorators declare."""
+
+LIMITS: Final = "__limits__"
+"""The attribute that holds the limits on requests."""
 
 TIMES: Final = 'write "500ms", "60s", "2m" or "1h", or a timedelta, of at most a day'
 _TIME: Final = re.compile(r"(?P<count>\d{1,9}(\.\d{1,3})?) ?(?P<unit>ms|s|m|h)")
@@ -68,14 +72,36 @@ def refuse_time(function: Any, where: str, what: str, complaints: list[str]) -> 
             f"{where}: {what} has @limit(time=…), which has no effect here, because it counts for requests and workflows; "
             "remove it, and do long work in a function or a task of a flow"
         )
+    refuse_rates(function, where, what, complaints)
+
+
+def refuse_rates(function: Any, where: str, what: str, complaints: list[str]) -> None:
+    """Complain of a function that declares a limit on requests, and that no request calls.
+
+    Args:
+        function: The function.
+        where: Its place, for the complaint.
+        what: Its name, for the complaint.
+        complaints: The mistakes that were found so far.
+    """
+    complaints += (
+        f"{where}: {what} has @limit({text!r}), which has no effect here, because it counts requests; declare it at "
+        "the method or function that they call, or limit a stream with the setting gateway.limits"
+        for text in _marks_of(function, LIMITS).get(LIMITS, ())
+    )
 
 
 def _times_of(member: Any) -> tuple[Any, ...]:
     """Return the times that decorators of a class or a function have declared."""
+    times: tuple[Any, ...] = _marks_of(member, TIME_LIMITS).get(TIME_LIMITS, ())
+    return times
+
+
+def _marks_of(member: Any, name: str) -> Mapping[str, Any]:
+    """Return the attributes of the class or function that has a mark, if it is there."""
     while isinstance(member, functools.partial):
         member = member.func
-    marks = getattr(member, "__dict__", {})  # a class does not inherit it
-    if not isinstance(member, type) and TIME_LIMITS not in marks:
+    marks: Mapping[str, Any] = getattr(member, "__dict__", {})  # a class does not inherit it
+    if not isinstance(member, type) and name not in marks:
         marks = getattr(getattr_static(type(member), "__call__", None), "__dict__", {})
-    times: tuple[Any, ...] = marks.get(TIME_LIMITS, ())
-    return times
+    return marks

@@ -210,6 +210,21 @@ def test_a_function_of_a_flow_has_its_time(function: Any) -> None:
     assert app.time_limits == {"workflow kept": 60_000}
 
 
+@limit("5/s")
+def rated(event: int) -> bool:
+    return event > 0
+
+
+def test_a_function_that_no_request_calls_declares_no_rate() -> None:
+    """A limit counts requests, so functions of workflows and splitters refuse it by name."""
+    begun = stream("begun", int)
+    split = splitter("signs", begun, positive=rated, other=lambda event: True)
+    with pytest.raises(DefinitionError) as raised:
+        App("wrong", begun, split, flow("kept", begun).filter(rated).sink("positive", int))
+    for name in ("stream positive of splitter signs", "rated"):
+        assert f"{name} has @limit('5/s'), which has no effect here" in str(raised.value)
+
+
 def test_a_migration_declares_no_time() -> None:
     """It runs in the time of its reader."""
 

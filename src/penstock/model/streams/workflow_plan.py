@@ -19,7 +19,7 @@ from penstock.model.streams.stream import UNKNOWN, Stream, type_name
 from penstock.model.streams.task_definition import task_type
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.type_fit import fits
-from penstock.model.time_limit import time_of
+from penstock.model.time_limit import refuse_rates, time_of
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +157,7 @@ class _Planning:
             ]
         for function in functions:
             name = getattr(function, "__qualname__", node.name)
+            refuse_rates(function, node.where, name, self._resolver.complaints)
             time_ms = time_of(function, node.where, name, self._resolver.complaints)
             if time_ms is not None:
                 self.plan.time_ms = max(time_ms, self.plan.time_ms or 0)
