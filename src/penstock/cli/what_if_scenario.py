@@ -1,7 +1,6 @@
 """The work of `penstock what-if`: the scenario that the command line describes, run and compared."""
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -14,6 +13,7 @@ from penstock.cli.options import AppOptions
 from penstock.cli.progress import epoch_progress
 from penstock.cli.what_if_report import QueryDifference, WhatIfReport
 from penstock.errors import ConfigError
+from penstock.files.temporary_folder import temporary_folder
 from penstock.history.alternate_app import alternate_app
 from penstock.history.branch import new_directory
 from penstock.history.code_versions import CodeVersions
@@ -123,7 +123,7 @@ def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -
             )
         return stack.enter_context(new_directory(keep, ignore_step, "what-if-before-rename"))
     if wanted:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-what-if-")))
+        return stack.enter_context(temporary_folder("what-if"))
     return None
 
 

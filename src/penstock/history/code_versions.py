@@ -5,10 +5,8 @@ with the present code. An epoch without a deployment is executed with the presen
 deployment has the present source.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -16,6 +14,7 @@ from typing import Final, Self
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
+from penstock.files.temporary_folder import temporary_folder
 from penstock.history.reader import HistoryReader
 from penstock.journal.deployments import (
     Deployment,
@@ -100,14 +99,14 @@ class CodeVersions:
         self._code = code_of(location)[0] if every else None
         self._loaded: dict[int, CodeVersion] = {}
         self._scratch: Path | None = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+        self._stack.close()
+        self._scratch = None
 
     def at(self, epoch: Epoch) -> CodeVersion:
         """Return the code that executed an epoch; it is loaded at its first use.
@@ -166,7 +165,7 @@ class CodeVersions:
 
     def _folder(self) -> Path:
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="penstock-"))
+            self._scratch = self._stack.enter_context(temporary_folder("code"))
         return self._scratch
 
     def _learn(self, app: App, deployment: Deployment) -> None:

@@ -1,7 +1,6 @@
 """Source archives that a client sends: they are unpacked and read here, and their code never runs in this process."""
 
 import io
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +9,7 @@ from typing import Final
 
 from penstock.errors import PenstockError, RequestError
 from penstock.files.durable import storage
+from penstock.files.temporary_folder import temporary_folder
 from penstock.process.archives import without_folder, write_files
 from penstock.process.loading import Location, locate
 from penstock.process.source import SOURCE_BYTES_MAX
@@ -39,8 +39,7 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
     files = _files_of(archive)
     with ExitStack() as stack:
         with storage("unpack an archive"):
-            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-upload-"))
-            folder = Path(name).resolve()
+            folder = stack.enter_context(temporary_folder("upload")).resolve()
             write_files(files, folder)
         try:
             yield _spec_in(folder, app)

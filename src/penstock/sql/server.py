@@ -9,11 +9,10 @@ Queries run in children of this process (`query_pool`).
 import asyncio
 import logging
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +38,7 @@ from penstock.base.http import (
 )
 from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
+from penstock.files.temporary_folder import temporary_folder
 from penstock.model.application import App
 from penstock.process import presence, startup
 from penstock.process.config import Config
@@ -199,9 +199,9 @@ def _chunks(result: EncodedResult) -> Iterator[bytes]:
 def _socket(data: Path) -> Iterator[Path]:
     """Return the path of a new socket; a path that is too long is replaced by a temporary one."""
     path = (data / RUN / SOCKET).absolute()
-    with tempfile.TemporaryDirectory(prefix="penstock-view-") as folder:
+    with ExitStack() as stack:
         if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
-            path = Path(folder) / SOCKET
+            path = stack.enter_context(temporary_folder("view")) / SOCKET
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(
             missing_ok=True

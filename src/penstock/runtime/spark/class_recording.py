@@ -7,11 +7,11 @@ priority, uses about a minute of processor time, and does nothing if the archive
 """
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from penstock.files.lock import Claimed, claim
+from penstock.files.temporary_folder import temporary_folder
 from penstock.process.config import Config
 from penstock.runtime.spark import recorded_app
 from penstock.runtime.spark.class_archive import ClassArchive
@@ -69,8 +69,8 @@ def _make_alone(archive: ClassArchive) -> None:
 
 def _compile(path: Path) -> None:
     """Write Penstock's own classes, compiled; Java's class path needs the file before it can record."""
-    with tempfile.TemporaryDirectory(prefix="penstock-classes-") as folder:
-        config = Config(Path(folder) / "data", class_archive=0)
+    with temporary_folder("classes") as folder:
+        config = Config(folder / "data", class_archive=0)
         with Jvm(config, config.data / "scratch" / "compiled") as jvm:
             gateway = jvm.gateway()
             write_classes(gateway, path)
@@ -79,8 +79,8 @@ def _compile(path: Path) -> None:
 
 
 def _record(path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="penstock-classes-") as folder:
-        config = Config(Path(folder) / "data", cores=2, small_epoch=0)
+    with temporary_folder("classes") as folder:
+        config = Config(folder / "data", cores=2, small_epoch=0)
         with Jvm(config, config.data / "scratch" / "recorded", record=path) as jvm:
             runtime = SparkRuntime(recorded_app.__name__, config, jvm)
             try:

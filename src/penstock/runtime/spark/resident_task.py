@@ -17,11 +17,9 @@ import itertools
 import logging
 import math
 import os
-import shutil
 import signal
 import socket
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +31,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.cause import cause_text
+from penstock.files.temporary_folder import temporary_folder
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import Reside, TaskCommand, TaskResult
 
@@ -262,11 +261,8 @@ def _folder_of_sockets(folder: Path) -> Iterator[Path]:
     if _takes_sockets(folder):
         yield folder
         return
-    short = Path(tempfile.mkdtemp(prefix="penstock-resident-"))
-    try:
+    with temporary_folder("resident") as short:
         yield short
-    finally:
-        shutil.rmtree(short, ignore_errors=True)
 
 
 def _takes_sockets(folder: Path) -> bool:

@@ -9,9 +9,8 @@ The metadata of the key's column names the epoch (`penstock.epoch`).
 
 import atexit
 import os
-import shutil
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -23,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
 from penstock.files.layout import SNAPSHOTS
+from penstock.files.temporary_folder import temporary_folder
 from penstock.journal.api import Journal
 from penstock.journal.as_of import PointInTime, epoch_as_of, held_epochs
 from penstock.model.application import App
@@ -36,6 +36,8 @@ EPOCH: Final = "penstock.epoch"
 
 _FILE_ROWS: Final = 262_144
 _LOCAL: Final = "org.apache.hadoop.fs.RawLocalFileSystem"
+_AT_EXIT: Final = ExitStack()
+atexit.register(_AT_EXIT.close)
 
 
 def read_table(
@@ -72,8 +74,7 @@ def read_table(
             f"there is no journal of {app.name} in {folder}; name its directory: data="
         )
     with closing(DataDirectory(folder).open_journal(app)) as journal:
-        scratch = Path(tempfile.mkdtemp(prefix="penstock-table-"))
-        atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        scratch = _AT_EXIT.enter_context(temporary_folder("table"))
         chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
         snapshots = Snapshots(folder / SNAPSHOTS, journal.identity)
         return frame_of(chosen, app, (journal, snapshots), name, as_of, scratch)

@@ -1,0 +1,58 @@
+"""Folders in the system's temporary directory, none of which outlives a killed process for long.
+
+The owner holds the lock of its folder, which the kernel frees when the process dies. The next process that makes such a
+folder removes those that nobody holds. An id of a process would not do: containers may share the directory.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from penstock.files.lock import locked_directory
+
+_PREFIX: Final = "penstock."
+
+
+@contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """Make a folder for this process; it is removed after the block, or after the death of this process.
+
+    Args:
+        purpose: A word of its name, for people.
+
+    Raises:
+        OSError: The disk is full or fails.
+    """
+    _remove_orphans()
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # taken for an orphan before it had a lock
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not folder.exists():  # as above
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _remove_orphans() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # Another user's folder cannot be opened; another process may have removed this one.
+        with suppress(OSError):
+            if folder.stat().st_uid == os.getuid():
+                with locked_directory(folder, timeout_s=0) as lock:
+                    if lock is not None:
+                        shutil.rmtree(folder, ignore_errors=True)
