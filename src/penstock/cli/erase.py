@@ -97,8 +97,7 @@ def _erased_here(
     subject = subject_named(app, text)
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(
-            f"there is no journal in {settings.data}, so nobody is to be erased; name the data directory of {app.name} "
-            "with --data"
+            f"{settings.data} has no journal; name the data directory of {app.name} with --data"
         )
     generation = Erasures(settings.data).generation(subject)
     _confirm(subject, confirmed=confirmed)

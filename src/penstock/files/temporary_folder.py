@@ -1,7 +1,7 @@
-"""Folders in the system's temporary directory, none of which outlives a killed process for long.
+"""Folders in the system's temporary directory; the folder of a killed process is removed.
 
 The owner holds the lock of its folder, which the kernel frees when the process dies. The next process that makes such a
-folder removes those that nobody holds. An id of a process would not do: containers may share the directory.
+folder removes the others. The id of a process is not enough: containers may share the directory.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ _PREFIX: Final = "penstock."
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Make a folder for this process; it is removed after the block, or after the death of this process.
+    """Make a folder for this process; it is removed after the block.
 
     Args:
         purpose: A word of its name, for people.

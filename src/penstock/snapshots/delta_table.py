@@ -52,7 +52,7 @@ class TableContent(NamedTuple):
         return self.directory / LOG_FOLDER
 
     def difference(self, epoch: Epoch) -> str | None:
-        """Say how that which Delta readers see differs from the snapshot of an epoch; None if it does not."""
+        """Return the difference between the snapshot of an epoch and the table of a Delta reader; None if they agree."""
         try:
             table = DeltaTable(str(self.directory))
             seen, schema = _files_in(table), table.schema()
