@@ -64,7 +64,7 @@ def test_a_record_that_is_set_aside_leaves_nothing(
     """The shares have run it before workers died of it; the records behind it run without them."""
     monkeypatch.setattr(
         quarantine,
-        "_poisoned",
+        "_died_twice",
         lambda deaths: frozenset() if "share" in deaths.name else frozenset({1}),
     )
     body = large_app.app.append("numbers", [5] * 12)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.errors import LogUnavailable
+from penstock.errors import Corrupt, LogUnavailable
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -26,6 +26,7 @@ from tests.faults.history import ONLY, Row, State, calls_of, values_of
 from tests.waiting import wait_for
 
 BACKLOG = 400
+REFUSED = (LogUnavailable, Corrupt)  # a disk without power may read as damaged until it is mounted again
 Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
 
 
@@ -264,7 +265,7 @@ class Load:
 
     def send_until_refused(self) -> None:
         """Send further requests beside the other thread, which may wait for epochs."""
-        with suppress(LogUnavailable):
+        with suppress(*REFUSED):
             while True:
                 self._append([self._entry(next(self._traffic)) for _ in range(20)])
 
@@ -314,7 +315,7 @@ class Load:
                     self._append(self._draw.sample(self._sent, 1 + len(batch) // 10))
                 self._closing.wait(0.01)
         except BaseException as error:
-            if self._refusable and isinstance(error, LogUnavailable):
+            if self._refusable and isinstance(error, REFUSED):
                 return
             self.failure = error
             raise

@@ -36,6 +36,7 @@ LEFT_OUT = (
     "/sql",
     "/changes",
     "/trace",
+    "/failed",
     "/history",
     "init",
 )  # the view is tested by itself; `n` of a batch is as long as it says

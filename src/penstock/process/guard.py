@@ -62,6 +62,10 @@ class TamperedWith(RuntimeError):
     """A handler has changed its process while several transactions ran, or in a way that cannot be undone; none of them counts."""
 
 
+_FRAMES: Final = 50
+"""Frames of Python that a tick may need."""
+
+
 class Guard:
     """Holds an executor's transactions to their limits while the block runs.
 
@@ -236,6 +240,20 @@ class Guard:
             )
 
     def _tick(self, _signal: int, frame: FrameType | None) -> None:
+        # A tick may come where a handler has no frames left. It must not get a RecursionError of ours, which would
+        # depend on the clock.
+        depth = sys.getrecursionlimit()
+        sys.setrecursionlimit(depth + _FRAMES)
+        try:
+            self._look(frame)
+        finally:
+            try:
+                sys.setrecursionlimit(depth)
+            except RecursionError:  # the last frame runs; the next transaction has its own limit again
+                sys.setrecursionlimit(depth + 1)
+
+    def _look(self, frame: FrameType | None) -> None:
+        """Interrupt the running handler if it has exceeded a bound."""
         executor = self._executor
         if not executor.running or executor.runs != self._seen:
             self._begin()
