@@ -86,7 +86,9 @@ def test_ten_thousand_wait_in_little_memory(tmp_path: Path, port: int) -> None:
     assert wanted > MANY + 100, "this machine lets no process have 10,000 connections"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     with (
-        gateway(tmp_path, port, f"gateway.waiting_max={MANY}") as process,
+        gateway(
+            tmp_path, port, f"gateway.waiting_max={MANY}", f"gateway.connections_max={2 * MANY}"
+        ) as process,
         ThreadPoolExecutor(1) as thread,
     ):
         load = Load(HOST, port, MANY)
