@@ -26,7 +26,10 @@ from tests.faults.history import ONLY, Row, State, calls_of, values_of
 from tests.waiting import wait_for
 
 BACKLOG = 400
-REFUSED = (LogUnavailable, Corrupt)  # a disk without power may read as damaged until it is mounted again
+REFUSED = (
+    LogUnavailable,
+    Corrupt,
+)  # a disk without power may read as damaged until it is mounted again
 Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
 
 

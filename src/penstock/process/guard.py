@@ -249,7 +249,9 @@ class Guard:
         finally:
             try:
                 sys.setrecursionlimit(depth)
-            except RecursionError:  # the last frame runs; the next transaction has its own limit again
+            except (
+                RecursionError
+            ):  # the last frame runs; the next transaction has its own limit again
                 sys.setrecursionlimit(depth + 1)
 
     def _look(self, frame: FrameType | None) -> None:
