@@ -1,10 +1,9 @@
-"""A machine that loses its power, a disk that is full, and processes that are stopped: under load, checked from outside.
+"""A disk that is full, and processes that are stopped: under load, checked from outside.
 
-`scripts/faults` repeats these tests with fresh seeds for as long as it is told.
+`scripts/faults` repeats these tests, and those of `power_cuts`, with fresh seeds for as long as it is told.
 """
 
 import os
-import random
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -14,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.base.ids import Lsn, RequestId
 from tests.faults.disk import Disk, missing_for_disks
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Watch
@@ -23,7 +21,6 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
-CUTS = 2
 MEGABYTES = 96
 
 
@@ -35,35 +32,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         pytest.skip(missing)
     with Disk(tmp_path, MEGABYTES) as mounted:
         yield mounted
-
-
-def test_a_power_cut_loses_nothing_that_was_acknowledged(disk: Disk, seed: int) -> None:
-    """What was acknowledged, and what a reader saw, is on the disk after the power is back, and the rest goes on."""
-    shop, draw = Shop(), random.Random(seed)
-    watch = Watch(shop.app, disk.path, shop.conserved)
-    acknowledged: dict[RequestId, Lsn] = {}
-    first = 0
-    for number in range(CUTS):
-        with (
-            Load(shop, disk.path, seed + number, first=first, refusable=True) as load,
-            DriverProcess(shop.spec, disk.path) as driver,
-        ):
-            load.wait_for_more(driver, draw.randrange(50, 800))
-            watch.check(load.acknowledged | acknowledged)
-            disk.cut_power()
-            driver.kill()
-            load.send_until_refused()
-            first = load.sent
-            acknowledged |= load.acknowledged
-        disk.power_up()
-        watch.check(acknowledged)
-    with DriverProcess(shop.spec, disk.path) as driver:
-        with Load(shop, disk.path, seed, most=first + 50, first=first) as load:
-            load.finish()
-            wait_for(load.is_all_committed, "an answer to everything")
-            acknowledged |= load.acknowledged
-        driver.stop()
-    watch.check(acknowledged, all_answered=True)
 
 
 def test_a_full_disk_refuses_and_goes_on_when_it_has_space(disk: Disk, seed: int) -> None:

@@ -29,7 +29,7 @@ class Awkward:
 
 @dataclass
 class Same:
-    """Names that are one in SQL."""
+    """A record with two names."""
 
     price: int
     cost: int

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from tests.unit.model.rare_values import Corner, Film, Ring, Same, Stool, Twice
+from tests.unit.model.rare_values import Corner, Film, Ring, Stool, Twice
 
 
 class UnfitError(Exception):
@@ -54,7 +54,7 @@ def shown(  # noqa: C901, PLR0911, PLR0912 -- a line for each kind of annotation
     if origin is dict:
         items = [(one(arguments[0], name), one(arguments[1], it)) for name, it in value.items()]
         return items if is_plain_key(arguments[0]) else [{"key": k, "value": v} for k, v in items]
-    if dataclasses.is_dataclass(annotation) and annotation is not Same and annotation not in inside:
+    if dataclasses.is_dataclass(annotation) and annotation not in inside:
         hints = typing.get_type_hints(annotation)
         names = [it.name for it in dataclasses.fields(annotation)]
         return {name: one(hints[name], getattr(value, name)) for name in names}
@@ -77,7 +77,7 @@ def scalar(annotation: Any, value: Any, *, wide: bool) -> Any:  # noqa: C901, PL
             return value
         case UUID():
             return str(value)
-        case _ if annotation in (Any, Same, Ring, tuple[()]) or dataclasses.is_dataclass(value):
+        case _ if annotation in (Any, Ring, tuple[()]) or dataclasses.is_dataclass(value):
             return as_json(value)
         case _:
             return value
