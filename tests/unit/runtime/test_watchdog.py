@@ -1,13 +1,12 @@
 """The watchdog kills a worker whose task makes no progress, in both passes of an epoch."""
 
 import logging
-import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from penstock.runtime.spark.quarantine import STEPS_OF
+from penstock.runtime.spark.quarantine import STEPS_OF, Note, write_note
 from penstock.runtime.spark.watchdog import Watchdog
 
 STUCK_S = 10.0
@@ -29,8 +28,8 @@ def test_worker_without_progress_is_killed(
     facts: dict[str, int | str],
 ) -> None:
     """A note that stays the same is reported, with the place; after twice the time its worker is killed."""
-    with subprocess.Popen(["sleep", "1000"]) as worker:
-        (tmp_path / name).write_bytes(struct.pack("=qqqq", position, worker.pid, -1, 0))
+    with subprocess.Popen(["sleep", "120"]) as worker:
+        write_note(tmp_path / name, Note(position, worker.pid))
         watchdog = Watchdog(tmp_path, STUCK_S)
         with caplog.at_level(logging.WARNING):
             watchdog._look(0.0)

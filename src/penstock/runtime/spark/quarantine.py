@@ -85,6 +85,11 @@ class Note(NamedTuple):
         return TimeLimit(self.time_ms, self.wall_ms, bool(self.is_declared))
 
 
+def write_note(path: Path, note: Note) -> None:
+    """Write the note of a task."""
+    path.write_bytes(_NOTE.pack(*note))
+
+
 def read_note(path: Path) -> Note | None:
     """Return the note of a task; None where it runs no transaction."""
     try:
@@ -220,7 +225,7 @@ class Quarantine:
         self._last = _last_parts(self.poisoned)
         self.careful = self._deaths.exists()
         self._bytes = _own_bytes()
-        self._path.write_bytes(_NOTE.pack(*Note(_IDLE, os.getpid(), kills=self._kills())))
+        write_note(self._path, Note(_IDLE, os.getpid(), kills=self._kills()))
         with self._path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _NOTE.size)
         self.now = memoryview(self._map).cast("q")
