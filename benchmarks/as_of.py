@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.deployment.loading import load_app
 from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import CHANGES, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of

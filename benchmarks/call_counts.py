@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 
 from penstock.base.ids import EntityKey, RequestId
+from penstock.deployment.loading import load_app
 from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Executor, Limits
-from penstock.process.loading import load_app
 
 SHOP = Path(__file__).parent.parent / "examples" / "shop"
 COUNT = 5_000

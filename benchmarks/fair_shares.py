@@ -33,9 +33,9 @@ from benchmarks.harness.http import HOST, running
 from benchmarks.harness.latencies import Timed, latencies_of, send_and_wait
 from benchmarks.harness.load import Load, Request
 from benchmarks.harness.shop import EXAMPLE
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import EVERYTHING
-from penstock.process.loading import load_app
 from penstock.process.status import status_in
 
 _APP = load_app(EXAMPLE).name

@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.recovery import SHOP, write
+from penstock.deployment.loading import load_app
 from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.retention.maintenance import maintain
 
 KEYS = 50

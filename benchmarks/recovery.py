@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.deployment.loading import load_app
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.retention.maintenance import maintain
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")

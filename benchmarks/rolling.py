@@ -34,9 +34,9 @@ from benchmarks.harness.shop import EXAMPLE
 from benchmarks.machine import machine
 from benchmarks.shop_load import ORDERS, come
 from penstock.base.ids import BEFORE_FIRST
+from penstock.deployment.deployment_list import list_deployments
 from penstock.journal.api import PartKind
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployment_list import list_deployments
 
 VERSIONS: Final = 3
 BEFORE_S: Final = 1.0

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.deployment.loading import load_app
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.process.config import ViewConfig
-from penstock.process.loading import load_app
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.memory_journal import MemoryJournal

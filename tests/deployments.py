@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.archives import Archives, pack
 from penstock.journal.deployments import Deployment, Deployments
 from penstock.model.control import DeployedCode
-from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Self
 
 from penstock.console.routes import console_routes
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.gateway.assembly import Assembly, assemble
 from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.gateway.version_switch import VersionSwitch
 from penstock.process.config import Config, GatewayConfig
-from penstock.process.loading import load_app
 from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from penstock import App, entity, key, migrate
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import change_of
 from penstock.model.schema_version import SchemaVersion, first_version
+from penstock.model.versions.schema_change import change_of
 
 
 def item(

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, entity_key, split_entity_key
+from penstock.deployment.deployment_start import deploy
+from penstock.deployment.loading import load_app
 from penstock.engine.calls import CallSampler, estimate, members_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Part, PartKind
@@ -20,9 +22,7 @@ from penstock.log.api import Record
 from penstock.log.pump import Pump
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deploying import deploy
 from penstock.process.epoch_report import EpochReport
-from penstock.process.loading import load_app
 
 ONLY = LogPartition(0)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import httpx
 
+from penstock.deployment.loading import load_app
 from penstock.journal.api import Journal
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 COUNTING: Final = "tests.counting_app:app"

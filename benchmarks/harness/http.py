@@ -33,13 +33,13 @@ from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY
 from penstock.cli.output import print_json
+from penstock.deployment.loading import load_app
 from penstock.errors import OperationalError
 from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.garbage import keep_present_objects
-from penstock.process.loading import load_app
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 120.0

@@ -14,14 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST
+from penstock.deployment.archives import Archives
+from penstock.deployment.loading import load_app
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.model.application import App
 from penstock.model.request import decode_request
-from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 
 ITEMS: Final = 40
 USERS: Final = 200

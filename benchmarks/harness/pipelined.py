@@ -14,9 +14,9 @@ from benchmarks.harness.load import Answer, Request
 from benchmarks.harness.shop import EXAMPLE
 from penstock import AsyncClient
 from penstock.client.asynchronous_pipeline import AsyncPipeline
+from penstock.deployment.loading import load_app
 from penstock.errors import PenstockError
 from penstock.model.call import Call
-from penstock.process.loading import load_app
 
 Item = TypeVar("Item")
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import httpx
 
-from penstock.cli.supervisor import Child, Supervisor
+from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.gateway.serving import free_port
 from penstock.process import presence
 from penstock.process.incidents import IncidentLog

@@ -11,10 +11,10 @@ import pytest
 from selenium import webdriver
 
 from penstock.base.ids import Lsn
+from penstock.deployment.archives import pack
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.model.control import Deploy, Move, decode_control
-from penstock.process.archives import pack
 from penstock.process.data_directory import DataDirectory
 from tests.browser.page import Page
 from tests.browser.test_console_audit import CUT, OVERFLOW, UNFOLD, narrow, violations

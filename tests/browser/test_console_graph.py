@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.document import plan_json
-from penstock.process.loading import load_app
+from penstock.deployment.loading import load_app
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.deployment.loading import load_app
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.reply import Reply
+from penstock.orders.erasure_order import certificates, request_erasure
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasure_order import certificates
-from penstock.process.erasures import Certificate, request_erasure
-from penstock.process.loading import load_app
+from penstock.process.erasures import Certificate
 from tests.differential.inline import ONLY, Inline
 
 PERSONS = "tests.unit.history.person_app:app"

@@ -12,14 +12,14 @@ from examples.shop import app as shop
 from examples.shop.payment import User
 from examples.shop.stock import Item
 from penstock.base.ids import Epoch, RequestId
+from penstock.deployment.archives import Archives
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.deployment_start import code_of
+from penstock.deployment.loading import load_app, locate
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, encode_control
-from penstock.process.archives import Archives
-from penstock.process.deployed_code import unpacked
-from penstock.process.deploying import code_of
-from penstock.process.live_deployment import store_code
-from penstock.process.loading import load_app, locate
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, RequestId
 from penstock.log.api import Entry
-from penstock.process.partitions import append_move
+from penstock.orders.partitions import append_move
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark.messages import ApplyEpoch, TaskCommand, TaskResult
 from penstock.state.digest import digest_of_mapping

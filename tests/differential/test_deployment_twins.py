@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from penstock import App
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import MemoryKeys
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.deployed_code import spec_in_force, unpacked
+from penstock.deployment.side_modules import load_beside
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
@@ -23,12 +26,9 @@ from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import decode_request, encode_request
 from penstock.model.sealed_value import subject_of
+from penstock.orders.erasure_order import request_erasure
+from penstock.orders.partitions import append_move
 from penstock.process import fault
-from penstock.process.archives import Archives, pack
-from penstock.process.deployed_code import spec_in_force, unpacked
-from penstock.process.erasures import request_erasure
-from penstock.process.partitions import append_move
-from penstock.process.side_modules import load_beside
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.state.digest import digest_of_mapping
 from tests import forked

@@ -10,7 +10,7 @@ from penstock import RequestError
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.model.call import Call, append_of, encoded
-from penstock.process.paused_workflows import paused_workflows, resume_workflow
+from penstock.orders.paused_workflows import paused_workflows, resume_workflow
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.committed import state_of, streams_of
 from tests.differential.inline import Inline

@@ -14,11 +14,11 @@ import pytest
 from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import DEPTH, KeyTree, _branch
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.errors import Fenced, JournalUnavailable
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.process.erasures import Erasures
-from penstock.process.loading import load_app
 from tests import forked
 from tests.call_faults import at_call
 from tests.differential.committed import answers_of, state_of

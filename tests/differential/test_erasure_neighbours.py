@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.errors import Erased
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
+from penstock.deployment.loading import load_app
 from tests.differential.committed import state_of
 from tests.differential.persons import ADA, BOB, PERSONS
 

@@ -14,7 +14,7 @@ from penstock.cli.main import execute
 from penstock.errors import Internal
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
-from penstock.process.erasure_order import erase
+from penstock.orders.erasure_order import erase
 from penstock.process.erasures import Certificate, Erasures
 from tests.differential.committed import state_of
 from tests.differential.persons import ADA, BOB, PERSONS, Persons

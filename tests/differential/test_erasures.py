@@ -12,6 +12,7 @@ from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.client.synchronous import Client
 from penstock.client.synchronous_pipeline import Pipelined
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, Erased, RequestError
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.sealed import seal
@@ -21,10 +22,10 @@ from penstock.history.verification.finding import Finding, Remedy
 from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control
+from penstock.orders.erasure_order import request_erasure, subject_named
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import Certificate, Erasures, request_erasure, subject_named
-from penstock.process.loading import load_app
+from penstock.process.erasures import Certificate, Erasures
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices

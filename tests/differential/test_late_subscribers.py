@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.deployment.loading import load_app
 from penstock.engine.limits import Limits
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
@@ -13,7 +14,6 @@ from penstock.history.replay import replay
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF
 from tests.differential.committed import answers_of, streams_of
 from tests.differential.inline import Inline

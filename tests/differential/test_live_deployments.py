@@ -13,17 +13,17 @@ from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.deployment_start import spec_to_run
 from penstock.errors import JournalUnavailable, StateUnavailable
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
-from penstock.process.archives import Archives, pack
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import unpacked
-from penstock.process.deploying import spec_to_run
-from penstock.process.live_deployment import store_code
 from penstock.runtime.spark.worker_code import WorkerCodes
 from tests.differential.inline import ONLY, Inline
 

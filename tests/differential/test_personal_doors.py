@@ -7,8 +7,8 @@ import pytest
 
 from penstock.cli.main import execute
 from penstock.client.synchronous import Client
+from penstock.deployment.loading import load_app
 from penstock.model.call import append_of
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 from tests.readable_files import readable_in
 from tests.unit.history.visit_app import Visit

@@ -12,21 +12,21 @@ import pytest
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.deploy_order import append_deployment
+from penstock.deployment.deployed_code import spec_in_force, unpacked
+from penstock.deployment.dropped_classes import classes_in_force, drop_at_start, dropped
+from penstock.deployment.loading import Location
+from penstock.deployment.side_modules import load_beside
 from penstock.errors import ClassChanged, ConfigError, JournalUnavailable
 from penstock.files.layout import SNAPSHOTS
 from penstock.history.restore import fork
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
-from penstock.process.archives import Archives, pack
+from penstock.orders.erasure_order import subject_named
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import spec_in_force, unpacked
-from penstock.process.dropped_classes import classes_in_force, drop_at_start, dropped
-from penstock.process.erasures import subject_named
-from penstock.process.live_deployment import append_deployment
-from penstock.process.loading import Location
-from penstock.process.side_modules import load_beside
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query

@@ -12,15 +12,15 @@ from deltalake import DeltaTable
 from penstock import App, DefinitionError, Entity, RequestError, entity, key, registry
 from penstock.base.ids import EntityKey
 from penstock.cli.main import execute
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.side_modules import load_beside
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined
 from penstock.model.control import DeployedCode
 from penstock.model.request import Request, decode_request, encode_request
-from penstock.process.archives import Archives, pack
+from penstock.orders.erasure_order import subject_named
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import unpacked
-from penstock.process.erasures import subject_named
-from penstock.process.side_modules import load_beside
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of

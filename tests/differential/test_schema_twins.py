@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from penstock import App, entity, key, migrate, was
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.log.api import Record
-from penstock.model.schema_change import change_of
 from penstock.model.schema_version import SchemaVersion, Versions, first_version
+from penstock.model.versions.schema_change import change_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.programs import PHASES
 from tests.differential.simulation import Answer, Layout, Simulation

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RequestRow
 from penstock.history.edits import ParsedEdits, drop_edits, resolve_edits
@@ -14,7 +15,6 @@ from penstock.history.reader import HistoryReader
 from penstock.history.scratch_journal import epoch_shift
 from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.log.api import Record
-from penstock.process.loading import load_app
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.checkout import SHOP
 from tests.history import Call, journal_of

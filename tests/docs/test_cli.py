@@ -10,12 +10,12 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.cli import error_output
+from penstock.deployment.loading import load_app
 from penstock.errors import BY_CODE, ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.docs.conftest import Run
 from tests.serial_driver import SerialDriver

@@ -13,14 +13,14 @@ from msgspec import Raw, msgpack
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
 from penstock.cli.options import AppOptions, with_deployed_code
+from penstock.deployment.deployment_start import code_of
+from penstock.deployment.loading import locate
 from penstock.errors import RequestError
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.request import Request, encode_request
 from penstock.process import presence
-from penstock.process.deploying import code_of
-from penstock.process.loading import locate
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.differential.inline import ONLY, Inline
 

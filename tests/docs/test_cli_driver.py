@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
-from penstock.cli.driver import command as driver_command
-from penstock.cli.driver_service import abandoned_at_stop, serve
 from penstock.cli.options import AppOptions
+from penstock.cli.running.driver import command as driver_command
+from penstock.cli.running.driver_service import abandoned_at_stop, serve
 from penstock.errors import ConfigError, OperationalError
 from penstock.log.api import Entry
 from penstock.process import presence

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.cli.flow import await_drained
 from penstock.cli.main import execute
+from penstock.cli.orders.flow import await_drained
 from penstock.errors import OperationalError
 from penstock.gateway.auth import watched_file
 from tests.checkout import SHOP

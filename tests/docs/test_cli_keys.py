@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.process.config import Config
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 
 SECRET = re.compile(r"psk_[0-9a-f]{8}_[A-Za-z0-9_-]{43}\n")

@@ -11,10 +11,10 @@ import pytest
 from penstock.base.ids import EntityKey, RequestId
 from penstock.cli.main import execute
 from penstock.log.api import Entry
+from penstock.orders.partitions import ask_for_partitions
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.partitions import ask_for_partitions
 from penstock.state.digest import digest_of_mapping
 from penstock.state.former_stores import remove_former_stores
 from penstock.state.newest import read_newest

@@ -20,20 +20,20 @@ from rich.console import Console
 
 from penstock import App
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.cli.first_request import first_request
-from penstock.cli.foreground import Foreground
 from penstock.cli.main import execute
-from penstock.cli.processes import ChildOptions, children_of
-from penstock.cli.source_deployer import SourceDeployer
-from penstock.cli.source_files import SourceFiles
-from penstock.cli.supervisor import Child, Supervisor
+from penstock.cli.running.first_request import first_request
+from penstock.cli.running.foreground import Foreground
+from penstock.cli.running.processes import ChildOptions, children_of
+from penstock.cli.running.source_deployer import SourceDeployer
+from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.supervisor import Child, Supervisor
+from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app, locate
 from penstock.process.reports import ReportWriter
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.ids import RequestId
-from penstock.cli.sql import parameters_of
+from penstock.cli.queries.sql import parameters_of
 from penstock.errors import ConfigError
 from penstock.log.api import Entry
 from penstock.process import presence

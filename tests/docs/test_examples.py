@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from examples import shop
-from penstock.process.loading import load_app
+from penstock.deployment.loading import load_app
 from tests.checkout import TOP
 
 EXAMPLES = TOP / "examples"

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from penstock.base.ids import Lsn, RequestId
+from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt, LogUnavailable
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.differential import cascade_app
 from tests.faults.driver_process import DriverProcess

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Lsn
+from penstock.deployment.deployed_code import deployment_in_force
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import replies_of
-from penstock.process.deployed_code import deployment_in_force
 from penstock.process.fault import CONTROL_STEPS
 from tests import forked
 from tests.differential.inline import ONLY

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.log.sqlite import SqliteLog
+from penstock.orders.partitions import append_move
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import CONTROL_STEPS, LARGE_ATOM_STEPS, STEPS, STREAM_STEPS
-from penstock.process.partitions import append_move
 from tests import forked
 from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch

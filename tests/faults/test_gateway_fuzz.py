@@ -20,9 +20,9 @@ from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
+from penstock.deployment.loading import load_app
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.examples import example_of
-from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Lsn, RequestId
+from penstock.deployment.loading import load_app
 from penstock.errors import LimitExceeded, Unencodable, Unhandled
 from penstock.journal.api import PartKind
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.differential.committed import answers_of
 from tests.faults.driver_process import DriverProcess
 from tests.faults.history import Row, State, Watch, calls_of, values_of

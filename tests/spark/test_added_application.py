@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.deployment.deploy_order import append_deployment, store_code, wait_for_deployment
+from penstock.deployment.loading import load_app
 from penstock.log.api import Entry
 from penstock.process.config import Config
-from penstock.process.live_deployment import append_deployment, store_code, wait_for_deployment
-from penstock.process.loading import load_app
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential.committed import streams_of
 

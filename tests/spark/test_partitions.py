@@ -8,9 +8,9 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, RequestId
 from penstock.log.api import Entry
+from penstock.orders.partitions import append_move
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.partitions import append_move
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential.inline import Inline
 from tests.faults.history import Answer, Watch

@@ -25,10 +25,10 @@ RUN = """
     import sys
     from pathlib import Path
     from rich.console import Console
-    from penstock.cli.foreground import Foreground
-    from penstock.cli.processes import ChildOptions, children_of
+    from penstock.cli.running.foreground import Foreground
+    from penstock.cli.running.processes import ChildOptions, children_of
     from penstock.process.config import Config, GatewayConfig
-    from penstock.process.loading import load_app
+    from penstock.deployment.loading import load_app
     from penstock.runtime.spark.class_archive import ClassArchive
     from penstock.runtime.spark.java import find_java
     from penstock.runtime.spark.jvm import jars, spark_home

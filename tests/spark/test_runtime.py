@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.deploy_order import append_deployment, wait_for_deployment
 from penstock.errors import (
     Aborted,
     AlreadyExists,
@@ -25,10 +27,8 @@ from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.model.call import Call
 from penstock.model.control import DeployedCode
-from penstock.process.archives import Archives, pack
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
-from penstock.process.live_deployment import append_deployment, wait_for_deployment
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.load import Bank
 from tests.waiting import wait_for

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import ConfigError, QueryError, RequestError, SparkSource, read_table
+from penstock.deployment.loading import load_app
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.as_of_query import as_of_queries

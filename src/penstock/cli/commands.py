@@ -38,112 +38,131 @@ class Listing(NamedTuple):
 COMMANDS: Final = {
     "new": Listing("penstock.cli.new", "Write a first application with a test, or an example."),
     "dev": Listing(
-        "penstock.cli.dev",
+        "penstock.cli.running.dev",
         "Run an application while you write it; a changed source is deployed at once.",
     ),
     "run": Listing(
-        "penstock.cli.run",
+        "penstock.cli.running.run",
         "Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.",
     ),
     "status": Listing(
-        "penstock.cli.status",
+        "penstock.cli.running.status",
         "Show the processes of an application, its newest epoch, lag and rate.",
     ),
     "driver": Listing(
-        "penstock.cli.driver", "Run an application's driver alone: Spark, in the foreground."
+        "penstock.cli.running.driver",
+        "Run an application's driver alone: Spark, in the foreground.",
     ),
     "gateway": Listing(
-        "penstock.cli.gateway",
+        "penstock.cli.running.gateway",
         "Run one of an application's gateways alone: it serves requests over HTTP.",
     ),
     "view": Listing(
-        "penstock.cli.view", "Run an application's SQL view alone: it answers queries."
+        "penstock.cli.running.view", "Run an application's SQL view alone: it answers queries."
     ),
-    "sql": Listing("penstock.cli.sql", "Run a SQL query over all entities at one epoch."),
+    "sql": Listing("penstock.cli.queries.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(
-        "penstock.cli.deploy",
+        "penstock.cli.orders.deploy",
         "Deploy the present code into a running application, or check what that would change.",
     ),
     "rollback": Listing(
-        "penstock.cli.rollback", "Deploy the code of a former deployment again, while it runs."
+        "penstock.cli.orders.rollback",
+        "Deploy the code of a former deployment again, while it runs.",
     ),
     "remove": Listing(
-        "penstock.cli.remove", "Remove an application from the set that runs in one Penstock."
+        "penstock.cli.orders.remove",
+        "Remove an application from the set that runs in one Penstock.",
     ),
     "apps": Listing(
-        "penstock.cli.apps", "List the deployments of an application: which code ran since when."
+        "penstock.cli.orders.apps",
+        "List the deployments of an application: which code ran since when.",
     ),
     "rebalance": Listing(
-        "penstock.cli.rebalance",
+        "penstock.cli.orders.rebalance",
         "Change the number of partitions of an application, which may run meanwhile.",
     ),
     "changes": Listing(
-        "penstock.cli.changes", "Show the changes that epochs made to the entities of a class."
+        "penstock.cli.queries.changes",
+        "Show the changes that epochs made to the entities of a class.",
     ),
     "tail": Listing(
-        "penstock.cli.tail", "Show the newest atoms of a stream, and then each new one."
+        "penstock.cli.queries.tail", "Show the newest atoms of a stream, and then each new one."
     ),
     "call": Listing(
-        "penstock.cli.call",
+        "penstock.cli.requests.call",
         "Send one request to an application, wait for its reply and print it as JSON.",
     ),
     "append": Listing(
-        "penstock.cli.append", "Append events to a stream of an application, as one atom."
+        "penstock.cli.requests.append", "Append events to a stream of an application, as one atom."
     ),
     "generate": Listing(
-        "penstock.cli.generate", "Run the generators of an application against a gateway."
+        "penstock.cli.running.generate", "Run the generators of an application against a gateway."
     ),
     "explain": Listing(
-        "penstock.cli.explain", "Show the dataflow graph of an application, from its source."
+        "penstock.cli.queries.explain",
+        "Show the dataflow graph of an application, from its source.",
     ),
     "replay": Listing(
-        "penstock.cli.replay", "Run the journal's requests again in this process, and compare."
+        "penstock.cli.past.replay", "Run the journal's requests again in this process, and compare."
     ),
     "what-if": Listing(
-        "penstock.cli.what_if",
+        "penstock.cli.past.what_if",
         "Run the journal's requests again with changes, and show how the outcome differs.",
     ),
     "trace": Listing(
-        "penstock.cli.trace",
+        "penstock.cli.past.trace",
         "Show one request: its calls, the entities that it read and changed, its reply.",
     ),
     "cancel": Listing(
-        "penstock.cli.cancel", "Cancel a request that was sent with a delay and is not due yet."
+        "penstock.cli.orders.cancel",
+        "Cancel a request that was sent with a delay and is not due yet.",
     ),
-    "failed": Listing("penstock.cli.failed", "List the failed requests that no caller waits for."),
-    "retry": Listing("penstock.cli.retry", "Run failed requests again, when the code is mended."),
-    "discard": Listing("penstock.cli.discard", "Let failed requests have no further attempt."),
+    "failed": Listing(
+        "penstock.cli.orders.failed", "List the failed requests that no caller waits for."
+    ),
+    "retry": Listing(
+        "penstock.cli.orders.retry", "Run failed requests again, when the code is mended."
+    ),
+    "discard": Listing(
+        "penstock.cli.orders.discard", "Let failed requests have no further attempt."
+    ),
     "erase": Listing(
-        "penstock.cli.erase", "Erase a person: delete the entity, and destroy the key of its data."
+        "penstock.cli.orders.erase",
+        "Erase a person: delete the entity, and destroy the key of its data.",
     ),
     "history": Listing(
-        "penstock.cli.history", "Show the changes of one entity, with the request that made each."
+        "penstock.cli.past.history",
+        "Show the changes of one entity, with the request that made each.",
     ),
     "snapshot": Listing(
-        "penstock.cli.snapshot", "Take a snapshot of the state, and maintain the history."
+        "penstock.cli.past.snapshot", "Take a snapshot of the state, and maintain the history."
     ),
     "savepoint": Listing(
-        "penstock.cli.savepoint",
+        "penstock.cli.past.savepoint",
         "Give the newest epoch a name, and keep this epoch and all later ones.",
     ),
     "backup": Listing(
-        "penstock.cli.backup",
+        "penstock.cli.past.backup",
         "Back up an application, which may run meanwhile, into a directory of backups.",
     ),
-    "restore": Listing("penstock.cli.restore", "Restore a backup into a new data directory."),
+    "restore": Listing("penstock.cli.past.restore", "Restore a backup into a new data directory."),
     "fork": Listing(
-        "penstock.cli.fork", "Copy an application, which may run meanwhile, as it was at an epoch."
+        "penstock.cli.past.fork",
+        "Copy an application, which may run meanwhile, as it was at an epoch.",
     ),
     "verify": Listing(
-        "penstock.cli.verify", "Check every checksum and invariant of a data directory."
+        "penstock.cli.past.verify", "Check every checksum and invariant of a data directory."
     ),
     "demo": Listing(
         f"{HARNESS}.demo",
         "Run the shop on Spark for some seconds, and prove that nothing was lost.",
     ),
-    "keys": Listing("penstock.cli.keys", "Make, list and revoke the API keys of an application."),
+    "keys": Listing(
+        "penstock.cli.running.keys", "Make, list and revoke the API keys of an application."
+    ),
     "flow": Listing(
-        "penstock.cli.flow", "Pause, resume and drain an application: stop and admit new requests."
+        "penstock.cli.orders.flow",
+        "Pause, resume and drain an application: stop and admit new requests.",
     ),
     "bench": Listing(
         f"{HARNESS}.command", "Measure Penstock on this machine: log, Spark, journal, replies."

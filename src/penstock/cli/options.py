@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli import completion
+from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError
 from penstock.files.layout import JOURNAL
 from penstock.native import choice
 from penstock.process.config import Config, Setting, load_config, parse_assignment
-from penstock.process.loading import load_app, locate
 
 if TYPE_CHECKING:
     from penstock.model.application import App
-    from penstock.model.schema_change import SchemaChange
+    from penstock.model.versions.schema_change import SchemaChange
 
 DIRECTORY: Final = Path(".penstock")
 """The folder of data directories, when no option names one."""
@@ -298,8 +298,8 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
         Corrupt: The archive of the deployment, or the journal, is damaged.
         OperationalError: The disk fails.
     """
+    from penstock.deployment.deployed_code import spec_in_force
     from penstock.process.data_directory import DataDirectory  # after the help
-    from penstock.process.deployed_code import spec_in_force
 
     directory = DataDirectory(options.settings().data)
     if (name := directory.app_name) is None:

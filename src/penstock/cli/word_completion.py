@@ -17,8 +17,8 @@ import typer
 from penstock.cli.app_word import split_app
 from penstock.cli.completion import application_names, beginning_in, silent
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions
+from penstock.deployment.loading import load_app
 from penstock.files.layout import JOURNAL, LOG, STATE
-from penstock.process.loading import load_app
 
 if TYPE_CHECKING:
     from penstock.model.application import App

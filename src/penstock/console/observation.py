@@ -14,6 +14,7 @@ from penstock.base.ids import Epoch
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import OperationalError
 from penstock.model.application import App
+from penstock.orders.workflow_lag import workflow_lags
 from penstock.process import presence
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.config import Config
@@ -23,7 +24,6 @@ from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.reports import ReportReader
 from penstock.process.running import RunningProcess, running_processes
 from penstock.process.status import status_in
-from penstock.process.workflow_lag import workflow_lags
 from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600

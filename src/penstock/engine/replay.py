@@ -33,8 +33,8 @@ from penstock.engine.streams.recorded_cascade import NOTHING, RecordedCascade, c
 from penstock.errors import Diverged
 from penstock.model.application import App
 from penstock.model.control import is_control
-from penstock.model.former_class import are_equal, plain_attributes
 from penstock.model.request import decode_failure
+from penstock.model.versions.former_class import are_equal, plain_attributes
 
 REPLY: Final = "reply"
 """The `place` of a difference that is about a reply; entity keys contain a slash."""

@@ -18,7 +18,7 @@ from penstock.base.ids import LogPartition, Lsn, RequestId
 from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry, Log
-from penstock.process.cancellation import cancel, complete, end_cascade
+from penstock.orders.cancellation import cancel, complete, end_cascade
 from penstock.process.config import Config
 
 _log = logging.getLogger(__name__)
@@ -92,18 +92,18 @@ class AppendBatcher:
         return await self._in_thread(self._log.scheduled, request_id)
 
     async def cancel(self, request_id: RequestId) -> Lsn | None:
-        """Cancel a scheduled request; see `penstock.process.cancellation.cancel`."""
+        """Cancel a scheduled request; see `penstock.orders.cancellation.cancel`."""
         return await self._in_thread(cancel, self._log, request_id)
 
     async def end_cascade(self, config: Config, root: RequestId) -> Lsn | None:
-        """End the rest of a cascade; see `penstock.process.cancellation.end_cascade`.
+        """End the rest of a cascade; see `penstock.orders.cancellation.end_cascade`.
 
         It reads the state, so it runs in another thread than the appends.
         """
         return await asyncio.to_thread(end_cascade, config, self._log, root)
 
     async def complete(self, text: str) -> RequestId:
-        """Complete the id of a scheduled request; see `penstock.process.cancellation.complete`.
+        """Complete the id of a scheduled request; see `penstock.orders.cancellation.complete`.
 
         It reads all scheduled requests, so it runs in another thread than the appends.
         """

@@ -22,6 +22,7 @@ from penstock.base.http import (
     RETRY_AFTER,
 )
 from penstock.base.ids import ONLY_PARTITION, Lsn
+from penstock.deployment.version_loader import VersionLoader
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
@@ -54,7 +55,6 @@ from penstock.model.route import VERBS
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.open_files import connections_within
-from penstock.process.version_loader import VersionLoader
 
 
 @dataclass(frozen=True, slots=True)

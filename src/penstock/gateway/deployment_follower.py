@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Final
 
 from penstock.base.ids import Epoch
+from penstock.deployment.version_loader import VersionLoader
 from penstock.errors import BY_CODE, PenstockError, TimedOut
 from penstock.journal.deployments import Deployment
 from penstock.journal.tail import AsyncJournalTail
-from penstock.process.version_loader import VersionLoader
 
 _log = logging.getLogger(__name__)
 

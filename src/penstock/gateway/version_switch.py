@@ -11,11 +11,11 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
+from penstock.deployment.version_loader import LoadedVersion, VersionLoader
 from penstock.gateway.application import Gateway
 from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.gateway.version import MoreRoutes, ServedVersion, SharedParts, version_of
 from penstock.journal.deployments import Deployment
-from penstock.process.version_loader import LoadedVersion, VersionLoader
 
 _log = logging.getLogger(__name__)
 

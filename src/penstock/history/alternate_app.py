@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from penstock.deployment.loading import Location, load, locate
+from penstock.deployment.side_modules import modules_below
 from penstock.model.application import App
-from penstock.process.loading import Location, load, locate
-from penstock.process.side_modules import modules_below
 
 _OURS: Final = "penstock"
 

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.deployment.archives import Archives
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.checksum import checksum_of
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
@@ -25,7 +26,6 @@ from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
 from penstock.log.copy_prefix import PositionRange
-from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import Snapshots

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.base.instants import instant_of
+from penstock.deployment.archives import Archives
 from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
@@ -32,7 +33,6 @@ from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.journal.deployments import Deployments
 from penstock.log import copy_prefix as logs
-from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
 from penstock.retention import savepoints

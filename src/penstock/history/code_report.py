@@ -17,6 +17,13 @@ import msgspec
 
 from penstock.base.deployment_answers import CheckedChange, DeploymentReport
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.deployment.deploy_order import deployed_code
+from penstock.deployment.deployed_set import member_changes, with_applications
+from penstock.deployment.deployment_start import code_of
+from penstock.deployment.dropped_classes import dropped
+from penstock.deployment.guarded_import import IMPORT_S, after_import, import_guarded
+from penstock.deployment.loading import locate
+from penstock.deployment.migration_trial import try_migrations
 from penstock.errors import ClassChanged, ConfigError, PenstockError, TimedOut
 from penstock.history.code_versions import CodeVersions
 from penstock.history.deployment_check import (
@@ -35,13 +42,6 @@ from penstock.history.reader import HistoryReader
 from penstock.model.reply import raised_by
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_set import member_changes, with_applications
-from penstock.process.deploying import code_of
-from penstock.process.dropped_classes import dropped
-from penstock.process.guarded_import import IMPORT_S, after_import, import_guarded
-from penstock.process.live_deployment import deployed_code
-from penstock.process.loading import locate
-from penstock.process.migration_trial import try_migrations
 from penstock.process.question import ask_child, encode_question, receive_question
 
 if TYPE_CHECKING:

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from penstock.base.ids import Epoch
+from penstock.deployment.archives import Archives
+from penstock.deployment.deployment_start import code_of
+from penstock.deployment.loading import Location, load, locate
+from penstock.deployment.side_modules import SideModules, top_level
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.files.temporary_folder import temporary_folder
@@ -24,12 +28,8 @@ from penstock.journal.deployments import (
     version_changes,
 )
 from penstock.model.application import App
-from penstock.model.removed_class import learn_removed
-from penstock.model.stored_class import learn
-from penstock.process.archives import Archives
-from penstock.process.deploying import code_of
-from penstock.process.loading import Location, load, locate
-from penstock.process.side_modules import SideModules, top_level
+from penstock.model.versions.removed_class import learn_removed
+from penstock.model.versions.stored_class import learn
 
 PRESENT: Final = "--present-code"
 """The option with which most commands run the present code."""

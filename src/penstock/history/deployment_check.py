@@ -16,6 +16,7 @@ import msgspec
 from penstock.base.constraint import constraint_text, without_constraints
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.record import simplified
+from penstock.deployment.waiting_requests import SHOWN_MAX, unfit_requests
 from penstock.engine.execute import Limits
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader
@@ -24,10 +25,9 @@ from penstock.history.rerun import Rerun
 from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import described
 from penstock.model.signature import Signature
-from penstock.process.waiting_requests import SHOWN_MAX, unfit_requests
+from penstock.model.versions.schema_change import SchemaChange
 
 TRIED_MAX: Final = 10_000
 """How many handlers that wait are run again."""

@@ -13,6 +13,9 @@ from typing import Final
 import msgspec
 
 from penstock.base.deployment_answers import CheckedChange, DeploymentReport
+from penstock.deployment.archives import Archives
+from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.side_modules import load_beside
 from penstock.errors import ConfigError, Gone, PenstockError, TimedOut
 from penstock.files.layout import JOURNAL
 from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
@@ -21,11 +24,8 @@ from penstock.journal.shapes import Shapes
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.model.reply import raised_by
-from penstock.model.schema_change import compare_classes
-from penstock.process.archives import Archives
-from penstock.process.deployed_code import unpacked
+from penstock.model.versions.schema_change import compare_classes
 from penstock.process.question import ask_child, encode_question, receive_question
-from penstock.process.side_modules import load_beside
 
 WORK_S: Final = 60.0
 

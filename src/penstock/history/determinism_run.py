@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import EntityKey, Lsn, RequestId
+from penstock.deployment.loading import Location, load
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.engine.streams.cascade import Cascade
@@ -25,7 +26,6 @@ from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
-from penstock.process.loading import Location, load
 from penstock.process.question import receive_question
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, entity_key
 from penstock.base.json_keys import as_text, json_bytes
+from penstock.deployment.loading import load_app
 from penstock.errors import PenstockError
 from penstock.history.code_versions import CodeVersions
 from penstock.history.lookup import (
@@ -24,7 +25,6 @@ from penstock.history.lookup import (
 )
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import document_json, entity_history, trace
-from penstock.process.loading import load_app
 from penstock.process.question import receive_question
 
 _encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode

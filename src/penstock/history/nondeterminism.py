@@ -22,13 +22,13 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.graph import Endpoint, Hazard
+from penstock.deployment.loading import Location
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RequestRow
 from penstock.errors import RequestError
 from penstock.history.determinism_run import Experiment, Result
 from penstock.model.application import App
 from penstock.model.request import decode_request
-from penstock.process.loading import Location
 
 RUNS: Final = 4
 TIMEOUT_S: Final = 120

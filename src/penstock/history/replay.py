@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.deployment.loading import Location
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import (
     RecordedEpoch,
@@ -32,7 +33,6 @@ from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.span_replay import SpanReplay, Tally
 from penstock.journal.api import Commit
 from penstock.model.application import App
-from penstock.process.loading import Location
 
 PROBED_MAX: Final = 3
 """How many requests of one epoch are examined to find the cause of a difference."""

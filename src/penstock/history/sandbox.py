@@ -15,11 +15,11 @@ from types import FrameType
 from typing import Final, NamedTuple, Self
 
 from penstock.base.ids import RequestId
+from penstock.deployment.loading import is_own
 from penstock.engine.execute import Executor
 from penstock.engine.replay import RequestRow
 from penstock.history import audit_hook
 from penstock.model.interruption import Interrupted
-from penstock.process.loading import is_own
 
 _NO_REQUEST: Final = RequestId("")
 

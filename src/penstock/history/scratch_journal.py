@@ -22,8 +22,8 @@ from penstock.journal.api import CHANGES, SCHEMAS, TRANSACTIONS, Commit, Part, P
 from penstock.journal.atoms import encode_atom
 from penstock.journal.shapes import Shapes
 from penstock.model.application import App
-from penstock.model.former_class import present_row
-from penstock.model.removed_class import removed_versions
+from penstock.model.versions.former_class import present_row
+from penstock.model.versions.removed_class import removed_versions
 from penstock.process.data_directory import DataDirectory
 
 _NAME: Final = "what-if"

@@ -34,10 +34,10 @@ from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
-from penstock.model.former_class import present_rows
-from penstock.model.removed_class import learn_removed
-from penstock.model.schema_change import compare_classes
 from penstock.model.schema_version import Versions
+from penstock.model.versions.former_class import present_rows
+from penstock.model.versions.removed_class import learn_removed
+from penstock.model.versions.schema_change import compare_classes
 
 
 @dataclass(frozen=True, slots=True)

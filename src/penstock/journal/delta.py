@@ -46,9 +46,9 @@ from penstock.journal.sealed_replies import open_replies, seal_replies
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import SchemaChange
 from penstock.model.schema_version import Versions
 from penstock.model.shape import Shape
+from penstock.model.versions.schema_change import SchemaChange
 
 _LOG: Final = "_delta_log"
 _ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)

@@ -2,7 +2,7 @@
 
 A driver adds a deployment before its first epoch if its source, or the versions of the libraries that the
 source imports, differ from those of the last deployment. Epochs of an earlier Penstock have no
-deployment. The archives of the sources lie beside the journal; `process.archives` writes them.
+deployment. The archives of the sources lie beside the journal; `deployment.archives` writes them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from penstock.files.durable import storage
 from penstock.files.sealed import seal, unseal
 from penstock.model.control import DeployedCode
 from penstock.model.shape import Shape
-from penstock.model.waiting_types import WaitingTypes, misread_types
+from penstock.model.versions.waiting_types import WaitingTypes, misread_types
 
 NAME: Final = "_deployments.json"
 _FIELD: Final = "deployments"

@@ -3,7 +3,7 @@
 The file is created with the journal. A class is added before its first rows are written. Its first version stays, and a
 driver adds a version when it deploys a changed class, so a journal has rows of known shapes only, also if two processes
 write. Code whose classes cannot read the stored rows is refused, and the error names each reason and its remedy.
-`model.shape` defines shapes, `model.schema_change` compares them.
+`model.shape` defines shapes, `model.versions.schema_change` compares them.
 """
 
 import logging
@@ -19,9 +19,9 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 from penstock.journal.deployments import Deployments, deployment_at
 from penstock.model.entity_type import EntityType
-from penstock.model.schema_change import SchemaChange, compare_classes, first_version_of
 from penstock.model.schema_version import Versions, first_version
 from penstock.model.shape import Shape, attribute_names
+from penstock.model.versions.schema_change import SchemaChange, compare_classes, first_version_of
 
 logger = logging.getLogger(__name__)
 

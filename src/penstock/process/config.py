@@ -38,7 +38,7 @@ class Config:
         app: The application of commands that name no other; empty if every command names it.
         cores: Spark task slots of the embedded master.
         partitions: Tasks of a round and stores of the state at the first start, before the journal has a
-            number (`process.partitions`); 0 means as many as cores.
+            number (`orders.partitions`); 0 means as many as cores.
         master: Spark master URL; empty means `local[cores+2,4]`.
         epoch_records_max: Admission limit: the most records of an epoch.
         epoch_bytes_max: Admission limit: the most bytes of request bodies in an epoch.

@@ -24,10 +24,10 @@ from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
-from penstock.model.removed_class import learn_removed
-from penstock.model.schema_change import SchemaChange
 from penstock.model.shape import is_personal
-from penstock.model.waiting_types import waiting_types
+from penstock.model.versions.removed_class import learn_removed
+from penstock.model.versions.schema_change import SchemaChange
+from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.clock_jumps import note_jump
 from penstock.process.erasures import Erasures
 from penstock.process.process_start import boot_id

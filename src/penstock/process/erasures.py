@@ -15,20 +15,13 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, split_entity_key
-from penstock.errors import Corrupt, RequestError, Unencodable
+from penstock.base.ids import Epoch
+from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
-from penstock.log.api import Log
-from penstock.model.application import App, unknown
-from penstock.model.control import Erase
-from penstock.process.control_append import append_control
-
-ORDER: Final = "erase"
-"""The first word of the id of an erasure's control record."""
 
 _FIELD: Final = "erasures"
 
@@ -61,16 +54,6 @@ class Certificate(msgspec.Struct, frozen=True):
     def counts(self, journal: str, upto: Epoch) -> bool:
         """Say whether the erasure is committed: in the other journal, or in a journal with this newest epoch."""
         return self.journal != journal or self.epoch <= upto
-
-
-class ErasureOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of an order that a gateway takes.
-
-    Attributes:
-        subject: The entity of a personal class, such as `User/ada`.
-    """
-
-    subject: str
 
 
 class Erasures:
@@ -199,42 +182,3 @@ class Erasures:
                 raise Corrupt(
                     f"{self._path} {error}; put a copy of the file back, which backups contain"
                 ) from error
-
-
-def subject_named(app: App, text: str) -> EntityKey:
-    """Return the subject that a text names: `User/ada`.
-
-    Raises:
-        RequestError: It names no entity of a personal class.
-    """
-    given, key = split_entity_key(EntityKey(text))
-    name = app.stored_name(given)
-    personal = [each for each, entity_type in app.readable.items() if entity_type.personal]
-    if name not in personal:
-        if name in app.readable:
-            raise RequestError(
-                f"{given} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
-            )
-        raise RequestError(unknown("personal class", given, personal))
-    entity_type = app.readable[name]
-    try:
-        return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))
-    except Unencodable as error:
-        raise RequestError(f"{text}: {error}; write a subject as User/ada") from error
-
-
-def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int = 0) -> Lsn:
-    """Append the control record of an erasure, and return its position; a repetition appends nothing.
-
-    Args:
-        log: The log.
-        subject: The subject.
-        generation: How often it was erased before.
-        failures: How many orders of this erasure have failed.
-
-    Raises:
-        LogUnavailable: The log cannot be written.
-    """
-    number = f"{generation}.{failures}" if failures else str(generation)
-    digest = hashlib.blake2b(f"{number}:{subject}".encode(), digest_size=12).hexdigest()
-    return append_control(log, ORDER, digest, Erase(subject, generation))

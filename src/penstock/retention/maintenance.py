@@ -19,6 +19,10 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
+from penstock.deployment.deploy_order import waiting_code
+from penstock.deployment.deployment_start import remove_surplus_archives
+from penstock.deployment.isolated_upcasts import isolated_upcasts
+from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
 from penstock.files.layout import RUN, SNAPSHOTS, STATE
@@ -27,11 +31,7 @@ from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deploying import remove_surplus_archives
 from penstock.process.fault import Fault
-from penstock.process.isolated_upcasts import isolated_upcasts
-from penstock.process.live_deployment import waiting_code
-from penstock.process.loading import load_app
 from penstock.process.question import encode_question, receive_question
 from penstock.retention import retention
 from penstock.retention.leases import RetentionLease

@@ -28,7 +28,7 @@ from penstock.files import durable
 from penstock.files.checksum import checksum_of
 from penstock.files.sealed import unseal
 from penstock.model.application import App
-from penstock.model.former_class import type_at
+from penstock.model.versions.former_class import type_at
 from penstock.snapshots.column import distinct
 from penstock.snapshots.table import EntityTable
 

@@ -15,7 +15,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.model.former_class import type_at
+from penstock.model.versions.former_class import type_at
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.newest_states import (
     ALL_STATES,

@@ -26,10 +26,10 @@ from penstock.base.cause import cause_text
 from penstock.errors import Diverged, Erased, MigrationFailed
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.former_class import type_at
-from penstock.model.presenting import Presented, presented
 from penstock.model.streams.stream import UNKNOWN
 from penstock.model.streams.task_type import KEY
+from penstock.model.versions.former_class import type_at
+from penstock.model.versions.presenting import Presented, presented
 from penstock.snapshots.annotation import Width, column_of
 from penstock.snapshots.column import (
     Column,

@@ -15,7 +15,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.journal.api import Journal
 from penstock.model.application import App
-from penstock.model.former_class import type_at
+from penstock.model.versions.former_class import type_at
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
 from penstock.snapshots.table import tables_of

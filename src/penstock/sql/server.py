@@ -36,6 +36,8 @@ from penstock.base.http import (
     VIEW_STATE,
     encode_error,
 )
+from penstock.deployment.isolated_upcasts import isolated_upcasts
+from penstock.deployment.version_loader import VersionLoader
 from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
 from penstock.files.temporary_folder import temporary_folder
@@ -43,10 +45,8 @@ from penstock.model.application import App
 from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.isolated_upcasts import isolated_upcasts
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
-from penstock.process.version_loader import VersionLoader
 from penstock.sql.query import Query
 from penstock.sql.query_body import Count
 from penstock.sql.query_pool import EncodedResult, ResultOptions

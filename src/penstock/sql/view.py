@@ -20,12 +20,12 @@ import duckdb
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.deployment.version_loader import VersionLoader
 from penstock.errors import Diverged, PenstockError, ViewUnavailable
 from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
-from penstock.process.version_loader import VersionLoader
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql.as_of_query import AsOfQueries

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple, Optional, get_args
 import pytest
 
 from penstock.base.annotations import annotations_of, evaluate, signature_of
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError
-from penstock.process.loading import load_app
 
 LATER_NAMES = """
 from typing import TYPE_CHECKING, ClassVar, NamedTuple

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.base.syntax import parse
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.process.loading import load_app
+from penstock.deployment.loading import load_app
 
 LARGE = "x = [1, (2, [3, 4])]\n" * 2_000
 

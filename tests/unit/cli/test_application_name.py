@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.app_word import split_app
-from penstock.cli.call_words import call_of_words
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import execute
 from penstock.cli.options import UNNAMED, AppOptions, DataOptions
+from penstock.cli.requests.call_words import call_of_words
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, RequestError
 from penstock.model.call import Call
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 
 WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql"}

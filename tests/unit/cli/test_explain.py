@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from penstock.cli.explain import ExplainFormat
-from penstock.cli.explain import command as explain
 from penstock.cli.options import expanded
+from penstock.cli.queries.explain import ExplainFormat
+from penstock.cli.queries.explain import command as explain
 from tests.checkout import SHOP
 
 

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.error_output import describe
-from penstock.cli.foreground import Foreground
-from penstock.cli.processes import ChildOptions
-from penstock.cli.supervisor import Child, Supervisor
+from penstock.cli.running.foreground import Foreground
+from penstock.cli.running.processes import ChildOptions
+from penstock.cli.running.supervisor import Child, Supervisor
+from penstock.deployment.loading import load_app
 from penstock.process.config import Config, GatewayConfig
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.cli import generate, generator_versions
-from penstock.cli.generator_versions import GeneratorVersions
+from penstock.cli.running import generate, generator_versions
+from penstock.cli.running.generator_versions import GeneratorVersions
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.loading import load_app
 from penstock.journal.deployments import Deployments
 from penstock.process import presence
-from penstock.process.live_deployment import store_code
-from penstock.process.loading import load_app
 from penstock.runtime.generators.runner import Appended, GeneratorRunner
 from tests.deployments import kept_imports, write_version
 from tests.history import journal_of

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.cli.processes import ChildOptions, children_of
+from penstock.cli.running.processes import ChildOptions, children_of
 from penstock.process.config import Config
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.options import AppOptions
-from penstock.cli.replaced_source import load_to_run
-from penstock.cli.run import foreground_of
+from penstock.cli.running.replaced_source import load_to_run
+from penstock.cli.running.run import foreground_of
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.deployed_code import unpacked
 from penstock.errors import ClassChanged
 from penstock.journal.deployments import Deployments
-from penstock.process.deployed_code import unpacked
-from penstock.process.live_deployment import store_code
 from tests.history import journal_of
 
 _numbers = itertools.count()

@@ -9,19 +9,19 @@ import pytest
 from rich.console import Console
 
 from penstock.base.ids import Epoch, Lsn
-from penstock.cli.foreground import Foreground
 from penstock.cli.options import AppOptions
-from penstock.cli.processes import ChildOptions
-from penstock.cli.run import foreground_of
-from penstock.cli.source_deployer import SourceDeployer
-from penstock.cli.source_files import SourceFiles
-from penstock.cli.supervisor import Supervisor
+from penstock.cli.running.foreground import Foreground
+from penstock.cli.running.processes import ChildOptions
+from penstock.cli.running.run import foreground_of
+from penstock.cli.running.source_deployer import SourceDeployer
+from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.supervisor import Supervisor
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.loading import load_app, locate
 from penstock.journal.deployments import Deployments
 from penstock.model.control import Deploy, DeployedCode, decode_control
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.live_deployment import store_code
-from penstock.process.loading import load_app, locate
 from tests.deployments import kept_imports, write_version
 from tests.history import Call, journal_of
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from penstock.cli.sql_table import is_legible, print_result_table
+from penstock.cli.queries.sql_table import is_legible, print_result_table
 from penstock.sql.view_client import EncodedAnswer
 
 

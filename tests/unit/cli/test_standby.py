@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from penstock.cli import standby
+from penstock.cli.running import standby
 from penstock.errors import OperationalError
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.cli import supervisor as module
-from penstock.cli.supervisor import Child, Supervisor
+from penstock.cli.running import supervisor as module
+from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.errors import ConfigError, OperationalError
 
 DEADLINE_S = 60.0
@@ -44,7 +44,7 @@ STUBBORN = """
 SUPERVISES = """
     import sys
     from pathlib import Path
-    from penstock.cli.supervisor import Child, Supervisor
+    from penstock.cli.running.supervisor import Child, Supervisor
     folder = Path(sys.argv[1])
     ready = lambda pid: (folder / f"ready-{pid}").exists()
     children = [Child(role, [sys.executable, "-c", sys.argv[2], role, str(folder)], ready)

@@ -15,9 +15,9 @@ from penstock.base.ids import Epoch
 from penstock.cli import word_completion
 from penstock.cli.main import execute
 from penstock.cli.options import AppOptions
+from penstock.cli.queries.tail_atoms import atoms_at
+from penstock.cli.queries.tail_journal import atoms_here
 from penstock.cli.remote import RemoteOptions
-from penstock.cli.tail_atoms import atoms_at
-from penstock.cli.tail_journal import atoms_here
 from penstock.files.layout import LOG
 from penstock.journal.api import CompactionPolicy, Journal
 from tests.gateway_thread import RunningGateway

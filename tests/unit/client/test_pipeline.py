@@ -26,11 +26,11 @@ from penstock.base.pipeline import (
 )
 from penstock.client.pipeline_link import FRAME_REQUESTS
 from penstock.client.websocket import WebSocket
+from penstock.deployment.loading import load_app
 from penstock.errors import NoSuchEntity, PenstockError, RequestConflict, TimedOut, Unreachable
 from penstock.gateway.serving import free_port
 from penstock.process.config import GatewayConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.cutter import Cutter
 from tests.gateway_thread import HOST, RunningGateway

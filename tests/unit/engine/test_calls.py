@@ -11,6 +11,7 @@ from penstock import App, Entity, key, readonly, transactional
 from penstock.base.ids import EntityKey, RequestId
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.graph import Plan
+from penstock.deployment.loading import load_app
 from penstock.engine.calls import (
     HEAVY,
     SAMPLED_EVERY,
@@ -20,7 +21,6 @@ from penstock.engine.calls import (
     members_of,
 )
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.process.loading import load_app
 from tests.golden.workshop import app as workshop
 from tests.unit.dataflow.test_plan_covers_runs import CALLS
 

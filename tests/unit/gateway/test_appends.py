@@ -19,8 +19,8 @@ from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.gateway.openapi.document import openapi_document
 from penstock.log.api import Entry
 from penstock.model.request import append_events, decode_request, encode_continuation
+from penstock.orders.pauses import PauseFile
 from penstock.process.config import GatewayConfig
-from penstock.process.pauses import PauseFile
 from tests.gateway_thread import RunningGateway
 from tests.unit.gateway.newsstand_app import Reader, Sale, app, headlines, readers, sales, scarce
 from tests.waiting import wait_for

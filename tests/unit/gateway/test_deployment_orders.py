@@ -15,10 +15,10 @@ import pytest
 
 from penstock.base.ids import Lsn
 from penstock.cli.main import execute
+from penstock.deployment.archives import pack
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.model.control import Deploy, decode_control
-from penstock.process.archives import pack
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 from tests.history import journal_of

@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from penstock import App, entity, key
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import granted
 from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.examples import curl_of, example_of
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 EVIL = "<script>alert(1)</script>\"'`<b>`&amp;"

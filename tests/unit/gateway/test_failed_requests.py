@@ -10,7 +10,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from tests.deployments import kept_imports, write_version
 from tests.gateway_thread import RunningGateway
-from tests.unit.process.test_attempts import APP
+from tests.unit.orders.test_attempts import APP
 
 __all__ = ["kept_imports"]
 

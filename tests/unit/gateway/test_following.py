@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.gateway.handlers import streams
 from penstock.journal.api import CompactionPolicy, Journal
 from penstock.model.streams.failed_atom import FailedAtom
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 from tests.stream_gateway import COUNTING, counting
 from tests.stream_journal import TIME_US, publish

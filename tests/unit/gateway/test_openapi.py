@@ -21,7 +21,8 @@ from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.http import STATUS
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.lowering import alike, lower_reply
-from penstock.cli.first_request import first_request
+from penstock.cli.running.first_request import first_request
+from penstock.deployment.loading import load_app
 from penstock.errors import DefinitionError, RequestError
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.error_responses import REFUSED, meanings
@@ -29,7 +30,6 @@ from penstock.gateway.openapi.json_schema import SchemaRegistry
 from penstock.gateway.openapi.media import media_of
 from penstock.gateway.responses import json_of, route_response
 from penstock.model.reply import Reply
-from penstock.process.loading import load_app
 from tests.checkout import TOP
 from tests.unit.model.typed_values import Colour, Place, Typed, types
 
@@ -44,7 +44,7 @@ EXAMPLES = [
 PRINT = (
     "import sys, msgspec\n"
     "from penstock.gateway.openapi.document import openapi_document\n"
-    "from penstock.process.loading import load_app\n"
+    "from penstock.deployment.loading import load_app\n"
     "sys.stdout.buffer.write(msgspec.json.encode(openapi_document(load_app('examples/shop'))))"
 )
 

@@ -23,11 +23,11 @@ from penstock.base.pipeline import (
     encode_frame,
 )
 from penstock.client.websocket import ConnectionEnded, WebSocket
+from penstock.deployment.loading import load_app
 from penstock.errors import Forbidden, PenstockError, RequestError, Unauthenticated
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.process.config import GatewayConfig
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 

@@ -16,6 +16,7 @@ from penstock.base.pipeline import (
     decode_from_gateway,
     encode_frame,
 )
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.gateway.connections import Connections
@@ -29,7 +30,6 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
 from penstock.model.reply import Reply
 from penstock.process.config import Config, GatewayConfig
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 
 SHOP_APP = load_app(SHOP)

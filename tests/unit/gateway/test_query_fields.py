@@ -10,11 +10,11 @@ import pytest
 
 from penstock import Client
 from penstock.base.http import REQUEST_ID
+from penstock.deployment.loading import load_app
 from penstock.errors import RequestError
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import granted
 from penstock.gateway.openapi.document import openapi_document
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 APP = """

@@ -5,12 +5,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import check_scope, granted, parse_scope
 from penstock.gateway.flow.limit_table import limits_in_force
+from penstock.orders.pauses import PauseFile
 from penstock.process.config import GatewayConfig
-from penstock.process.loading import load_app
-from penstock.process.pauses import PauseFile
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
+from penstock.deployment.loading import load_app
 from penstock.errors import Forbidden, RequestError
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
@@ -24,7 +25,6 @@ from penstock.history.lookup import LookupResult
 from penstock.log.api import Entry
 from penstock.model.request import encode_continuation
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.gateway_thread import RunningGateway
 
 MOST = 1_024

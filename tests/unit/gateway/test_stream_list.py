@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.gateway.stream_list import list_streams
+from penstock.deployment.loading import load_app
+from penstock.gateway.streams.stream_list import list_streams
 from penstock.journal.api import Commit
 from penstock.journal.atoms import AtomReader
-from penstock.process.loading import load_app
 from tests.memory_journal import MemoryJournal
 from tests.stream_gateway import COUNTING
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from penstock.base.ids import Epoch, LogPartition, RequestId
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer
 from penstock.history.reader import HistoryReader
@@ -13,7 +14,6 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.state.digest import digest_of_mapping
 from tests.checkout import SHOP
 from tests.history import Call, journal_of

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
+from penstock.deployment.loading import load_app, locate
 from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, find_causes
 from penstock.model.request import encode_append
-from penstock.process.loading import load_app, locate
 
 SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 

@@ -10,12 +10,12 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
+from penstock.deployment.archives import Archives
+from penstock.deployment.loading import load_app
+from penstock.deployment.side_modules import SideModules, top_level
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.journal.deployments import Deployments
-from penstock.process.archives import Archives
-from penstock.process.loading import load_app
-from penstock.process.side_modules import SideModules, top_level
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 

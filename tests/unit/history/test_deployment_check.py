@@ -10,12 +10,12 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError
 from penstock.history.code_report import report_on
 from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.differential.inline import Inline
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh

@@ -9,6 +9,9 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
+from penstock.deployment.archives import Archives
+from penstock.deployment.deployment_start import deploy, remove_surplus_archives
+from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
@@ -20,10 +23,7 @@ from penstock.journal.deployments import (
 )
 from penstock.model.control import DeployedCode
 from penstock.native.choice import implementation
-from penstock.process.archives import Archives
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deploying import deploy, remove_surplus_archives
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.unit.history import copied_shop
 from tests.unit.history.copied_shop import CREATED, EPOCHS

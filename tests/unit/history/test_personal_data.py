@@ -9,6 +9,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.history.backup import Backups
@@ -16,7 +17,6 @@ from penstock.history.restore import restore
 from penstock.journal.api import CompactionPolicy
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.process.process_start import boot_id
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices

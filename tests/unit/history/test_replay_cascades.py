@@ -8,8 +8,8 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.log.api import Entry
-from penstock.process.loading import load_app
 from tests.differential.inline import Inline
 
 PROGRAM = '''

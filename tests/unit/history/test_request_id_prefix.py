@@ -8,11 +8,11 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.errors import RequestError
 from penstock.history.reader import HistoryReader
 from penstock.log.api import Entry
 from penstock.process.config import Config
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 

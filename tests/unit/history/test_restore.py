@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, QueryError, RequestConflict
 from penstock.history.backup import Backups
 from penstock.history.branch import DROPPED
@@ -22,7 +23,6 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.process.config import Config
-from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import Snapshots

@@ -10,13 +10,13 @@ import pytest
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.errors import ClassChanged
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.history.verification.verify import verify
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from tests.history import journal_of
 
 FIRST = """

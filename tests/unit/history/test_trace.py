@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.history.reader import HistoryReader
-from penstock.process.loading import load_app
 from tests.history import Call, journal_of
 
 LEDGER = str(Path(__file__).parent / "savepoint_app.py")

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
 from penstock.engine.streams.recorded_cascade import RecordedAtom
@@ -17,7 +18,6 @@ from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.trace import trace
 from penstock.log.api import Entry
-from penstock.process.loading import load_app
 from tests.differential.cascade_app import Account, app, body_of
 from tests.differential.inline import Inline
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.files.sealed import seal
 from penstock.history.verification.components import check_tables
 from penstock.history.verification.finding import Remedy
@@ -27,7 +28,6 @@ from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.process.process_start import boot_id
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint

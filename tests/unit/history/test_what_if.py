@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
-from penstock.process.loading import load_app
 from tests.checkout import SHOP
 from tests.history import Call, journal_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.deployment.archives import Archives, pack
 from penstock.files.sealed import seal
 from penstock.journal.deployments import NAME, Deployments
-from penstock.process.archives import Archives, pack
 from tests.history import Call, journal_of
 
 APP = """

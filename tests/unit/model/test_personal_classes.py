@@ -7,9 +7,9 @@ import pytest
 from penstock import App, Entity, NoSuchEntity, RequestError, entity, key, savepoint, send_after
 from penstock.base.ids import EntityKey
 from penstock.model.request import decode_request
-from penstock.model.schema_change import change_of
 from penstock.model.schema_version import first_version
 from penstock.model.sealed_value import subject_of
+from penstock.model.versions.schema_change import change_of
 from penstock.testing import Kit
 
 

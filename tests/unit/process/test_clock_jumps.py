@@ -13,8 +13,9 @@ import pytest
 from penstock import App, Entity, key, now, readonly
 from penstock.base.ids import RequestId
 from penstock.cli.main import execute
-from penstock.cli.status import status_of
+from penstock.cli.running.status import status_of
 from penstock.console.observation import Observation
+from penstock.deployment.loading import load_app
 from penstock.engine.limits import Limits
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
@@ -22,7 +23,6 @@ from penstock.log.sqlite import SqliteLog
 from penstock.process.clock_jumps import FILE_NAME, clock_jumps
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
 from penstock.runtime.reads.messages import ReadCall
 from penstock.runtime.reads.reader import CallReader
 from tests.checkout import SHOP

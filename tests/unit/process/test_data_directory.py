@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import application
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError
 from penstock.files import private
 from penstock.gateway.auth.keys import KeyStore
@@ -22,7 +23,6 @@ from penstock.history.restore import fork, restore
 from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
 from penstock.process.config import Config, HistoryConfig, ViewConfig
-from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.maintenance import maintain
 from penstock.sql.query import Query

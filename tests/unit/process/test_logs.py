@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.supervisor import Supervisor
+from penstock.cli.running.supervisor import Supervisor
 from penstock.process.logs import LEVELS, QUIET, JsonLines, LossyStream, TextLines, configure
 from tests.checkout import SHOP, TOP
 from tests.docs.test_cli_run import foreground, then_stop

@@ -23,10 +23,10 @@ import pytest
 
 from penstock import App, Entity, UserError, key, transactional
 from penstock.base.ids import EntityKey, RequestId
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Executor, Limits
 from penstock.errors import PenstockError
 from penstock.process.guard import Guard, TamperedWith
-from penstock.process.loading import load_app
 from penstock.testing import Kit
 
 

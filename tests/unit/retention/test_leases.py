@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, Corrupt, OperationalError
 from penstock.files import durable
 from penstock.history.reader import HistoryReader
-from penstock.process.loading import load_app
 from penstock.retention import savepoints
 from penstock.retention.leases import RetentionLease, active_leases, lease
 from penstock.retention.savepoints import Savepoint

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.cli.commands import COMMANDS
 from penstock.cli.main import execute
+from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.errors import ClassChanged
 from penstock.gateway.assembly import assemble
 from penstock.process.config import Config
-from penstock.process.loading import load_app
 from penstock.retention.maintenance import maintain
 from penstock.runtime.spark.messages import WorkerSettings
 from penstock.runtime.spark.runtime import SparkRuntime

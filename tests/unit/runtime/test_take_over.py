@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.archives import Archives
+from penstock.deployment.deployment_start import code_of
+from penstock.deployment.loading import locate
 from penstock.journal.deployments import Deployments
 from penstock.model.application import App
-from penstock.process.archives import Archives
 from penstock.process.config import Config
-from penstock.process.deploying import code_of
-from penstock.process.loading import locate
 from penstock.runtime.spark import runtime as module
 from penstock.runtime.spark.runtime import SparkRuntime
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.loading import load_app
+from penstock.deployment.version_loader import VersionLoader
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import load_app
-from penstock.process.version_loader import VersionLoader
 from penstock.sql.query import Query
 from penstock.sql.view import View
 from tests.deployments import kept_imports, stored_code, write_version

@@ -24,8 +24,8 @@ from penstock.gateway.flow.window import Progress, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import Limit
+from penstock.orders.pauses import PauseFile, Pauses, decode_actions, target_text
 from penstock.process.config import GatewayConfig
-from penstock.process.pauses import PauseFile, Pauses, decode_actions, target_text
 
 OVERLOADED: Final = "overloaded"
 THROTTLED: Final = "throttled"

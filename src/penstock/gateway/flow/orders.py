@@ -10,8 +10,8 @@ from penstock.gateway.flow.resuming import resume_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
+from penstock.orders.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile
 from penstock.process.config import Config
-from penstock.process.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile
 
 
 class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

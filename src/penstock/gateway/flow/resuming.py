@@ -6,14 +6,14 @@ from msgspec.structs import replace
 
 from penstock.errors import RequestError
 from penstock.model.application import App
-from penstock.process.config import Config
-from penstock.process.paused_workflows import (
+from penstock.orders.paused_workflows import (
     WORKFLOWS,
     PausedWorkflow,
     resume_workflow,
     workflow_named,
 )
-from penstock.process.pauses import PauseAction, PauseFile, target_text
+from penstock.orders.pauses import PauseAction, PauseFile, target_text
+from penstock.process.config import Config
 
 
 def resume_target(

@@ -7,10 +7,10 @@ import msgspec
 
 from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.model.application import App
+from penstock.orders.paused_workflows import PausedWorkflow, paused_workflows
+from penstock.orders.pauses import PauseAction, PauseFile, Pauses
 from penstock.process.config import Config
 from penstock.process.metrics import UNDER_WAY, live_sum
-from penstock.process.paused_workflows import PausedWorkflow, paused_workflows
-from penstock.process.pauses import PauseAction, PauseFile, Pauses
 from penstock.process.status import status_in
 
 NEWEST: Final = 20

@@ -25,6 +25,18 @@ from penstock.base.deployment_answers import (
 )
 from penstock.base.http import JSON, STATUS
 from penstock.base.ids import BUCKETS
+from penstock.deployment.archives import without_folder
+from penstock.deployment.deploy_order import (
+    deployed_code,
+    former_code,
+    put_in_force,
+    store_code,
+    store_without,
+)
+from penstock.deployment.deployment_list import list_deployments
+from penstock.deployment.dropped_classes import classes_in_force, dropped
+from penstock.deployment.loading import locate
+from penstock.deployment.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
 from penstock.gateway.errors import HttpError, error_response
@@ -34,22 +46,10 @@ from penstock.gateway.responses import json_of
 from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
-from penstock.process.archives import without_folder
-from penstock.process.command_answer import ask_command
+from penstock.orders.command_answer import ask_command
+from penstock.orders.partition_proposal import proposal_for
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployment_list import list_deployments
-from penstock.process.dropped_classes import classes_in_force, dropped
-from penstock.process.live_deployment import (
-    deployed_code,
-    former_code,
-    put_in_force,
-    store_code,
-    store_without,
-)
-from penstock.process.loading import locate
-from penstock.process.partition_proposal import proposal_for
-from penstock.process.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 
 _log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.model.application import App
+from penstock.orders.erasure_order import ErasureOrder, certificates, erase, subject_named
 from penstock.process.config import Config
-from penstock.process.erasure_order import certificates, erase
-from penstock.process.erasures import Certificate, ErasureOrder, Erasures, subject_named
+from penstock.process.erasures import Certificate, Erasures
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.model.reply import raised_by
-from penstock.process.attempts import AttemptOrder, Attempts, carry_out
+from penstock.orders.attempts import AttemptOrder, Attempts, carry_out
 from penstock.process.config import Config
 from penstock.sql.failed_requests import failed_in
 

@@ -13,9 +13,9 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.model.application import App
+from penstock.orders.workflow_lag import workflow_lags
 from penstock.process.config import Config
 from penstock.process.load_history import KEPT_S, STEP_US
-from penstock.process.workflow_lag import workflow_lags
 
 
 class LoadHandler:

@@ -19,17 +19,17 @@ from penstock.errors import Gone, PenstockError
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Connections
 from penstock.gateway.errors import response_of
-from penstock.gateway.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.responses import json_of, reply_headers
-from penstock.gateway.shared_batches import Question, RenderedBatch, SharedBatches
-from penstock.gateway.stream_bodies import (
+from penstock.gateway.streams.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
+from penstock.gateway.streams.shared_batches import Question, RenderedBatch, SharedBatches
+from penstock.gateway.streams.stream_bodies import (
     StreamsBody,
     json_body,
     msgpack_body,
     server_sent_events,
 )
-from penstock.gateway.stream_list import list_streams
+from penstock.gateway.streams.stream_list import list_streams
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.journal.atoms import AtomReader

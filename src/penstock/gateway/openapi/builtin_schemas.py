@@ -27,7 +27,7 @@ from penstock.gateway.response_bodies import (
     RequestStatus,
     Sent,
 )
-from penstock.gateway.stream_bodies import (
+from penstock.gateway.streams.stream_bodies import (
     AtomBody,
     AtomsBody,
     FailedAtomBody,
@@ -35,8 +35,9 @@ from penstock.gateway.stream_bodies import (
     StreamsBody,
 )
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
-from penstock.process.attempts import Attempt, AttemptOrder, Attempts
-from penstock.process.erasures import Certificate, ErasureOrder
+from penstock.orders.attempts import Attempt, AttemptOrder, Attempts
+from penstock.orders.erasure_order import ErasureOrder
+from penstock.process.erasures import Certificate
 from penstock.sql.failed_requests import FailedRequests
 from penstock.sql.query_body import QueryBody
 

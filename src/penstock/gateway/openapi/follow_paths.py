@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from penstock.base.http import EPOCH, MSGPACK
-from penstock.gateway.event_stream import MEDIA_TYPE
 from penstock.gateway.openapi.builtin_schemas import json_content, reference_to
 from penstock.gateway.openapi.error_responses import ALWAYS, error_references
 from penstock.gateway.openapi.json_schema import SchemaRegistry
 from penstock.gateway.openapi.operations import Paths, seconds
+from penstock.gateway.streams.event_stream import MEDIA_TYPE
 from penstock.model.application import App
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.stream import Stream

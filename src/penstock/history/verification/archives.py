@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.base.ids import Epoch
+from penstock.deployment.archives import Archives
 from penstock.errors import Corrupt
 from penstock.files.layout import ARCHIVES, JOURNAL
 from penstock.history.verification.finding import Finding, unrecoverable
 from penstock.journal.deployments import NAME, Deployments, needed_archives
-from penstock.process.archives import Archives
 
 
 def check_archives(data: Path, first: Epoch) -> Iterator[Finding]:

@@ -23,8 +23,9 @@ from penstock.history.verification.finding import (
     unrecoverable,
 )
 from penstock.journal.api import Journal, PartKind
-from penstock.process.control_append import control_id
-from penstock.process.erasures import ORDER, Certificate, Erasures
+from penstock.orders.control_append import control_id
+from penstock.orders.erasure_order import ORDER
+from penstock.process.erasures import Certificate, Erasures
 
 _COLUMNS = ("request_id", "error", "reply")
 

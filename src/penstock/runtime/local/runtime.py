@@ -50,11 +50,11 @@ from penstock.model.request import (
     encode_failure,
     is_continuation,
 )
-from penstock.model.schema_change import compare_classes, with_first_versions
 from penstock.model.schema_version import Versions
 from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.stream import Atom, Stream
-from penstock.model.waiting_types import WaitingTypes, misread_types, waiting_types
+from penstock.model.versions.schema_change import compare_classes, with_first_versions
+from penstock.model.versions.waiting_types import WaitingTypes, misread_types, waiting_types
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
 from penstock.runtime.generators.runner import Appended, GeneratorRunner

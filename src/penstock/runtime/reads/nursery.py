@@ -19,9 +19,9 @@ import time
 from contextlib import suppress
 from typing import IO, Final, NoReturn
 
+from penstock.deployment.loading import load_app
 from penstock.files.private import keep_private
 from penstock.process import logs
-from penstock.process.loading import load_app
 from penstock.process.memory_killer import offer_this_process
 from penstock.process.parent_death import end_with_parent
 from penstock.process.question import receive_question

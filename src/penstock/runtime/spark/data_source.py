@@ -36,11 +36,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.base.ids import Epoch
+from penstock.deployment.loading import Location, load, locate
 from penstock.errors import ConfigError, Diverged
 from penstock.journal.api import Journal
 from penstock.model.application import App, unknown
 from penstock.process.data_directory import DataDirectory
-from penstock.process.loading import Location, load, locate
 from penstock.runtime.spark.feed import (
     ClassFeed,
     Feed,

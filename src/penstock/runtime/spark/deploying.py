@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.ids import Epoch
+from penstock.deployment.archives import Archives
+from penstock.deployment.deployed_code import unpacked
 from penstock.errors import Corrupt, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
@@ -19,8 +21,6 @@ from penstock.files.lock import locked_directory
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.model.control import Deploy
-from penstock.process.archives import Archives
-from penstock.process.deployed_code import unpacked
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.control import ControlEffect, Refused
 from penstock.runtime.spark.jobs import Jobs

@@ -23,11 +23,11 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.application import App
 from penstock.model.request import encode_failure
+from penstock.orders.partitions import partitions_in_force
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
-from penstock.process.partitions import partitions_in_force
 from penstock.runtime.spark.control import ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.erasing import Eraser

@@ -14,7 +14,7 @@ from penstock.model.control import Erase
 from penstock.model.entity_type import EntityType
 from penstock.model.personal import rows_of
 from penstock.model.shape import is_personal
-from penstock.model.stored_class import stored_type
+from penstock.model.versions.stored_class import stored_type
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures
 from penstock.runtime.spark.control import ControlEffect, Refused

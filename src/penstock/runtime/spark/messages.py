@@ -20,7 +20,7 @@ from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.model.control import Subscribe
 from penstock.model.schema_version import Versions
-from penstock.model.waiting_types import WaitingTypes
+from penstock.model.versions.waiting_types import WaitingTypes
 from penstock.process.config import Config
 
 

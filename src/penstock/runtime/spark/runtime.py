@@ -23,6 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
+from penstock.deployment.deployed_code import code_in_force, load_deployed, remove_unpacked
+from penstock.deployment.deployment_start import deploy, spec_to_run
+from penstock.deployment.loading import load_app
 from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
@@ -33,14 +36,11 @@ from penstock.model.application import App
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.stream import Stream
+from penstock.orders.partitions import partitions_in_force
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import code_in_force, load_deployed, remove_unpacked
-from penstock.process.deploying import deploy, spec_to_run
 from penstock.process.epoch_report import EpochReport
-from penstock.process.loading import load_app
-from penstock.process.partitions import partitions_in_force
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended

@@ -18,6 +18,7 @@ import numpy as np
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition
+from penstock.deployment.loading import lines_of
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Sample
 from penstock.engine.execute import Outcome
@@ -29,11 +30,10 @@ from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.log.api import Record
 from penstock.model.request import decode_failure, encode_failure
-from penstock.model.waiting_types import waiting_types
+from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
-from penstock.process.loading import lines_of
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.epoch_records import Records, read_epoch

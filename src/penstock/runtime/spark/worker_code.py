@@ -1,6 +1,6 @@
 """The code of a worker: the application, and its classes in the journal.
 
-Code that was unpacked from an archive has modules of its own (`process.side_modules`), so that two versions fit into one
+Code that was unpacked from an archive has modules of its own (`deployment.side_modules`), so that two versions fit into one
 process: the code of a deployment is loaded while the present code is in use, and then takes its place. The former code is
 dropped: after a rollback it is loaded again, because it must read the rows of the versions that came between.
 """
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.base.ids import Epoch
+from penstock.deployment.deployed_code import is_unpacked
+from penstock.deployment.loading import load, locate
+from penstock.deployment.side_modules import SideModules, top_level
 from penstock.engine.calls import Member, Site, members_of
 from penstock.files.durable import storage
 from penstock.journal.delta import DeltaJournal
@@ -18,9 +21,6 @@ from penstock.journal.shapes import Shapes
 from penstock.model.application import App
 from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
-from penstock.process.deployed_code import is_unpacked
-from penstock.process.loading import load, locate
-from penstock.process.side_modules import SideModules, top_level
 from penstock.runtime.spark.messages import Code
 
 

@@ -1,0 +1,140 @@
+"""`penstock erase`: erase a person, or list the certificates of erasures."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.base.ids import Epoch
+from penstock.cli.options import DataOptions, JsonOption
+from penstock.cli.output import folding_table, print_result, utc_text
+from penstock.cli.remote import RemoteOptions
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.process.erasures import Certificate
+
+HELP: Final = """Erase a person: an entity of a class that is declared with personal=True.
+
+From its place in the order on, the entity is deleted. Then the key of its data is destroyed, so that no file, former
+epoch or backup shows them any more. This cannot be undone. Requests about the person that are scheduled, or that
+arrive with data that were encrypted before, fail with erased. The same key may be used for another person afterwards.
+
+A certificate remains: the entity, the epoch and the time. With --url, a gateway takes the order; its key needs the
+scope admin.
+
+\b
+Examples:
+  penstock erase User/ada library.py --yes
+  penstock erase library.py --list
+  penstock erase User/ada --url https://library.example --key KEY
+"""
+
+
+def command(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SUBJECT APP",
+            help="The entity, and the application if no option or setting names it.",
+            show_default=False,
+        ),
+    ] = None,
+    confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show all certificates.")] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.0, help="The seconds to wait for the driver.")
+    ] = 30.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase a person, or list the certificates; see `HELP`."""
+    subjects, apps = (words or [])[: not listed], (words or [])[not listed :]
+    if apps:
+        options = replace(options, named=apps[0])
+    has_place = remote.url is not None or options.settings().app
+    if (not listed and not subjects) or len(apps) > 1 or not has_place:
+        raise ConfigError(
+            "write penstock erase SUBJECT APP, or APP with --list; --app or a setting may name the application in "
+            "place of APP, and so does --url"
+        )
+    if listed:
+        every = _listed(options, remote)
+        print_result(every, lambda console: _show(every, console), as_json=as_json)
+        return
+    if remote.url is None:
+        made = _erased_here(options, subjects[0], timeout_s, confirmed=confirmed)
+    else:
+        made = _erased_at(remote, subjects[0], timeout_s, confirmed=confirmed)
+    line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
+    print_result(made, lambda console: console.print(line, soft_wrap=True), as_json=as_json)
+
+
+def _listed(options: DataOptions, remote: RemoteOptions) -> "list[Certificate]":
+    """Return the certificates of a gateway, or of the data directory."""
+    from penstock.process.erasures import Certificate
+
+    if remote.url is not None:
+        return remote.get("/erasures", list[Certificate])
+    from penstock.orders.erasure_order import certificates
+
+    return certificates(options.load()[1])
+
+
+def _erased_here(
+    options: DataOptions, text: str, timeout_s: float, *, confirmed: bool
+) -> "Certificate":
+    """Order an erasure in the data directory, and wait for its certificate; raises as `erase`."""
+    from penstock.orders.erasure_order import erase, subject_named
+    from penstock.process.data_directory import DataDirectory
+    from penstock.process.erasures import Erasures
+
+    app, settings = options.load()
+    subject = subject_named(app, text)
+    if DataDirectory(settings.data).app_name is None:
+        raise ConfigError(
+            f"{settings.data} has no journal; name the data directory of {app.name} with --data"
+        )
+    generation = Erasures(settings.data).generation(subject)
+    _confirm(subject, confirmed=confirmed)
+    return erase(settings, app, subject, generation, timeout_s)
+
+
+def _erased_at(
+    remote: RemoteOptions, text: str, timeout_s: float, *, confirmed: bool
+) -> "Certificate":
+    """Order an erasure through a gateway, and wait for its certificate; raises as `RemoteOptions.post`."""
+    import msgspec
+
+    from penstock.base.http import JSON
+    from penstock.cli.remote import TIMEOUT_S
+    from penstock.orders.erasure_order import ErasureOrder
+    from penstock.process.erasures import Certificate
+
+    _confirm(text, confirmed=confirmed)
+    body, path = msgspec.json.encode(ErasureOrder(text)), f"/erasures?timeout={timeout_s}"
+    return remote.post(path, body, JSON, Certificate, timeout_s + TIMEOUT_S)
+
+
+def _confirm(subject: str, *, confirmed: bool) -> None:
+    if confirmed:
+        return
+    is_sure = False
+    with suppress(typer.Abort):  # the end of the input
+        is_sure = typer.confirm(f"Erase {subject}? This cannot be undone.", err=True)
+    if not is_sure:
+        raise ConfigError(
+            f"{subject} is not erased, because the question was not answered with y; --yes answers it"
+        )
+
+
+def _show(every: "list[Certificate]", console: "Console") -> None:
+    table = folding_table("subject", "epoch", "erased", "certificate")
+    for certificate in every:
+        epoch, erased = str(Epoch(certificate.epoch)), utc_text(certificate.time_us)
+        table.add_row(certificate.subject, epoch, erased, certificate.hash)
+    console.print(table)

@@ -1,0 +1,54 @@
+"""The atoms that `penstock tail` prints from the journal of a data directory."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from penstock.cli.options import AppOptions
+from penstock.cli.queries.sql_answer import require_journal
+from penstock.cli.queries.tail_atoms import Chosen
+from penstock.gateway.responses import json_of
+from penstock.gateway.streams.stream_bodies import json_atom
+from penstock.journal.atoms import AtomReader
+from penstock.process.data_directory import DataDirectory
+
+
+def atoms_here(
+    options: AppOptions, name: str, chosen: Chosen, *, follow: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield the atoms in the journal of a data directory, as JSON objects.
+
+    Args:
+        options: The options that name the application.
+        name: The name of the stream.
+        chosen: The first atom.
+        follow: Whether to wait for new atoms.
+
+    Raises:
+        RequestError: The application has no such stream, or the stream has no such atom.
+        Gone: Retention has removed the first atom.
+        PenstockError: The journal cannot be read, or is damaged.
+    """
+    app, settings = options.load()
+    stream = app.stream(name)
+    require_journal(settings)
+    with closing(DataDirectory(settings.data).open_journal(app)) as journal:
+        reader = AtomReader(journal)
+        start = _first(chosen, reader.published(name), reader.oldest(name))
+        for atom in reader.follow(name, start) if follow else reader.atoms(name, start):
+            yield msgspec.json.decode(json_of(json_atom(stream, atom)))
+
+
+def _first(chosen: Chosen, published: int, oldest: int) -> int:
+    """Return the number of the first atom."""
+    match chosen:
+        case int():
+            return max(oldest, published - chosen)
+        case "earliest":
+            return oldest
+        case "latest":
+            return published
+        case _:
+            return int(chosen)

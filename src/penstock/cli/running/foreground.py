@@ -1,0 +1,273 @@
+"""An application in the foreground, for `penstock run` and `penstock dev`: a supervisor and a status line.
+
+All processes have ended when it returns. However it ends, acknowledged requests are durable.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.running.processes import ChildOptions, children_of
+from penstock.cli.running.replaced_source import replacement_text
+from penstock.cli.running.status_line import shown
+from penstock.cli.running.supervisor import Child, Supervisor
+from penstock.errors import PenstockError
+from penstock.gateway.auth.exposure import NOT_SET, check_exposure
+from penstock.gateway.auth.keys import KeyStore
+from penstock.journal.deployments import Deployment
+from penstock.model.application import App
+from penstock.model.versions.schema_change import SchemaChange
+from penstock.native import choice
+from penstock.orders.partitions import ask_for_partitions
+from penstock.orders.pauses import PauseFile, describe
+from penstock.process import presence, startup
+from penstock.process.config import Config
+from penstock.process.disk_space import check_space
+from penstock.process.metrics import clear
+from penstock.process.port import reserved
+from penstock.process.stop import Stop
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ROLE: Final = "supervisor"
+LOOK_S: Final = 0.1
+_STYLES: Final = {
+    "driver": "cyan",
+    "standby": "cyan",
+    "view": "magenta",
+    "gateway": "green",
+    "generator": "blue",
+}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
+
+_log = logging.getLogger(__name__)
+
+Look = Callable[[Supervisor], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreground:
+    """An application that a command runs.
+
+    Attributes:
+        app: The application.
+        options: The options of its processes.
+        settings: The settings that follow from the options.
+        console: The place for messages and for the output of the processes.
+        children: Returns the processes to run.
+        schema_changes: The changes of stored classes that the driver will deploy.
+        tried: What the trial of functions with `@migrate` has tried, a sentence for each class.
+        replacement: The deployment that runs instead of the source; None if the source runs.
+    """
+
+    app: App
+    options: ChildOptions
+    settings: Config
+    console: "Console"
+    children: Callable[[ChildOptions, Config], Sequence[Child]] = children_of
+    schema_changes: Sequence[SchemaChange] = ()
+    tried: Sequence[str] = ()
+    replacement: Deployment | None = None
+
+    def run(self, look: Look = Supervisor.look) -> None:
+        """Run the processes until a signal; call `look` repeatedly.
+
+        Raises:
+            ConfigError: The port is in use, an open network could reach gateways without keys, another
+                supervisor or driver runs the application, or a process has invalid options.
+            OperationalError: A process has failed too often.
+            OSError: The disk is full.
+        """
+        check_space(self.settings.data)
+        settings, app = self.settings, self.options.app
+        check_exposure(settings, KeyStore(settings.data).exists)
+        for role in sorted(presence.SINGLE):
+            presence.refuse_second(settings.data, role)
+        self._ask_for_partitions()
+        with reserved(settings.gateway.host, settings.gateway.port) as port:
+            settings = replace(settings, gateway=replace(settings.gateway, port=port))
+            supervisor = Supervisor(self.children(self.options, settings), self.say, self.tell)
+            url = url_of(settings)
+            with (
+                presence.present(settings.data, ROLE, app, url=url),
+                Stop(at_once=supervisor.kill) as stop,
+            ):
+                clear(settings.data)
+                startup.note(settings.data, "view", "it waits for the driver and the gateways")
+                try:
+                    self._keep_running(supervisor, url, stop, look)
+                finally:
+                    self._print("stopping gateways, view and driver …")
+                    supervisor.stop()
+            self._print("stopped")
+
+    def _ask_for_partitions(self) -> None:
+        """Let the driver change the number of partitions, if an option names another one than the journal."""
+        present = ask_for_partitions(self.settings, self.options.assignments)
+        if present is not None:
+            wanted = self.settings.partitions
+            self._print(
+                f"partitions: the first epoch changes the number from {present} to {wanted}"
+            )
+
+    @property
+    def _for_programs(self) -> bool:
+        """Whether the output is JSON, one object in a line."""
+        return self.settings.log_format == "json"
+
+    @property
+    def _display(self) -> "Console":
+        """The place for the status line."""
+        from rich.console import Console
+
+        return Console(quiet=True) if self._for_programs else self.console
+
+    def say(self, role: str, line: str) -> None:
+        """Print a line of a process's output."""
+        from rich.text import Text
+
+        if self._for_programs:
+            self._relay(role, line)
+            return
+        self.console.print(Text.assemble((role, _STYLES.get(role, "")), " ", line), soft_wrap=True)
+
+    def _relay(self, role: str, line: str) -> None:
+        if line.startswith('{"time": '):
+            self.console.file.write(f"{line}\n")
+            self.console.file.flush()
+        else:  # a line of Java, or an error message: it is printed at every level
+            level = max(logging.INFO, _log.getEffectiveLevel())
+            _log.log(level, "a process wrote", extra={"process_role": role, "line": line})
+
+    def tell(self, role: str, line: str) -> None:
+        """Report an event of a process."""
+        from rich.text import Text
+
+        if self._for_programs:
+            _log.warning("%s %s", role, line)
+            return
+        self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
+
+    def _tell_replacement(self) -> None:
+        """Say which deployment runs instead of the source, if one does."""
+        if (deployment := self.replacement) is not None:
+            self.tell("source", replacement_text(deployment, self.settings.app))
+
+    def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
+        data = self.settings.data
+        starting = f"{self.options.app} in {data}: starting driver, view and gateways; "
+        starting += f"transactions run {choice.describe()} …"
+        self._print("\n".join([starting, *map(text_of, self.schema_changes), *self.tried]))
+        self._tell_replacement()
+        step = partial(look, supervisor)
+
+        def first_epoch_can_run() -> bool:
+            return {"driver", "gateway"}.isdisjoint(supervisor.waiting)
+
+        if not self._await(supervisor, stop, step, first_epoch_can_run):
+            return
+        # These take processor time that the driver needed before; the view starts meanwhile.
+        from penstock.cli.running.source_check import warnings_of
+        from penstock.process.data_directory import DataDirectory
+        from penstock.process.status import status_of
+
+        for warning in warnings_of(self.app):
+            self.tell("source", warning)
+        with (
+            closing(DataDirectory(data).open_journal(self.app)) as journal,
+            closing(DataDirectory(data).open_log()) as log,
+        ):
+            if not self._await(supervisor, stop, step, lambda: supervisor.ready):
+                return
+            self._announce(url)
+
+            def line() -> str:
+                waiting = ", ".join(supervisor.waiting)
+                try:
+                    standing = str(status_of(data, log, journal))
+                except PenstockError as error:
+                    standing = f"log or journal cannot be read: {error}"
+                return f"waiting for {waiting}  {standing}" if waiting else standing
+
+            with shown(self._display) as show:
+                while not stop.wanted.wait(LOOK_S):
+                    step()
+                    show(line)
+
+    def _await(
+        self,
+        supervisor: Supervisor,
+        stop: Stop,
+        step: Callable[[], None],
+        is_reached: Callable[[], bool],
+    ) -> bool:
+        """Wait for a state of the processes, and show what they do; return False at a request to stop.
+
+        A process that has ended is started again, unless the disk is full: that does not pass by itself at a start.
+
+        Args:
+            supervisor: The processes.
+            stop: The request to stop.
+            step: Called repeatedly.
+            is_reached: Says whether the processes have the state.
+        """
+        with shown(self._display) as show:
+            while not is_reached():
+                step()
+                if supervisor.failing:
+                    check_space(self.settings.data)
+                show(lambda: self._starting(supervisor))
+                if stop.wanted.wait(LOOK_S):
+                    return False
+        return True
+
+    def _starting(self, supervisor: Supervisor) -> str:
+        """Return a line that says which processes start, and which steps they have reached."""
+        steps = [(role, startup.step_of(self.settings.data, role)) for role in supervisor.waiting]
+        roles = ", ".join(f"{role} ({step})" if step else role for role, step in steps)
+        return f"starting: {roles}"
+
+    def _announce(self, url: str) -> None:
+        from penstock.cli.running.first_request import (
+            first_request,  # the driver needs the processor before
+        )
+
+        guarded = KeyStore(self.settings.data).exists or self.settings.gateway.jwks != NOT_SET
+        key = " -H 'Authorization: Bearer KEY'" if guarded else ""
+        self._print(
+            f"running; Ctrl-C stops\n"
+            f"  requests  {url}\n"
+            f"  console   {url}/console/\n"
+            f"  docs      {url}/docs\n"
+            f"  try       {first_request(self.app, url)}{key}"
+        )
+        if (generators := self.app.topology.generators) and not self.options.generates:
+            command = f"penstock generate {self.options.app}"
+            self._print(f"  generators do not run: {', '.join(generators)}; {command} runs them")
+        for pause in PauseFile(self.settings.data).pauses().in_force.values():
+            self.tell("gateway", f"refuses requests; paused: {describe(pause)}")
+
+    def _print(self, text: str) -> None:
+        if self._for_programs:
+            _log.info(text)
+            return
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def text_of(change: SchemaChange) -> str:
+    """Return the description of a class's change, for a person."""
+    lines = "".join(f"\n  {line}" for line in change.changes)
+    number = change.version.number
+    return f"{change.name} changes; stored entities are read as schema version {number}:{lines}"
+
+
+def url_of(settings: Config) -> str:
+    """Return the URL of the gateways on this machine."""
+    gateway = settings.gateway
+    scheme = "http" if gateway.tls_certificate == NOT_SET else "https"
+    host = _EVERYWHERE.get(gateway.host, gateway.host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{gateway.port}"

@@ -1,0 +1,121 @@
+"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators.
+
+Each is a command of its own that can be run alone, with the same settings.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from penstock.cli.running import standby
+from penstock.cli.running.supervisor import Child
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.generator_progress import ROLE
+from penstock.process.reports import ReportReader
+
+_STOP_S: Final = 60.0
+_PATIENCE_S: Final = 30.0
+"""The SQL view starts at the latest after this time; before, it leaves the processor to the driver."""
+
+_SLACK_S: Final = 10.0
+"""The time that a gateway may take to end after it has answered its requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """The options of the command line that each child process gets, too.
+
+    Attributes:
+        app: The application, as the command line names it.
+        config: The value of `--config`.
+        assignments: `name=value` of each setting that an option gave.
+        development: Whether gateways offer a developer's pages and actions.
+        generates: Whether the generators of the application run.
+        standby: Whether a second driver waits, ready to take over.
+    """
+
+    app: str
+    config: Path | None
+    assignments: Sequence[str]
+    development: bool = False
+    generates: bool = False
+    standby: bool = False
+
+
+_STANDBY_STOP_S: Final = 5.0
+"""A standby that starts Spark hears late of a stop. A kill loses nothing."""
+
+_GENERATOR_STOP_S: Final = 2.0
+"""A generator may wait for its source without end. A kill loses and repeats no atom."""
+
+
+def children_of(options: ChildOptions, settings: Config) -> list[Child]:
+    """Return the processes of an application in the order in which they start."""
+    data, settings_of_gateways = settings.data, settings.gateway
+    reports = ReportReader(data)
+
+    def newest_epoch() -> object:
+        newest = reports.newest()
+        return None if newest is None else newest.epoch
+
+    flags = ["--dev"] if options.development else []
+    stop_s = settings_of_gateways.drain_ms / 1_000 + _SLACK_S
+    gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
+    generating = _child(ROLE, options, settings, command="generate", stop_s=_GENERATOR_STOP_S)
+    generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
+    waits = ["--standby"] if options.standby else []
+    driver = _child("driver", options, settings, flags=waits, progress=newest_epoch)
+    return [
+        driver,
+        *([_standby(driver, settings)] if options.standby else []),
+        replace(_child("view", options, settings), needed=False, patience_s=_PATIENCE_S),
+        *[gateway] * settings_of_gateways.processes,
+        *([generating] if options.generates else []),
+    ]
+
+
+def _standby(driver: Child, settings: Config) -> Child:
+    """Return a second driver that waits, with the same command as the first."""
+
+    def ready(pid: int) -> bool:
+        waiting = presence.find(settings.data, standby.ROLE)
+        return any(process.pid == pid and process.details == standby.READY for process in waiting)
+
+    return replace(
+        driver,
+        role=standby.ROLE,
+        ready=ready,
+        stop_s=_STANDBY_STOP_S,
+        needed=False,
+        patience_s=inf,
+        spare_of=driver.role,
+    )
+
+
+def _child(
+    role: str,
+    options: ChildOptions,
+    settings: Config,
+    *,
+    command: str = "",
+    flags: Sequence[str] = (),
+    progress: Callable[[], object] = lambda: None,
+    stop_s: float = _STOP_S,
+) -> Child:
+    def ready(pid: int) -> bool:
+        return any(process.pid == pid for process in presence.find(settings.data, role))
+
+    # -P: a module in the current directory must not replace one of Penstock.
+    program = [sys.executable, "-P", "-m", "penstock", command or role, options.app, "--supervised"]
+    program += [*flags, "--data", str(settings.data)]
+    if options.config is not None:
+        program += ["--config", str(options.config)]
+    for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
+        program += ["--set", assignment]
+    # A process that has ended comes back with the code that is in force: the source may have changed since.
+    again = () if command else ("--deployed",)
+    return Child(role, program, ready, progress, stop_s, again=again)

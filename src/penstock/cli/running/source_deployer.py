@@ -1,0 +1,130 @@
+"""`SourceDeployer`: deploys the source of an application into its running processes when a file changes.
+
+A child process checks each change first. If the new source has an error, or a class does not fit the stored entities,
+the error is shown, and the code that runs stays in force. Only a change during the start, or after a process that could
+not run at all, starts the processes again. A source that was deployed in an earlier run, and replaced there, is deployed
+when the processes have started.
+"""
+
+from contextlib import closing
+
+from penstock.base.ids import ONLY_PARTITION, Lsn
+from penstock.cli.error_output import text_of
+from penstock.cli.running.foreground import Foreground
+from penstock.cli.running.source_check import check
+from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.supervisor import Supervisor
+from penstock.deployment.deploy_order import (
+    AppendedDeployment,
+    append_deployment,
+    deployed_code,
+    store_code,
+)
+from penstock.errors import ConfigError, PenstockError
+from penstock.journal.replies import find_reply
+from penstock.model.reply import Reply
+from penstock.process.data_directory import DataDirectory
+
+
+class SourceDeployer:
+    """Deploys the source of the application in the foreground when it has changed."""
+
+    def __init__(self, foreground: Foreground, sources: SourceFiles) -> None:
+        """Watch the sources of the application."""
+        self._foreground = foreground
+        self._sources = sources
+        self._has_started = False
+        self._waiting = False  # for a change, because the present source cannot run
+        self._appended: AppendedDeployment | None = None  # and not executed yet
+
+    def look(self, supervisor: Supervisor) -> None:
+        """Deploy the source if it has changed; then watch the processes.
+
+        Raises:
+            OperationalError: A process has failed too often.
+        """
+        if not self._has_started and supervisor.ready:
+            self._has_started = True
+            self._deploy_replaced()
+        if self._sources.changed():
+            if self._waiting or not self._has_started:
+                self._start_again(supervisor)
+            else:
+                self._deploy()
+        if self._appended is not None:
+            self._tell_outcome(self._appended)
+        if self._waiting:
+            return
+        try:
+            supervisor.look()
+        except ConfigError as error:
+            supervisor.stop()
+            self._foreground.tell("dev", f"waits for a change: {error}")
+            self._waiting = True
+
+    def _start_again(self, supervisor: Supervisor) -> None:
+        tell = self._foreground.tell
+        source = check(self._foreground.options.app, self._foreground.settings.data)
+        if source.error:
+            state = "waits" if self._waiting else "keeps the old processes running"
+            tell("dev", f"{state} until this is corrected:\n{source.error}")
+            return
+        tell("dev", "the source has changed: it starts again")
+        supervisor.stop()
+        self._waiting = False
+
+    def _deploy_replaced(self) -> None:
+        """Deploy the source if other code is in force: a driver continues code that has replaced the source before."""
+        data, app = self._foreground.settings.data, self._foreground.options.app
+        try:
+            newest = deployed_code(data)
+            is_other = newest is not None and store_code(data, app) != newest
+        except PenstockError:
+            is_other = True  # `_deploy` meets the error, too, and shows it
+        if is_other:
+            self._deploy()
+
+    def _deploy(self) -> None:
+        """Append the deployment of the present source, unless something is wrong with it."""
+        tell, settings = self._foreground.tell, self._foreground.settings
+        try:
+            code = store_code(settings.data, self._foreground.options.app)
+            self._appended = append_deployment(settings, code)
+        except PenstockError as error:
+            tell("dev", f"keeps the code that runs until this is corrected:\n{text_of(error)}")
+            return
+        if self._appended is None:
+            tell("dev", "the source is the deployed code again")
+            return
+        for change in self._appended.changes:
+            tell("dev", change)
+
+    def _tell_outcome(self, appended: AppendedDeployment) -> None:
+        """Say whether a deployment is in force, when the driver has executed it."""
+        reply = self._reply_at(appended.lsn)
+        if reply is None:
+            return
+        self._appended = None
+        tell, data = self._foreground.tell, self._foreground.settings.data
+        try:
+            reply.value()
+        except PenstockError as error:
+            tell("dev", f"keeps the code that runs until this is corrected:\n{text_of(error)}")
+            return
+        tell("dev", f"the new code is in force since epoch {reply.epoch + 1}")
+        for warning in check(self._foreground.options.app, data).warnings:
+            tell("source", warning)
+
+    def _reply_at(self, lsn: Lsn) -> Reply | None:
+        """Return the reply to a record; None if the driver has not executed it yet."""
+        directory = DataDirectory(self._foreground.settings.data)
+        try:
+            with closing(directory.open_journal_of(directory.app_name or "")) as journal:
+                last = journal.last()
+                if last is None or last.positions.get(ONLY_PARTITION, Lsn(0)) <= lsn:
+                    return None
+                return find_reply(journal, (ONLY_PARTITION, lsn))
+        except PenstockError as error:
+            self._foreground.tell("dev", f"cannot see whether the code is in force: {error}")
+            self._appended = None
+            return None

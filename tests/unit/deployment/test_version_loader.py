@@ -1,0 +1,131 @@
+"""A process that starts with a source file finds out whether another version of the source is in force."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.base.ids import Epoch
+from penstock.deployment import deployment_start
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.deployment_start import deploy, spec_to_run
+from penstock.deployment.loading import load_app
+from penstock.deployment.version_loader import VersionLoader
+from penstock.errors import OperationalError
+from penstock.journal.deployments import Deployments
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.spark.runtime import SparkRuntime
+from tests.deployments import kept_imports, write_version
+from tests.history import Call, journal_of
+
+__all__ = ["kept_imports"]
+
+JARS = """
+    from penstock import App, Entity, key
+
+    class Jar(Entity):
+        name: str = key()
+
+    app = App("jars", Jar)
+    VERSION = {version}
+"""
+
+
+@pytest.fixture
+def versions(tmp_path: Path, kept_imports: None) -> list[str]:
+    """Return three sources, the first of which has run epochs 0 and 1."""
+    sources = [
+        write_version(tmp_path / str(each), "jars", JARS.format(version=each)) for each in (1, 2, 3)
+    ]
+    calls: list[list[Call]] = [[("Jar", name, "create", {})] for name in ("tin", "pot")]
+    journal_of(sources[0], tmp_path / "data", calls, deploys=True)
+    return sources
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_rollback_is_served_by_a_process_that_starts_with_the_replaced_source(
+    tmp_path: Path, versions: list[str], *, live: bool
+) -> None:
+    """Gateways and views follow the driver, which continues code that was deployed live; other sources stay."""
+    data, (first, second, third) = tmp_path / "data", versions
+    deployments = Deployments(data / "journal")
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    back = deployments.record(Epoch(2), 0, store_code(data, first), {}, live=live)
+    wanted = [VersionLoader(data, spec).wanted(Epoch(2)) for spec in (first, second, third)]
+    assert wanted == [None, back if live else None, None]
+
+
+def test_a_rollback_stays_in_force_when_a_library_changes(
+    tmp_path: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start records the versions of the libraries, and the replaced source does not come back with a later start."""
+    data, (first, second, third) = tmp_path / "data", versions
+    deployments = Deployments(data / "journal")
+    rolled_back = store_code(data, first)
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    deployments.record(Epoch(2), 0, rolled_back, {}, live=True)
+    in_force = unpacked(data, rolled_back).spec
+    monkeypatch.setattr(deployment_start, "_versions_of", lambda _: {"numpy": "99"})
+    assert spec_to_run(data, second) == in_force
+    app = load_app(first)
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        recorded = deploy(data, in_force, app, journal)
+    assert recorded is not None
+    assert recorded.code == msgspec.structs.replace(rolled_back, libraries={"numpy": "99"})
+    assert spec_to_run(data, second) == in_force
+    assert spec_to_run(data, third) == third
+
+
+def test_a_driver_that_has_imported_the_replaced_source_has_the_classes_in_force(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """Otherwise it would store schema versions of classes that no worker has."""
+    data, (first, second, _) = tmp_path / "data", versions
+    Path(second).write_text(Path(second).read_text().replace("key()", "key()\n    lid: int = 0"))
+    deployments = Deployments(data / "journal")
+    deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
+    deployments.record(Epoch(2), 0, store_code(data, first), {}, live=True)
+    sys.modules.pop("jars", None)
+    assert "lid" in load_app(second).entities["Jar"].attributes
+    runtime = SparkRuntime(second, Config(data))
+    declared = runtime.app.entities["Jar"].attributes
+    runtime.stop()
+    assert "lid" not in declared
+
+
+def test_a_source_that_is_written_after_its_import_is_not_served(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """A process that began with the former text loads the deployment, although the file has its text meanwhile."""
+    data, first = tmp_path / "data", versions[0]
+    sys.modules.pop("jars", None)
+    assert "lid" not in load_app(first).entities["Jar"].attributes
+    Path(first).write_text(Path(first).read_text().replace("key()", "key()\n    lid: int = 0"))
+    recorded = Deployments(data / "journal").record(Epoch(2), 0, store_code(data, first), {})
+    assert recorded is not None
+    loader = VersionLoader(data, first)
+    assert loader.wanted(Epoch(2)) == recorded
+    loaded = loader.load(recorded)
+    assert loaded is not None
+    assert "lid" in loaded.app.entities["Jar"].attributes
+
+
+def test_a_driver_refuses_a_source_that_is_written_after_its_import(
+    tmp_path: Path, versions: list[str]
+) -> None:
+    """The archive would be a text that the driver has not imported; its next start deploys this text."""
+    data, second = tmp_path / "data", versions[1]
+    before = Deployments(data / "journal").every()
+    sys.modules.pop("jars", None)
+    app = load_app(second)
+    Path(second).write_text(Path(second).read_text().replace("key()", "key()\n    lid: int = 0"))
+    with closing(DataDirectory(data).open_journal(app)) as journal:
+        with pytest.raises(OperationalError, match="start again"):
+            deploy(data, second, app, journal)
+        assert Deployments(data / "journal").every() == before
+        sys.modules.pop("jars", None)
+        assert deploy(data, second, load_app(second), journal) is not None
