@@ -5,13 +5,16 @@ module. A process of its own imports the replaced module instead of the file, an
 should find it, without looking for the smallest failure. These processes are forked from a process
 that has imported the libraries, so that a mutant costs little more than its test. A text that is
 no longer in the source fails the check as loudly as a survivor: a change of the source changes the
-mutant, too. `scripts/mutants` runs this program.
+mutant, too. `scripts/mutants` runs this program; `scripts/nightly` runs it with all mutants, and
+`scripts/test` with those that a change may have let live, and a few others.
 """
 
 import argparse
+import hashlib
 import importlib.util
 import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +29,13 @@ from tests.checkout import TOP
 from tests.differential.mutant_list import MUTANTS, SRC, Mutant
 
 TIMEOUT_S = 300
+CHOSEN = 6
+"""So many mutants run for a change of other files."""
+
+CHOSEN_MOST = 14
+"""So many run for a change of everything: the others wait for the night."""
+
+TRUNKS = ["origin/main", "main"]
 LIBRARIES = [
     "hypothesis.stateful",
     "lmdb",
@@ -137,6 +147,49 @@ def _run(tests: list[str], mutant: Mutant | None, output: Path) -> None:
     os._exit(int(code) if Path(where).is_relative_to(TOP) else 70)
 
 
+def chosen(commit: str, changed: set[str]) -> list[Mutant]:
+    """Choose the mutants whose module or test changed, and fill up with others.
+
+    Args:
+        commit: The commit's hash. It decides which mutants are the others, so that a commit always
+            runs the same ones, and the next commit different ones.
+        changed: The paths that the change touches, from the top of the checkout.
+    """
+
+    def rank(mutant: Mutant) -> tuple[bool, bytes]:
+        files = {str(SRC / mutant.file), mutant.test.partition("::")[0]}
+        digest = hashlib.sha256(f"{commit} {mutant.name}".encode()).digest()
+        return files.isdisjoint(changed), digest
+
+    ranked = sorted(MUTANTS, key=rank)
+    concerned = sum(not rank(mutant)[0] for mutant in ranked)
+    return ranked[: min(max(concerned, CHOSEN), CHOSEN_MOST)]
+
+
+def change(top: Path) -> tuple[str, set[str]]:
+    """Return the commit of a checkout, and the paths that changed since its branch left the trunk.
+
+    On the trunk these are the paths of the last commit and of the working tree. Without Git's
+    history, as in an archive or a shallow clone, the set is empty.
+    """
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(top), *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+    except FileNotFoundError:  # Git is not installed
+        return "", set()
+    bases = (git("merge-base", "HEAD", trunk) for trunk in TRUNKS)
+    left = next((base for base in bases if base and base != commit), "")
+    base = left or git("rev-parse", "--verify", "--quiet", "HEAD~1")
+    changed = git("diff", "--name-only", base) if base else ""
+    return commit, set(changed.splitlines())
+
+
 def main() -> int:
     """Print a table as verdicts come in; return 1 unless every mutant was killed."""
     parser = argparse.ArgumentParser(prog="scripts/mutants", description="Break the engine.")
@@ -146,8 +199,14 @@ def main() -> int:
         action="store_true",
         help="the suite has just passed: do not run the tests without a mutant first",
     )
+    parser.add_argument(
+        "--changed",
+        action="store_true",
+        help="those whose file or test changed, and a few that the commit's hash chooses",
+    )
     options = parser.parse_args()
-    wanted = [mutant for mutant in MUTANTS if options.part in mutant.name]
+    mutants = chosen(*change(TOP)) if options.changed else MUTANTS
+    wanted = [mutant for mutant in mutants if options.part in mutant.name]
     width = max(len(mutant.name) for mutant in MUTANTS)
     fine = bool(wanted)
     os.chdir(TOP)

@@ -319,7 +319,9 @@ def test_program_of_the_readme_runs() -> None:
     """The README's program runs as it stands."""
     text = (TOP / "examples" / "tpcc" / "README.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    exec(compile(program, "README.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(program, "README.md", "exec"), names)
+    assert len(names["kit"].entities("District")) == 10
 
 
 def test_every_kind_runs(kit: Kit) -> None:

@@ -330,6 +330,7 @@ def test_reset_connections_do_no_harm(gateway: RunningGateway) -> None:
             with socket.create_connection((HOST, urlsplit(gateway.url).port), DEADLINE_S) as one:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 one.sendall(data)
+    assert statuses(exchange(gateway, request(b'["after them"]'))) == [200]
 
 
 GOOD = msgspec.msgpack.encode([[{"a": [1, "b", 2.5, None, b"c"]}], {}])

@@ -129,16 +129,17 @@ def test_a_piece_ends_when_its_time_is_over() -> None:
 def test_deployment_catches_up_at_once() -> None:
     """A test that deploys a late workflow sees its results directly."""
     runtime = with_atoms(before, EARLIER)
-    runtime.deploy(after)
-    assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
-    runtime.deploy(after)
-    assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
+    early = atoms_of(runtime, "early-totals")
+    assert early
+    for _ in range(2):
+        runtime.deploy(after)
+        assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals") == early
 
 
 def test_new_application_has_no_earlier_atoms() -> None:
     """Without earlier atoms the workflow takes each atom at once."""
     runtime = with_atoms(after, EARLIER)
-    assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
+    assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals") != []
 
 
 def test_its_output_may_lead_to_itself() -> None:

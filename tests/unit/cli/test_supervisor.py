@@ -300,6 +300,7 @@ def test_patience_ends(yard: Yard) -> None:
     view = replace(yard.child("view"), patience_s=0.05)
     with yard.running(driver, view) as supervisor:
         look_until(supervisor, lambda: bool(supervisor.pids("view")))
+        assert not supervisor.ready
 
 
 def test_children_stop_in_the_reverse_order(yard: Yard) -> None:

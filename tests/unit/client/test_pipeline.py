@@ -313,7 +313,7 @@ def test_gateway_that_reads_nothing_delays_no_end() -> None:
         async with asyncio.timeout(60):
             await websocket.close()
             await asyncio.wait([sending])
-        sending.exception()
+        assert sending.exception() is not None  # the message was never taken
 
     connections: list[socket.socket] = []
     with socket.create_server((HOST, 0)) as listener, ThreadPoolExecutor(1) as threads:

@@ -45,10 +45,11 @@ def importing() -> Iterator[None]:
 @pytest.mark.usefixtures("importing")
 def test_other_threads_may_import_meanwhile(tmp_path: Path) -> None:
     """The modules of the process change at any time, and each look at them goes on."""
-    modules = SideModules(tmp_path, {"aside"})
+    modules, path = SideModules(tmp_path, {"aside"}), list(sys.path)
     for _ in range(300):
         with modules.active():
-            pass
+            assert sys.path[0] == str(tmp_path)
+    assert sys.path == path
 
 
 VERSION = """

@@ -120,6 +120,7 @@ def test_examples_are_commands(shown: App) -> None:
             words = shlex.split(curl_of(document, path, verb))
             commands.append(words[0])
             assert "{" not in next(one for one in words if one.startswith("http"))
+            assert "--json" in words or not item[verb].get("requestBody", {}).get("required")
             if "--json" in words:
                 json.loads(words[words.index("--json") + 1])
     assert commands == ["curl"] * sum(map(len, document["paths"].values()))
@@ -131,9 +132,8 @@ def test_sample_ends_where_a_record_holds_itself() -> None:
     document: dict[str, Any] = {"components": {"schemas": {}}}
     tree = {"type": "object", "properties": {"child": {"$ref": "#/components/schemas/Tree"}}}
     document["components"]["schemas"]["Tree"] = tree
-    assert (
-        json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"})).count("child") < 9
-    )
+    sample = json.dumps(example_of(document, {"$ref": "#/components/schemas/Tree"}))
+    assert 1 <= sample.count("child") < 9
 
 
 def test_example_of_a_key_is_not_the_word_for_a_derived_key() -> None:

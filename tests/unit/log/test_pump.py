@@ -100,9 +100,11 @@ def test_damage_is_told(clock: Clock) -> None:
 
 def test_pump_that_never_began_stops() -> None:
     """Stopping is allowed at any time, and twice."""
-    pump = Pump(MemoryLog(), list[Exception]().append)
+    damage: list[Exception] = []
+    pump = Pump(MemoryLog(), damage.append)
     pump.stop()
     pump.stop()
+    assert damage == []
 
 
 def test_driver_runs_what_is_due(tmp_path: Path) -> None:
