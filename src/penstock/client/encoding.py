@@ -42,7 +42,7 @@ from penstock.model.application import App
 from penstock.model.call import Call, readable, returns_of
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import raised_by
-from penstock.model.request import decode_failure, encode_request
+from penstock.model.request import Failure, decode_failure, encode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _SHOWN_MAX: Final = 200
@@ -143,7 +143,7 @@ def read_answers(
     if app is None:
         answers = value_of(response, dict[str, Any])["answers"]
         return [
-            (None, raised_by(error["code"], error["kind"], error["message"]))
+            (None, raised_by(Failure(error["code"], error["kind"], error["message"])))
             if (error := answer.get("error"))
             else (answer["value"], None)
             for answer in answers
@@ -251,8 +251,7 @@ def error_of(response: HttpResponse) -> PenstockError:
     """Return the error that a response describes, as the class of its code."""
     try:
         if is_msgpack(response):
-            failure = decode_failure(response.content)
-            return raised_by(failure.code, failure.kind, failure.message)
+            return raised_by(decode_failure(response.content))
         body = decode_error(response.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         body = None
@@ -260,7 +259,7 @@ def error_of(response: HttpResponse) -> PenstockError:
         return _foreign(response, f"this is not a response of a gateway: {_shown(response)}")
     from_gateway = EPOCH.lower() in response.headers  # its code may be the application's
     if body.code in BY_CODE or from_gateway:
-        error = raised_by(body.code, body.kind, body.message)
+        error = raised_by(Failure(body.code, body.kind, body.message))
         if isinstance(error, OperationalError):
             error.retry_after_s = retry_after_s(response)
         if isinstance(error, Gone):

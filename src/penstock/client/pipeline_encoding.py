@@ -63,7 +63,7 @@ def value_in(answer: Answer | PenstockError, returns: Any) -> Any:
     failure = _FAILURES.decode(answer.data)
     if answer.epoch < 0 and failure.code not in STATUS:
         raise error_from(answer.status, failure.code, failure.message)
-    raise raised_by(failure.code, failure.kind, failure.message)
+    raise raised_by(failure)
 
 
 def _packed(arguments: Any) -> msgspec.Raw:

@@ -37,6 +37,7 @@ from penstock.errors import (
     Unreachable,
 )
 from penstock.model.reply import raised_by
+from penstock.model.request import Failure
 
 _LOOK_S: Final = 0.5
 FRAME_REQUESTS: Final = 400
@@ -379,4 +380,4 @@ async def _frame_from(socket: WebSocket) -> Welcome | Accepted | Answers | Closi
 def error_from(status: int, code: str, message: str) -> PenstockError:
     """Return the error that a gateway has described without a reply."""
     cls = BY_CODE.get(code, OperationalError if status >= 500 else RequestError)
-    return raised_by(cls.code, cls.__name__, message)
+    return raised_by(Failure(cls.code, cls.__name__, message))

@@ -11,11 +11,12 @@ import math
 import os
 import time
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import Corrupt, OperationalError
+from penstock.errors import Corrupt, OperationalError, PenstockError
 from penstock.files import durable
 from penstock.files.layout import ARCHIVES
 
@@ -28,6 +29,18 @@ _UNIX: Final = 3
 def without_folder(text: str, folder: Path | str) -> str:
     """Return a text with the paths that the files of an archive have in it, and not in the folder where it is unpacked."""
     return text.replace(f"{folder}/", "").replace(str(folder), "the archive")
+
+
+@contextmanager
+def own_paths(folder: Path) -> Iterator[None]:
+    """Let errors name the files of an archive without the folder where it is unpacked, while the block runs."""
+    try:
+        yield
+    except PenstockError as error:
+        error.args = tuple(
+            without_folder(part, folder) if isinstance(part, str) else part for part in error.args
+        )
+        raise
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

@@ -1,12 +1,9 @@
 """Checks the code of a deployment in a process of its own, because its import may never return, or end the process.
 
-    python -m penstock.deployment.code_check < CodeQuestion > CodeAnswer
-
 `check_code` is the caller's side. The child imports the code from its archive, and compares its classes with the stored
 ones. It tries functions with `@migrate` on stored entities. It changes nothing.
 """
 
-import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,9 +11,9 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from penstock.deployment.archives import without_folder
+from penstock.deployment.archives import own_paths
 from penstock.deployment.deployed_code import code_in_force, folder_of, unpacked
-from penstock.deployment.guarded_import import IMPORT_S, after_import, import_guarded
+from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
 from penstock.deployment.side_modules import load_beside
@@ -25,9 +22,8 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
-from penstock.model.reply import raised_by
 from penstock.process.data_directory import DataDirectory
-from penstock.process.question import ask_child, encode_question, receive_question
+from penstock.process.question import ChildEnded, answer_question
 
 TRIALS_S: Final = 60.0
 """The time that the comparison of classes and the trial of functions with `@migrate` may take."""
@@ -43,19 +39,17 @@ class CodeQuestion(msgspec.Struct, frozen=True):
 
 
 class CodeAnswer(msgspec.Struct, frozen=True):
-    """The answer about code that can be deployed; or code, class and message of the error.
+    """The answer about code that can be deployed.
 
     Attributes:
         changes: The changes and the trials of stored classes, a sentence for each.
         removed: The stored classes that the code lacks.
         unfit: The waiting requests that will fail, a sentence for each; see `waiting_requests`.
-        failure: The error.
     """
 
     changes: list[str] = []
     removed: list[str] = []
     unfit: list[str] = []
-    failure: tuple[str, str, str] | None = None
 
 
 def check_code(
@@ -77,40 +71,27 @@ def check_code(
         ClassChanged: A class cannot read its stored entities, or a function with `@migrate` fails.
         Corrupt: The archive is missing or was changed.
     """
-    began = time.monotonic()
-    question = encode_question(CodeQuestion(data, code, dropped, import_s))
-    work_s = import_s + TRIALS_S
+    question, work_s = CodeQuestion(data, code, dropped, import_s), import_s + TRIALS_S
     try:
-        told = ask_child(["penstock.deployment.code_check"], question, work_s)
+        return ask_importing(
+            "penstock.deployment.code_check", question, CodeAnswer, code.module, import_s, work_s
+        )
     except TimeoutError as error:
         raise ConfigError(
             f"the check of {code.module} has taken more than {work_s:g} s; nothing is deployed"
         ) from error
-    rest = after_import(told, code.module, began, import_s)
-    try:
-        answer = msgspec.msgpack.decode(rest, type=CodeAnswer)
-    except msgspec.MsgspecError as error:
+    except ChildEnded as ended:
         raise ConfigError(
-            f"the check of {code.module} ended its process with exit code {told.exit_code}; nothing is deployed"
-        ) from error
-    if answer.failure is not None:
-        error_code, class_name, message = answer.failure
-        raise raised_by(error_code, class_name, without_folder(message, folder_of(data, code)))
-    return answer
-
-
-def main() -> None:
-    """Answer the question on standard input."""
-    question, answer_file = receive_question(CodeQuestion)
-    with answer_file:
-        try:
-            answer = _answer(question, answer_file)
-        except PenstockError as error:
-            answer = CodeAnswer(failure=(error.code, type(error).__name__, str(error)))
-        answer_file.write(msgspec.msgpack.encode(answer))
+            f"the check of {code.module} ended its process with exit code {ended.exit_code}; nothing is deployed"
+        ) from ended
 
 
 def _answer(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
+    with own_paths(folder_of(question.data, question.code)):
+        return _checked(question, answer_file)
+
+
+def _checked(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
     place = unpacked(question.data, question.code)
     app = import_guarded(place, question.import_s, answer_file)
     directory = DataDirectory(question.data)
@@ -134,4 +115,4 @@ def _deployed(data: Path, journal: Journal) -> App | None:
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(CodeQuestion, _answer)

@@ -1,21 +1,17 @@
 """The import of an application in a child process: it may never return, or end the process.
 
-A child that imports code calls `import_guarded`, and its parent passes the child's output to `after_import`.
-`application_name` is such a pair by itself:
-
-    python -m penstock.deployment.guarded_import < NameQuestion > IMPORTED name
+A child that imports code calls `import_guarded`, and its parent calls `ask_importing`. `application_name` is such a pair.
 """
 
 import faulthandler
 import time
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar
 
 import msgspec
 
 from penstock.deployment.loading import load, locate
-from penstock.errors import ConfigError, PenstockError
-from penstock.model.reply import raised_by
-from penstock.process.question import ChildAnswer, ask_child, encode_question, receive_question
+from penstock.errors import ConfigError
+from penstock.process.question import MARK, ChildEnded, answer_question, ask_child
 
 if TYPE_CHECKING:
     from penstock.deployment.loading import Location
@@ -24,8 +20,7 @@ if TYPE_CHECKING:
 IMPORT_S: Final = 60.0
 """The time that an import may take."""
 
-_IMPORTED: Final = b"\xc3"
-"""A child writes it when its import has returned: without it, and without an answer, the import has ended the process."""
+A = TypeVar("A")
 
 
 class NameQuestion(msgspec.Struct, frozen=True):
@@ -35,20 +30,13 @@ class NameQuestion(msgspec.Struct, frozen=True):
     import_s: float
 
 
-class NameAnswer(msgspec.Struct, frozen=True):
-    """The name of the application; or code, class and message of the error."""
-
-    name: str = ""
-    failure: tuple[str, str, str] | None = None
-
-
 def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO) -> "App":
     """Import an application in a child process, and end the process if that takes too long.
 
     Args:
         location: The application.
         import_s: The seconds that the import may take.
-        answer_file: The file for the answer of the child, which begins with the mark for `after_import`.
+        answer_file: The file for the answer of the child.
 
     Raises:
         ConfigError, DefinitionError: As for `load_app`.
@@ -60,32 +48,44 @@ def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO)
         app = load(location)
     finally:
         faulthandler.cancel_dump_traceback_later()
-    answer_file.write(_IMPORTED)
+    answer_file.write(MARK)  # without it, and without an answer, the import has ended the process
     answer_file.flush()
     return app
 
 
-def after_import(answer: ChildAnswer, module: str, began: float, import_s: float) -> bytes:
-    """Return the part of a child's output that comes after its import.
+def ask_importing(
+    child: str,
+    question: msgspec.Struct,
+    returns: type[A],
+    module: str,
+    import_s: float,
+    timeout_s: float | None = None,
+) -> A:
+    """Ask a child that imports an application first; see `ask_child`.
 
     Args:
-        answer: The output, and the exit code.
+        child: The module that answers the question.
+        question: The question.
+        returns: The type of the answer.
         module: The module of the application.
-        began: The monotonic time at which the child was started.
         import_s: The seconds that its import may take.
+        timeout_s: How long the child may run; None: as long as it needs.
 
     Raises:
         ConfigError: The import took too long, or ended the process.
+        ChildEnded: The process ended after the import.
+        TimeoutError, PenstockError: As for `ask_child`.
     """
-    if answer.told:
-        return answer.told.removeprefix(_IMPORTED)
-    if answer.exit_code == 1 and time.monotonic() - began >= import_s:
-        raise ConfigError(
-            f"the import of {module} has taken more than {import_s:g} s; nothing is deployed"
-        )
-    raise ConfigError(
-        f"the import of {module} ended its process with exit code {answer.exit_code}; nothing is deployed"
-    )
+    began = time.monotonic()
+    try:
+        return ask_child(child, question, returns, timeout_s)
+    except ChildEnded as ended:
+        if ended.has_marked:
+            raise
+        end = f"ended its process with exit code {ended.exit_code}"
+        if ended.exit_code == 1 and time.monotonic() - began >= import_s:
+            end = f"has taken more than {import_s:g} s"
+        raise ConfigError(f"the import of {module} {end}; nothing is deployed") from ended
 
 
 def application_name(spec: str, import_s: float = IMPORT_S) -> str:
@@ -95,26 +95,13 @@ def application_name(spec: str, import_s: float = IMPORT_S) -> str:
         ConfigError: The application does not exist, or its import fails, ends the process, or takes too long.
         DefinitionError: It is defined wrongly.
     """
-    began, question = time.monotonic(), encode_question(NameQuestion(spec, import_s))
-    told = ask_child(["penstock.deployment.guarded_import"], question, None)
-    rest = after_import(told, locate(spec).module, began, import_s)
-    answer = msgspec.msgpack.decode(rest, type=NameAnswer)
-    if answer.failure is not None:
-        raise raised_by(*answer.failure)
-    return answer.name
+    question, module = NameQuestion(spec, import_s), locate(spec).module
+    return ask_importing("penstock.deployment.guarded_import", question, str, module, import_s)
 
 
-def main() -> None:
-    """Answer the question on standard input."""
-    question, answer_file = receive_question(NameQuestion)
-    with answer_file:
-        try:
-            app = import_guarded(locate(question.spec), question.import_s, answer_file)
-            answer = NameAnswer(app.name)
-        except PenstockError as error:
-            answer = NameAnswer(failure=(error.code, type(error).__name__, str(error)))
-        answer_file.write(msgspec.msgpack.encode(answer))
+def _name(question: NameQuestion, answer_file: BinaryIO) -> str:
+    return import_guarded(locate(question.spec), question.import_s, answer_file).name
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(NameQuestion, _name)

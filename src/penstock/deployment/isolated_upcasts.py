@@ -18,7 +18,8 @@ import msgspec
 
 from penstock.errors import Erased, MigrationFailed, PenstockError, StateUnavailable
 from penstock.model.entity_type import EntityType
-from penstock.model.reply import raised_by
+from penstock.model.reply import failure_of, raised_by
+from penstock.model.request import Failure
 from penstock.model.shape import tag_of
 from penstock.model.upcast import Migrating
 from penstock.model.versions.former_class import present_row
@@ -39,10 +40,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class _Result(msgspec.Struct, frozen=True, array_like=True):
-    """A row, or code, class and message of the error."""
+    """A row, or the error."""
 
     row: bytes = b""
-    failure: tuple[str, str, str] | None = None
+    failure: Failure | None = None
 
 
 _decode: Final = msgspec.msgpack.Decoder(_Result).decode
@@ -212,7 +213,7 @@ def _write_results(
         try:
             result = _Result(present_row(entity_type, text, state))
         except PenstockError as error:
-            result = _Result(failure=(error.code, type(error).__name__, str(error)))
+            result = _Result(failure=failure_of(error))
         data = _encode(result)
         pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
         if time.monotonic() - sent >= flush_s:
@@ -235,7 +236,7 @@ def _results_in(told: bytes) -> Iterator[Presented]:
         if result.failure is None:
             yield result.row
             continue
-        error = raised_by(*result.failure)
+        error = raised_by(result.failure)
         if not isinstance(error, MigrationFailed | Erased):
             raise error
         yield error

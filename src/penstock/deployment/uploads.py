@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from penstock.deployment.archives import without_folder, write_files
+from penstock.deployment.archives import own_paths, write_files
 from penstock.deployment.loading import Location, locate
 from penstock.deployment.source import SOURCE_BYTES_MAX
-from penstock.errors import PenstockError, RequestError
+from penstock.errors import RequestError
 from penstock.files.durable import storage
 from penstock.files.temporary_folder import temporary_folder
 
@@ -41,14 +41,8 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
         with storage("unpack an archive"):
             folder = stack.enter_context(temporary_folder("upload")).resolve()
             write_files(files, folder)
-        try:
+        with own_paths(folder):
             yield _spec_in(folder, app)
-        except PenstockError as error:
-            error.args = tuple(
-                without_folder(part, folder) if isinstance(part, str) else part
-                for part in error.args
-            )
-            raise
 
 
 def _spec_in(folder: Path, app: str) -> str:

@@ -23,7 +23,7 @@ from penstock.engine.limits import TimeLimit
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
 from penstock.gateway.reader_channel import ReaderChannel
 from penstock.gateway.telemetry.metrics import Metrics
-from penstock.model.reply import raised_by
+from penstock.model.reply import failure_of, raised_by
 from penstock.process.question import encode_question
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget
 from penstock.runtime.reads.messages import (
@@ -129,7 +129,7 @@ class ReaderPool:
         """
         answer = await self._in_time(self._answer(list(calls)), timeout_s)
         if answer.failed is not None:
-            raise raised_by(answer.failed.code, answer.failed.kind, answer.failed.message)
+            raise raised_by(answer.failed.failure)
         self._metrics.read(len(calls))
         return BEFORE_FIRST if answer.epoch is None else answer.epoch, answer.outcomes
 
@@ -208,7 +208,7 @@ class ReaderPool:
             asking = self._begin(self._ask_encoding(channel, question))
             message: Encoded | Failed | None = await asyncio.shield(asking)
             if isinstance(message, Failed):
-                raise raised_by(message.code, message.kind, message.message)
+                raise raised_by(message.failure)
             if message is not None:
                 return message
         raise LimitExceeded("the code of a class ended two processes")
@@ -227,7 +227,7 @@ class ReaderPool:
         except TimeoutError:
             self._kill(channel)
             why = f"the code of a class ran longer than wall_ms = {limit_ms}"
-            return Failed(LimitExceeded.code, LimitExceeded.__name__, why)
+            return Failed(failure_of(LimitExceeded(why)))
         except BaseException as error:
             self._kill(channel)
             if isinstance(error, EOFError | OSError | ValueError):

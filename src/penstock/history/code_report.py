@@ -1,17 +1,14 @@
 """The report of `penstock deploy --check`, made in a process of its own: code may never return, or end its process.
 
-    python -m penstock.history.code_report < ReportQuestion > ReportAnswer
-
 `report_on` is the caller's side; an incomplete answer is an error, so code that ends the process is never
 called safe. The child changes nothing.
 """
 
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -21,10 +18,10 @@ from penstock.deployment.deploy_order import deployed_code
 from penstock.deployment.deployed_set import member_changes, with_applications
 from penstock.deployment.deployment_start import code_of
 from penstock.deployment.dropped_classes import dropped
-from penstock.deployment.guarded_import import IMPORT_S, after_import, import_guarded
+from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
-from penstock.errors import ClassChanged, ConfigError, PenstockError, TimedOut
+from penstock.errors import ClassChanged, ConfigError, TimedOut
 from penstock.history.code_versions import CodeVersions
 from penstock.history.deployment_check import (
     CheckFinding,
@@ -39,10 +36,9 @@ from penstock.history.deployment_check import (
     level_of,
 )
 from penstock.history.reader import HistoryReader
-from penstock.model.reply import raised_by
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.question import ask_child, encode_question, receive_question
+from penstock.process.question import ChildEnded, answer_question
 
 if TYPE_CHECKING:
     from penstock.model.application import App
@@ -55,13 +51,6 @@ class ReportQuestion(msgspec.Struct, frozen=True):
     epochs: int
     drop: tuple[str, ...]
     import_s: float
-
-
-class ReportAnswer(msgspec.Struct, frozen=True):
-    """The report; or code, class and message of the error."""
-
-    report: DeploymentReport | None = None
-    failure: tuple[str, str, str] | None = None
 
 
 def report_on(
@@ -93,39 +82,20 @@ def report_on(
     module = locate(spec).module
     settings = replace(settings, app=spec, data=settings.data.absolute())
     question = ReportQuestion(settings, epochs, tuple(drop), import_s)
-    began = time.monotonic()
+    child = "penstock.history.code_report"
     try:
-        told = ask_child(["penstock.history.code_report"], encode_question(question), work_s)
+        return ask_importing(child, question, DeploymentReport, module, import_s, work_s)
     except TimeoutError as error:
         raise TimedOut(f"the check has taken more than {work_s:g} s") from error
-    rest = after_import(told, module, began, import_s)
-    try:
-        answer = msgspec.msgpack.decode(rest, type=ReportAnswer)
-    except msgspec.MsgspecError as error:
+    except ChildEnded as ended:
         raise ConfigError(
             f"a handler of {module}, or a function with @migrate, ended the process of the check with exit code "
-            f"{told.exit_code}; with --epochs 0, no handler runs"
-        ) from error
-    if answer.failure is not None:
-        raise raised_by(*answer.failure)
-    assert answer.report is not None, "an answer is a report or a failure"
-    return answer.report
+            f"{ended.exit_code}; with --epochs 0, no handler runs"
+        ) from ended
 
 
-def main() -> None:
-    """Answer the question on standard input."""
-    question, answer_file = receive_question(ReportQuestion)
-    with answer_file:
-        try:
-            place = locate(question.settings.app)
-            application = import_guarded(place, question.import_s, answer_file)
-            answer = ReportAnswer(_report(application, question))
-        except PenstockError as error:
-            answer = ReportAnswer(failure=(error.code, type(error).__name__, str(error)))
-        answer_file.write(msgspec.msgpack.encode(answer))
-
-
-def _report(application: "App", question: ReportQuestion) -> DeploymentReport:
+def _report(question: ReportQuestion, answer_file: BinaryIO) -> DeploymentReport:
+    application = import_guarded(locate(question.settings.app), question.import_s, answer_file)
     try:
         deployed, findings = _compared(application, question)
     except ClassChanged as error:
@@ -180,4 +150,4 @@ def _show_progress(epoch: Epoch, _requests: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(ReportQuestion, _report)

@@ -16,16 +16,15 @@ from penstock.base.deployment_answers import CheckedChange, DeploymentReport
 from penstock.deployment.archives import Archives
 from penstock.deployment.deployed_code import unpacked
 from penstock.deployment.side_modules import load_beside
-from penstock.errors import ConfigError, Gone, PenstockError, TimedOut
+from penstock.errors import ConfigError, Gone, TimedOut
 from penstock.files.layout import JOURNAL
 from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
 from penstock.journal.deployments import Deployment, Deployments
 from penstock.journal.shapes import Shapes
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
-from penstock.model.reply import raised_by
 from penstock.model.versions.schema_change import compare_classes
-from penstock.process.question import ask_child, encode_question, receive_question
+from penstock.process.question import ChildEnded, answer_question, ask_child
 
 WORK_S: Final = 60.0
 
@@ -37,13 +36,6 @@ class DifferenceQuestion(msgspec.Struct, frozen=True):
     former: DeployedCode
     code: DeployedCode
     since: int
-
-
-class DifferenceAnswer(msgspec.Struct, frozen=True):
-    """The report; or code, class and message of the error."""
-
-    findings: list[CheckFinding] = []
-    failure: tuple[str, str, str] | None = None
 
 
 def deployment_difference(data: Path, number: int, work_s: float = WORK_S) -> DeploymentReport:
@@ -82,29 +74,15 @@ def _asked(
                 f"the source of deployment {each.number} is not there any more: retention has removed its epochs"
             )
     question = DifferenceQuestion(data.absolute(), former.code, deployment.code, deployment.since)
-    words = ["penstock.history.deployment_difference"]
+    child = "penstock.history.deployment_difference"
     try:
-        told, exit_code = ask_child(words, encode_question(question), work_s)
+        return ask_child(child, question, list[CheckFinding], work_s)
     except TimeoutError as error:
         raise TimedOut(f"the imports of both versions have taken more than {work_s:g} s") from error
-    try:
-        answer = msgspec.msgpack.decode(told, type=DifferenceAnswer)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"the imports ended their process with exit code {exit_code}") from error
-    if answer.failure is not None:
-        raise raised_by(*answer.failure)
-    return answer.findings
-
-
-def main() -> None:
-    """Answer the question on standard input."""
-    question, answer_file = receive_question(DifferenceQuestion)
-    try:
-        answer = DifferenceAnswer(list(_findings(question)))
-    except PenstockError as error:
-        answer = DifferenceAnswer(failure=(error.code, type(error).__name__, str(error)))
-    with answer_file:
-        answer_file.write(msgspec.msgpack.encode(answer))
+    except ChildEnded as ended:
+        raise ConfigError(
+            f"the imports ended their process with exit code {ended.exit_code}"
+        ) from ended
 
 
 def _findings(question: DifferenceQuestion) -> Iterator[CheckFinding]:
@@ -126,4 +104,4 @@ def _class_changes(question: DifferenceQuestion, now: App) -> Iterator[CheckFind
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(DifferenceQuestion, lambda question, _: list(_findings(question)))

@@ -1,7 +1,5 @@
 """Executes one request with its cascade several times in a process with a chosen clock, hash seed and environment.
 
-    python -m penstock.history.determinism_run < Experiment > list[Result]
-
 `history.nondeterminism` starts this process with the hash seed and the environment. The clock stands
 still, so that an influence of the clock differs from randomness. The text that the application prints
 goes to standard error.
@@ -13,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType, SimpleNamespace
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -26,7 +24,7 @@ from penstock.engine.streams.recorded_cascade import sent_of
 from penstock.history.audit_hook import refuse_other_threads
 from penstock.history.sandbox import Sandbox
 from penstock.process.guard import Guard
-from penstock.process.question import receive_question
+from penstock.process.question import answer_question
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -79,9 +77,7 @@ _DATETIME: Final = datetime.datetime
 _DATE: Final = datetime.date
 
 
-def main() -> None:
-    """Run the experiment on standard input."""
-    experiment, results_file = receive_question(Experiment)
+def _results(experiment: Experiment, _: BinaryIO) -> list[Result]:
     known = set(sys.modules)
     stop_time(experiment.clock_ns)
     app = load(experiment.location)
@@ -95,12 +91,11 @@ def main() -> None:
     results = []
     refuse_other_threads()
     with Guard(replayer.executor, experiment.limits), Sandbox(replayer.executor):
-        for _ in range(experiment.runs):
+        for _run in range(experiment.runs):
             outcome = replayer.run(row)
             results.append(result_of(outcome, replayer.cascade))
             replayer.written.clear()
-    with results_file:
-        results_file.write(msgspec.msgpack.encode(results))
+    return results
 
 
 def stop_time(clock_ns: int) -> None:
@@ -163,4 +158,4 @@ def _still_date(clock_ns: int) -> type:
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(Experiment, _results)

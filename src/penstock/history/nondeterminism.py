@@ -9,15 +9,12 @@ with the suspicious lines.
 """
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import Final
-
-import msgspec
 
 from penstock.base.ids import EntityKey
 from penstock.dataflow.analysis.analyze import analyze_app
@@ -25,10 +22,11 @@ from penstock.dataflow.graph import Endpoint, Hazard
 from penstock.deployment.loading import Location
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RequestRow
-from penstock.errors import RequestError
+from penstock.errors import PenstockError, RequestError
 from penstock.history.determinism_run import Experiment, Result
 from penstock.model.application import App
 from penstock.model.request import decode_request
+from penstock.process.question import ChildEnded, ask_child
 
 RUNS: Final = 4
 TIMEOUT_S: Final = 120
@@ -117,25 +115,16 @@ def find_causes(
     bare = {name: value for name, value in environment.items() if name in _KEPT}
     bare["PYTHONHASHSEED"] = "0"
 
-    def start(environment: Mapping[str, str], at_ns: int = clock_ns) -> "_Run":
-        shared = (
-            location,
-            row.request_id,
-            row.body,
-            row.time_us,
-            states,
-            RUNS,
-            at_ns,
-            limits,
-            secret,
+    facts = location, row.request_id, row.body, row.time_us, states, RUNS
+    places = [(environment, clock_ns)] * 2
+    places += [(bare, clock_ns), (environment, clock_ns + _LATER_NS)]
+    places += [({**environment, "PYTHONHASHSEED": seed}, clock_ns) for seed in _SEEDS]
+    with ThreadPoolExecutor(len(places)) as pool:
+        runs = pool.map(
+            lambda place: _results(Experiment(*facts, place[1], limits, secret), place[0]), places
         )
-        return _Run(Experiment(*shared), environment)
-
-    same, again = start(environment), start(environment)
-    seeds = [start({**environment, "PYTHONHASHSEED": seed}) for seed in _SEEDS]
-    elsewhere, later = start(bare), start(environment, clock_ns + _LATER_NS)
-    first = same.results()
-    differing = [run.results() != first for run in (again, elsewhere, later, *seeds)]
+        first, *others = runs
+    differing = [results != first for results in others]
     differs = {
         Cause.CHANCE: differing[0],
         Cause.GLOBALS: any(result != first[0] for result in first[1:]),
@@ -151,28 +140,15 @@ def find_causes(
     return causes or (Cause.CODE,)
 
 
-class _Run:
-    """A child process that executes an experiment."""
-
-    def __init__(self, experiment: Experiment, environment: Mapping[str, str]) -> None:
-        self._input = msgspec.msgpack.encode(experiment)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock.history.determinism_run"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(environment),
+def _results(experiment: Experiment, environment: Mapping[str, str]) -> list[Result]:
+    """Execute an experiment in a child process; one that fails has no results."""
+    child = "penstock.history.determinism_run"
+    try:
+        return ask_child(
+            child, experiment, list[Result], TIMEOUT_S, environment=environment, is_quiet=True
         )
-
-    def results(self) -> list[Result]:
-        """Wait for the results; a process that failed has none."""
-        try:
-            data, _ = self._process.communicate(self._input, TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-            return []
-        return msgspec.msgpack.decode(data, type=list[Result]) if data else []
+    except (ChildEnded, TimeoutError, PenstockError):
+        return []
 
 
 def suspicious_lines(app: App, body: bytes, causes: tuple[Cause, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.stored_type import decode_stored
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, returns_of
-from penstock.model.request import decode_failure
+from penstock.model.request import Failure, decode_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ class Reply:
         """
         if self.error is None:
             return decode_result(self.data, returns)
-        failure = decode_failure(self.data)
-        raise raised_by(failure.code, failure.kind, failure.message) from self.cause
+        raise raised_by(decode_failure(self.data)) from self.cause
 
 
 def decode_result(data: bytes, returns: Any) -> Any:
@@ -75,19 +74,18 @@ class Runtime(Protocol):
         """
 
 
-def raised_by(code: str, class_name: str, message: str) -> errors.PenstockError:
-    """Return the error with a code; `Aborted` stands for exceptions of user code.
+def failure_of(error: errors.PenstockError) -> Failure:
+    """Return an error in the form that passes between processes."""
+    return Failure(error.code, type(error).__name__, str(error))
 
-    Args:
-        code: The code of the error; an exception class of the application may have one of its own.
-        class_name: The name of the exception's class.
-        message: The exception's text.
-    """
-    cls = errors.BY_CODE.get(code, errors.Aborted)
+
+def raised_by(failure: Failure) -> errors.PenstockError:
+    """Return the error that a failure describes; `Aborted` stands for exceptions of user code."""
+    cls = errors.BY_CODE.get(failure.code, errors.Aborted)
     error = cls.__new__(cls)
-    error.code = code
-    Exception.__init__(error, message if class_name == cls.__name__ else f"{class_name}: {message}")
-    error.kind = class_name
+    error.code, error.kind = failure.code, failure.kind
+    is_named = failure.kind == cls.__name__
+    Exception.__init__(error, failure.message if is_named else f"{failure.kind}: {failure.message}")
     return error
 
 

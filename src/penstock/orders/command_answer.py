@@ -8,7 +8,8 @@ import msgspec
 
 from penstock.errors import BY_CODE, Aborted, RequestError
 from penstock.model.reply import raised_by
-from penstock.process.question import ask_child
+from penstock.model.request import Failure
+from penstock.process.question import run_child
 
 A = TypeVar("A")
 
@@ -34,7 +35,7 @@ def ask_command(words: Sequence[str], answer_type: type[A], timeout_s: float) ->
         TimeoutError: It has run for longer.
         PenstockError: The command has failed with this error, or its process has ended without an answer.
     """
-    told, exit_code = ask_child(words, b"", timeout_s)
+    told, exit_code = run_child(words, b"", timeout_s)
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(told, type=answer_type)
     try:
@@ -44,4 +45,4 @@ def ask_command(words: Sequence[str], answer_type: type[A], timeout_s: float) ->
             f"the process of penstock {words[1]} ended with exit code {exit_code} and no answer; the code that it "
             "imports may have ended it"
         ) from None
-    raise raised_by(error.code, BY_CODE.get(error.code, Aborted).__name__, error.message)
+    raise raised_by(Failure(error.code, BY_CODE.get(error.code, Aborted).__name__, error.message))

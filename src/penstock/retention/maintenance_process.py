@@ -1,12 +1,9 @@
 """Starts maintenance in a child process, without loading the modules that it needs."""
 
-import os
-import subprocess
-import sys
-from contextlib import suppress
 from typing import Final
 
 from penstock.errors import OperationalError
+from penstock.process.question import run_child
 
 MODULE: Final = "penstock.retention.maintenance"
 
@@ -24,16 +21,7 @@ def run_maintenance(work: bytes, nice: int) -> bytes:
     Raises:
         OperationalError: The process died; its work until then counts, and the next run goes on.
     """
-    with subprocess.Popen(  # noqa: S603 -- a module of ours
-        [sys.executable, "-m", MODULE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        with suppress(ProcessLookupError, PermissionError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
-        done, _ = process.communicate(work)
-    if process.returncode or not done:
-        raise OperationalError(
-            f"maintenance died with exit code {process.returncode}; it is tried again"
-        )
+    done, exit_code = run_child([MODULE], work, None, nice=nice)
+    if exit_code or not done:
+        raise OperationalError(f"maintenance died with exit code {exit_code}; it is tried again")
     return done

@@ -12,6 +12,7 @@ from penstock.base.http import EPOCH, JSON, decode_error
 from penstock.base.ids import Epoch
 from penstock.errors import BY_CODE, OperationalError, PenstockError, Unreachable
 from penstock.model.reply import raised_by
+from penstock.model.request import Failure
 from penstock.process import presence
 
 if TYPE_CHECKING:
@@ -112,4 +113,4 @@ def _error_of(response: "httpx.Response") -> PenstockError:
         )
     if error.code not in BY_CODE:
         return OperationalError(error.message)
-    return raised_by(error.code, error.kind, error.message)
+    return raised_by(Failure(error.code, error.kind, error.message))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +20,10 @@ from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
 from penstock.gateway.handlers import history
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
-from penstock.history.lookup import LookupResult
 from penstock.log.api import Entry
 from penstock.model.request import encode_continuation
 from penstock.process.data_directory import DataDirectory
+from penstock.process.question import envelope_of
 from tests.gateway_thread import RunningGateway
 
 MOST = 1_024
@@ -246,7 +245,7 @@ def test_hostile_path_is_refused_everywhere(
 ) -> None:
     """A hostile name at any place of any path is served or is the caller's error: never 500."""
     answer_file = tmp_path / "answer"
-    answer_file.write_bytes(msgspec.msgpack.encode(LookupResult(b"{}")))
+    answer_file.write_bytes(envelope_of(b"{}"))
     program = ("sh", "-c", f"cat >/dev/null; cat '{answer_file}'")
     monkeypatch.setattr(history, "PROGRAM", program)  # it takes any question
     paths = openapi_document(load_app(spec))["paths"]

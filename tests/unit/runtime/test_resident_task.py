@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.model.request import Failure
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import Reside, RunTransactions, TaskResult
 from penstock.runtime.spark.resident_task import ResidentTask, serve
 from tests.waiting import wait_for
 
-FAILED = TaskResult(failure=("internal", "Internal", "it fails"))
+FAILED = TaskResult(failure=Failure("internal", "Internal", "it fails"))
 
 
 def command(epoch: int) -> RunTransactions:

@@ -1,15 +1,11 @@
 """The check of an application's source: whether it can run, and the warnings of its analysis.
 
-`penstock dev` checks a changed source in a child process, which imports the new code:
-
-    python -m penstock.cli.running.source_check < SourceQuestion > SourceCheck
+`penstock dev` checks a changed source in a child process, which imports the new code.
 """
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -18,7 +14,7 @@ from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.deployment.loading import load_app
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
-from penstock.process.question import encode_question, receive_question
+from penstock.process.question import ChildEnded, answer_question, ask_child
 
 SHOWN_MAX: Final = 20
 
@@ -58,32 +54,22 @@ def warnings_of(app: App) -> list[str]:
 
 def check(app: str, data: Path) -> SourceCheck:
     """Check the present source of an application, and its stored entities, in a child process."""
-    child = subprocess.run(
-        [sys.executable, "-P", "-m", "penstock.cli.running.source_check"],
-        input=encode_question(SourceQuestion(app, data)),
-        capture_output=True,
-        check=False,
-    )
-    if child.returncode:
-        return SourceCheck(
-            f"its check ended with exit code {child.returncode}:\n"
-            f"{child.stderr.decode(errors='replace').strip()}"
+    try:
+        return ask_child(
+            "penstock.cli.running.source_check", SourceQuestion(app, data), SourceCheck
         )
-    return msgspec.msgpack.decode(child.stdout, type=SourceCheck)
+    except ChildEnded as ended:  # its own words are above, on standard error
+        return SourceCheck(f"its check ended with exit code {ended.exit_code}")
 
 
-def main() -> None:
-    """Answer the question on standard input."""
-    question, answer_file = receive_question(SourceQuestion)
+def _checked(question: SourceQuestion, _: BinaryIO) -> SourceCheck:
     try:
         app = load_app(question.app)
         DataDirectory(question.data).check_app(app)
-        answer = SourceCheck("", warnings_of(app))
+        return SourceCheck("", warnings_of(app))
     except Exception as error:  # noqa: BLE001 -- the parent shows the error
-        answer = SourceCheck(text_of(error))
-    with answer_file:
-        answer_file.write(msgspec.msgpack.encode(answer))
+        return SourceCheck(text_of(error))
 
 
 if __name__ == "__main__":
-    main()
+    answer_question(SourceQuestion, _checked)

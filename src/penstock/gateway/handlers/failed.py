@@ -7,10 +7,12 @@ from typing import Final, Literal
 from starlette.responses import Response
 
 from penstock.base.http import JSON
+from penstock.errors import BY_CODE
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
 from penstock.model.reply import raised_by
+from penstock.model.request import Failure
 from penstock.orders.attempts import AttemptOrder, Attempts, carry_out
 from penstock.process.config import Config
 from penstock.sql.failed_requests import failed_in
@@ -52,7 +54,7 @@ class FailedHandler:
         request.principal.require_admin()
         done = await self._carried_out(request, AttemptOrder(order, [request.named_id()]))
         for refused in done.refused:
-            raise raised_by(refused.code, "", refused.message)
+            raise raised_by(Failure(refused.code, BY_CODE[refused.code].__name__, refused.message))
         return Response(json_of(done.attempts[0]), 200, None, JSON)
 
     async def _carried_out(self, request: HttpRequest, order: AttemptOrder) -> Attempts:

@@ -1,7 +1,7 @@
 """`GET /requests/{id}/trace` and `GET /entities/{Entity}/{key}/history`: the past, recomputed.
 
 Both run requests again, which takes processor time and the memory of a whole state. So a child
-process of low priority does it (`history.lookup_process`), and only a few run at a time. Promises
+process of low priority does it (`history.lookup`), and only a few run at a time. Promises
 that such a process ends: on its own, at its time limit, when the client disconnects, or with the
 gateway.
 """
@@ -15,13 +15,11 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 import psutil
 from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.errors import (
-    BY_CODE,
     ConfigError,
     Overloaded,
     PenstockError,
@@ -31,18 +29,10 @@ from penstock.errors import (
 )
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
-from penstock.history.lookup import (
-    HistoryQuery,
-    Lookup,
-    LookupAnswer,
-    LookupFailure,
-    LookupResult,
-    TraceQuery,
-)
+from penstock.history.lookup import HistoryQuery, Lookup, TraceQuery
 from penstock.model.application import App
-from penstock.model.reply import raised_by
 from penstock.process.config import Config
-from penstock.process.question import encode_question
+from penstock.process.question import ChildEnded, ChildOutput, answer_in, encode_question
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +40,7 @@ RUNNING_MAX: Final = 2
 """Child processes of one gateway at the same time."""
 
 # -P: a module in the current directory must not replace one of Penstock.
-PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.lookup_process")
+PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.lookup")
 TIME_S: Final = 60.0
 BYTES_MAX: Final = 16 << 20
 """The largest answer of a child process; the gateway holds it in memory."""
@@ -66,8 +56,6 @@ _LOG_BYTES_MAX: Final = 2_000
 _CHUNK: Final = 1 << 16
 _MINIMUM: Final = {"from": 0, "to": 0, "last": 1}
 """The fields of a history's query string, and the smallest value of each."""
-
-_decode: Final = msgspec.msgpack.Decoder(LookupAnswer).decode
 
 
 class HistoryHandler:
@@ -145,31 +133,26 @@ class HistoryHandler:
         self._turns += 1  # before the first `await`, so that no other request comes between
         try:
             question = encode_question(Lookup(self._spec, self._config, query))
-            exit_code, answer, messages = await self._run_child(request, question)
+            output, messages = await self._run_child(request, question)
         finally:
             self._turns -= 1
         try:
-            lookup = None if exit_code else _decode(answer)
-        except msgspec.MsgspecError:
-            lookup = None
-        match lookup:
-            case LookupResult(json):
-                return Response(json, 200, None, JSON)
-            case LookupFailure(code, message) if code in BY_CODE:
-                raise _error_of(code, message.replace(f"in {self._config.data}", "here"))
-        _log.error(
-            "the process for a trace or a history failed",
-            extra={
-                "status": exit_code,
-                "said": messages[-_LOG_BYTES_MAX:].decode(errors="replace"),
-            },
-        )
-        raise PenstockError(
-            "the process that looked into the past failed; the gateway's log says how"
-        )
+            return Response(answer_in(output, bytes), 200, None, JSON)
+        except ChildEnded:
+            said = messages[-_LOG_BYTES_MAX:].decode(errors="replace")
+            facts = {"status": output.exit_code, "said": said}
+            _log.error("the process for a trace or a history failed", extra=facts)
+            raise PenstockError(
+                "the process that looked into the past failed; the gateway's log says how"
+            ) from None
+        except PenstockError as error:
+            error.args = (str(error).replace(f"in {self._config.data}", "here"),)
+            if isinstance(error, ConfigError):  # the epochs are not held: the caller's error here
+                raise RequestError(str(error)) from None
+            raise
 
-    async def _run_child(self, request: HttpRequest, question: bytes) -> tuple[int, bytes, bytes]:
-        """Run a child process; return its exit code, its answer and its messages."""
+    async def _run_child(self, request: HttpRequest, question: bytes) -> tuple[ChildOutput, bytes]:
+        """Run a child process; return its output and its messages."""
         process = await asyncio.create_subprocess_exec(
             *PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE
         )
@@ -178,7 +161,7 @@ class HistoryHandler:
             _limit(process.pid)
             async with asyncio.timeout(TIME_S):
                 answer, messages = await _output_of(request, process, question)
-                return await process.wait(), answer, messages
+                return ChildOutput(answer, await process.wait()), messages
         except TimeoutError:
             raise TimedOut(
                 f"it took longer than {TIME_S:.0f} s; the command has no limit"
@@ -244,10 +227,3 @@ async def _all_of(stream: asyncio.StreamReader) -> bytes:
             )
         chunks.append(chunk)
     return b"".join(chunks)
-
-
-def _error_of(code: str, message: str) -> PenstockError:
-    """Return the error that ended a lookup."""
-    if code == ConfigError.code:  # the epochs are not held, which is the caller's error here
-        return RequestError(message)
-    return raised_by(code, BY_CODE[code].__name__, message)

@@ -41,7 +41,7 @@ from penstock.model.call import Call, append_of, encoded
 from penstock.model.catch_up import encode_catch_up, filled, recorded_cut
 from penstock.model.context import active
 from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
-from penstock.model.reply import Reply, caller_of, raised_by
+from penstock.model.reply import Reply, caller_of, failure_of, raised_by
 from penstock.model.request import (
     Cut,
     Failure,
@@ -317,7 +317,7 @@ class LocalRuntime:
                 first = self._subscribe(control)
                 outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})
         except (ClassChanged, ConfigError, RequestError) as error:
-            failure = Failure(error.code, type(error).__name__, str(error))
+            failure = failure_of(error)
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._answer(record, outcome)
 
@@ -408,7 +408,7 @@ class LocalRuntime:
         apply_changes(self.state, writes)
 
     def _note_failure(self, failure: Failure) -> None:
-        error = raised_by(failure.code, failure.kind, failure.message)
+        error = raised_by(failure)
         error.__cause__ = self._executor.raised
         self.failures.append(error)
 

@@ -14,6 +14,7 @@ import msgspec
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
 from penstock.model.reply import Reply
+from penstock.model.request import Failure
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits
 
 LENGTH_BYTES: Final = 4
@@ -122,9 +123,7 @@ class Encoded(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """No call has an outcome: the state could not be read, the question is too large, or a call is wrong."""
 
-    code: str
-    kind: str
-    message: str
+    failure: Failure
 
 
 Message = Ready | Started | Outcomes | Encoded | Failed

@@ -33,7 +33,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.log.clock import time_after
 from penstock.model.application import App
 from penstock.model.context import Read
-from penstock.model.reply import Reply, raised_by
+from penstock.model.reply import Reply, failure_of, raised_by
 from penstock.model.request import encode_failure
 from penstock.process.data_directory import DataDirectory
 from penstock.process.guard import Guard
@@ -104,9 +104,9 @@ class CallReader:
         try:
             yield from self._answer(question)
         except PenstockError as error:
-            yield Failed(error.code, type(error).__name__, str(error))
+            yield Failed(failure_of(error))
         except OSError as error:  # of journal and stores; those of handlers are outcomes
-            yield Failed(StateUnavailable.code, StateUnavailable.__name__, str(error))
+            yield Failed(failure_of(StateUnavailable(str(error))))
 
     def reply(self, call: ReadCall) -> Reply:
         """Run one call and return its reply, which no log has.
@@ -117,8 +117,8 @@ class CallReader:
         match list(self.answer(Question([call]))):
             case [*_, Started(epoch), Outcomes([outcome])]:
                 return reply_of(epoch, outcome)
-            case [*_, Failed(code, class_name, message)]:
-                raise raised_by(code, class_name, message)
+            case [*_, Failed(failure)]:
+                raise raised_by(failure)
             case messages:
                 raise AssertionError(f"no answer ends with {messages}")
 
@@ -222,7 +222,7 @@ def encoded(app: App, sizes: SizeLimits, question: Encoding | Upcasting) -> Enco
             return Encoded(entity_type.present(entity_type.key_at(question.key), question.row))
         return Encoded(*encoded_call(app, sizes, question.target, question.source))
     except PenstockError as error:
-        return Failed(error.code, type(error).__name__, str(error))
+        return Failed(failure_of(error))
     except BaseException as raised:  # noqa: BLE001 -- code of an argument's class may raise any exception
         why = f"the code of a class raised {type(raised).__name__}, which stops nothing here"
-        return Failed(RequestError.code, RequestError.__name__, why)
+        return Failed(failure_of(RequestError(why)))

@@ -18,7 +18,8 @@ from penstock.errors import PenstockError, RequestError, StateUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log, Record
 from penstock.model.control import Control, decode_control, is_control
-from penstock.model.request import Failure, encode_failure
+from penstock.model.reply import failure_of
+from penstock.model.request import encode_failure
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
@@ -113,7 +114,7 @@ class ControlEpochs:
             outcome = Outcome(None, msgspec.msgpack.encode(effect.result), (), dict(effect.writes))
         except (Refused, RequestError) as refusal:
             error = refusal.error if isinstance(refusal, Refused) else refusal
-            failure = Failure(error.code, type(error).__name__, str(error))
+            failure = failure_of(error)
             effect = ControlEffect()
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._publish(epoch, place, record, outcome), effect

@@ -114,7 +114,7 @@ class Jobs:
         """Return results none of which is a failure; raise the first failure."""
         for result in results:
             if result.failure is not None:
-                raise raised_by(*result.failure)
+                raise raised_by(result.failure)
         return results
 
     def run_overlapped(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:

@@ -19,6 +19,7 @@ from penstock.engine.execute import Limits
 from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.model.control import Subscribe
+from penstock.model.request import Failure
 from penstock.model.schema_version import Versions
 from penstock.model.versions.waiting_types import WaitingTypes
 from penstock.process.config import Config
@@ -173,7 +174,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
         loaded: The encoded `LoadedCode` of `LoadCode`.
-        failure: Code, class and message of the error that ended the task.
+        failure: The error that ended the task.
     """
 
     position: bytes = b""
@@ -195,7 +196,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     stopped_at: int | None = None
     maintenance: bytes = b""
     loaded: bytes = b""
-    failure: tuple[str, str, str] | None = None
+    failure: Failure | None = None
 
     def mentions(self) -> Mentions:
         """Return the mentions, for the memory of accesses."""

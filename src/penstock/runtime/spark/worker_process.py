@@ -20,6 +20,7 @@ from penstock.errors import (
     StateUnavailable,
     UserError,
 )
+from penstock.model.request import Failure
 from penstock.process import logs
 from penstock.process.memory_killer import offer_this_process
 from penstock.runtime.spark import messages
@@ -67,7 +68,7 @@ def _perform(payload: bytes) -> TaskResult:
         return worker.perform(message.command)
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
         error_type, text = _described(error, loaded=loaded)
-        return TaskResult(failure=(error_type.code, error_type.__name__, text))
+        return TaskResult(failure=Failure(error_type.code, error_type.__name__, text))
 
 
 def _tidy_up() -> None:
