@@ -104,6 +104,10 @@ def test_what_cannot_be_shown_is_refused(
     assert asked(ledger, path, status)["error"]["code"] == code
 
 
+CHILD = (
+    "import os; from penstock import errors; from penstock.history.lookup import Lookup\n"
+    "from penstock.process.question import answer_question\n"
+)
 ENDLESS = "import time; time.sleep(600)"
 
 
@@ -190,9 +194,7 @@ def test_what_handlers_print_is_not_the_answer(
     """Text that a handler prints, also below Python, does not reach the answer."""
     program(
         monkeypatch,
-        "from penstock.history import lookup_process as child; import os\n"
-        "child._look_up = lambda _: os.system('echo hello') or print('hello') or {}\n"
-        "child.main()",
+        f"{CHILD}answer_question(Lookup, lambda *_: os.system('echo hello') or print('hello') or b'{{}}')",
     )
     assert asked(ledger, "/requests/paid/trace") == {}
 
@@ -212,10 +214,7 @@ def test_failures_have_their_status(
     """Failures of the child have the status of their error, and reveal nothing of the machine."""
     program(
         monkeypatch,
-        "from penstock.history import lookup_process as child; from penstock import errors; import os\n"
-        f"def look_up(_): {code}\n"
-        "child._look_up = look_up\n"
-        "child.main()",
+        f"{CHILD}def look_up(lookup, _): {code}\nanswer_question(Lookup, look_up)",
     )
     told = asked(ledger, "/requests/paid/trace", status)["error"]
     assert told["code"] == kind
@@ -228,9 +227,7 @@ def test_limits_are_those_of_the_gateway(
     """Handlers run again within the limits that the gateway was configured with."""
     program(
         monkeypatch,
-        "from penstock.history import lookup_process as child\n"
-        "child._look_up = lambda lookup: lookup.config.limits.time_ms\n"
-        "child.main()",
+        f"{CHILD}answer_question(Lookup, lambda lookup, _: b'%d' % lookup.config.limits.time_ms)",
     )
     assert asked(ledger, "/requests/paid/trace") == Limits().time_ms
 
