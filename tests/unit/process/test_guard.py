@@ -20,6 +20,7 @@ from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
 from penstock.process.guard import Guard, TamperedWith
 from penstock.testing import Kit
+from tests.checkout import TOP
 
 
 class Greedy(Entity):
@@ -136,7 +137,6 @@ def kit() -> Kit:
         ("retry", (), r"Greedy\.retry ran longer than time_ms = 600 .*@limit\(time="),
         ("recurse", (Greedy("b"),), "depth = 200"),
         ("recurse_in_repr", (), "depth = 200"),
-        ("allocate", (), "memory_bytes = 67108864"),
     ],
 )
 def test_greed_aborts_by_the_name_of_its_limit(
@@ -148,6 +148,29 @@ def test_greed_aborts_by_the_name_of_its_limit(
         getattr(kit.call.Greedy("a"), method)(*arguments)
     assert kit.digest() == before
     assert kit.call.Greedy("a").step() == 1
+
+
+def test_memory_has_a_limit() -> None:
+    """It is one of the whole process, so this process has no other thread that could get no memory meanwhile."""
+    done = ended(
+        """
+        from penstock import LimitExceeded
+        from penstock.testing import Kit
+        from tests.unit.process.test_guard import LIMITS, app
+
+        kit = Kit(app, limits=LIMITS)
+        kit.call.Greedy.create("a")
+        before = kit.digest()
+        try:
+            kit.call.Greedy("a").allocate()
+        except LimitExceeded as error:
+            print(error)
+        assert kit.digest() == before
+        assert kit.call.Greedy("a").step() == 1
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert "memory_bytes = 67108864" in done.stdout
 
 
 def test_limits_are_lifted_afterwards(kit: Kit) -> None:
@@ -274,6 +297,7 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own, and return how it ended."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=TOP,
         capture_output=True,
         text=True,
         timeout=60,
@@ -303,6 +327,7 @@ from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.process import guard
 from penstock.testing import Kit
+from tests.checkout import TOP
 
 class Stuck(Entity):
     name: str = key()

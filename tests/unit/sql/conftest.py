@@ -16,7 +16,7 @@ from tests.unit.sql.gallery_app import Written, app
 @pytest.fixture
 def settings() -> ViewConfig:
     """Return the view's configuration."""
-    return ViewConfig(memory_mb=128, time_ms=5_000, rows_max=1_000)
+    return ViewConfig(memory_mb=128, time_ms=60_000, rows_max=1_000)
 
 
 @pytest.fixture
