@@ -19,7 +19,7 @@ from typing import Any, Final
 TOP: Final = Path(__file__).parent.parent
 DOCS: Final = TOP / "docs"
 PAGE: Final = DOCS / "PERFORMANCE.md"
-PAGES: Final = (TOP / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES: Final = (TOP / "README.md", *sorted(DOCS.rglob("*.md")))
 FIGURE: Final = re.compile(r"<!--=(\S+)-->(.*?)<!--/-->")
 
 Figures = Mapping[str, Any]

@@ -114,16 +114,3 @@ def test_glossary_names_modules_that_exist() -> None:
     package = TOP / "src" / "penstock"
     missing = [name for _, name in rows if not (package / f"{name.replace('.', '/')}.py").is_file()]
     assert missing == []
-
-
-def test_architecture_names_modules_that_exist() -> None:
-    """Each module that the page on the architecture names is there."""
-    package = TOP / "src" / "penstock"
-    rooms = "|".join(path.name for path in package.iterdir() if path.is_dir())
-    text = (TOP / "docs" / "ARCHITECTURE.md").read_text()
-    names = re.findall(rf"`((?:{rooms})(?:\.[a-z_]+)+)(?:\.[A-Z][\w.]*)?`", text)
-    assert len(names) > 20
-    paths = [package / name.replace(".", "/") for name in names]
-    assert [
-        path for path in paths if not path.is_dir() and not path.with_suffix(".py").is_file()
-    ] == []
