@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Self
 
 from penstock.console.routes import console_routes
+from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.gateway.assembly import Assembly, assemble
-from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.serving import free_port, server_of, url_of
 from penstock.gateway.version_switch import VersionSwitch
 from penstock.process.config import Config, GatewayConfig
@@ -74,7 +74,7 @@ class RunningGateway:
             self.driver.stop()
 
     @property
-    def deployments(self) -> DeploymentFollower:
+    def deployments(self) -> CodeInForce:
         """The part of the gateway that follows deployments."""
         assert self._assembly is not None, "the gateway has started"
         return self._assembly.deployments

@@ -32,7 +32,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "files/key_service.py",  # the service of a user
     "model/versions/stored_default.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
-    "deployment/version_loader.py",  # the modules of a deployment
+    "deployment/code_in_force.py",  # the modules of a deployment
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
 GENERATES = {

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from penstock.deployment.deployed_code import spec_in_force
+from penstock.deployment.code_in_force import spec_in_force
 from penstock.journal.delta import DeltaJournal
 from tests.call_faults import at_call
 from tests.differential.inline import Inline

@@ -13,10 +13,10 @@ from examples.shop.payment import User
 from examples.shop.stock import Item
 from penstock.base.ids import Epoch, RequestId
 from penstock.deployment.archives import Archives
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.deployment.deployed_code import unpacked
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.loading import load_app, locate
+from penstock.deployment.source import code_of
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, encode_control

@@ -17,7 +17,7 @@ from penstock import App
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import MemoryKeys
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.deployed_code import spec_in_force, unpacked
+from penstock.deployment.code_in_force import spec_in_force, unpacked
 from penstock.deployment.side_modules import load_beside
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS

@@ -14,9 +14,8 @@ from msgspec import Raw
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.deployment.deployed_code import unpacked
-from penstock.deployment.deployment_start import spec_to_run
 from penstock.errors import JournalUnavailable, StateUnavailable
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply

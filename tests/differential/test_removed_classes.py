@@ -13,8 +13,8 @@ import pytest
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import spec_in_force, unpacked
 from penstock.deployment.deploy_order import append_deployment
-from penstock.deployment.deployed_code import spec_in_force, unpacked
 from penstock.deployment.dropped_classes import classes_in_force, drop_at_start, dropped
 from penstock.deployment.loading import Location
 from penstock.deployment.side_modules import load_beside

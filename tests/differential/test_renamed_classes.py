@@ -13,7 +13,7 @@ from penstock import App, DefinitionError, Entity, RequestError, entity, key, re
 from penstock.base.ids import EntityKey
 from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.side_modules import load_beside
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined

@@ -13,8 +13,8 @@ from msgspec import Raw, msgpack
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
 from penstock.cli.options import AppOptions, with_deployed_code
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.loading import locate
+from penstock.deployment.source import code_of
 from penstock.errors import RequestError
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Lsn
-from penstock.deployment.deployed_code import deployment_in_force
+from penstock.deployment.code_in_force import deployment_in_force
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import replies_of
 from penstock.process.fault import CONTROL_STEPS

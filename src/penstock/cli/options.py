@@ -298,7 +298,7 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
         Corrupt: The archive of the deployment, or the journal, is damaged.
         OperationalError: The disk fails.
     """
-    from penstock.deployment.deployed_code import spec_in_force
+    from penstock.deployment.code_in_force import spec_in_force
     from penstock.process.data_directory import DataDirectory  # after the help
 
     directory = DataDirectory(options.settings().data)

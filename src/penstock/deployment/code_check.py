@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from penstock.deployment.archives import own_paths
-from penstock.deployment.deployed_code import code_in_force, folder_of, unpacked
+from penstock.deployment.code_in_force import code_in_force, folder_of, unpacked
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations

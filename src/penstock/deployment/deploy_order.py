@@ -17,11 +17,11 @@ from penstock.base.deployment_answers import DeploymentResult
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_check import check_code
-from penstock.deployment.deployed_code import deployment_in_force
+from penstock.deployment.code_in_force import deployment_in_force
 from penstock.deployment.deployed_set import member_changes, with_applications, without_application
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.dropped_classes import NOTHING_DROPPED, Drop
 from penstock.deployment.loading import locate
+from penstock.deployment.source import code_of
 from penstock.errors import ConfigError, TimedOut
 from penstock.files.durable import storage
 from penstock.files.lock import locked_directory

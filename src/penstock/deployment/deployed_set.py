@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from penstock.deployment.archives import Archives
-from penstock.deployment.deployed_code import unpacked
-from penstock.deployment.deployment_start import code_of
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.guarded_import import application_name
 from penstock.deployment.loading import Location, locate, set_of
+from penstock.deployment.source import code_of
 from penstock.errors import ConfigError
 from penstock.files.durable import storage
 from penstock.model.application import unknown

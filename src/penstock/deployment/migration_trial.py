@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.base.ids import EntityKey, split_entity_key
-from penstock.deployment.deployment_start import is_in_force
+from penstock.deployment.code_in_force import is_in_force
 from penstock.deployment.isolated_upcasts import IsolatedUpcasts
 from penstock.errors import ClassChanged, MigrationFailed
 from penstock.journal.api import Journal

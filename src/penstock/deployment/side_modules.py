@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -56,15 +57,44 @@ class SideModules:
         sys.path[:] = self._path
 
 
-def load_beside(location: Location) -> "App":
+@dataclass(frozen=True, slots=True)
+class LoadedCode:
+    """One version of an application in this process.
+
+    Attributes:
+        location: Its place, for other processes.
+        modules: Its modules; None if they are those of the process.
+    """
+
+    app: "App"
+    location: Location
+    modules: SideModules | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let handlers of this version run during the block."""
+        if self.modules is None:
+            yield
+        else:
+            with self.modules.active():
+                yield
+
+
+def load_aside(location: Location) -> LoadedCode:
     """Import a version of the application, and leave the modules of this process as they are.
 
     Raises:
         ConfigError, DefinitionError: As in `load_instead`.
     """
     folder = Path(location.folder)
-    with SideModules(folder, top_level(folder)).active():
-        return load(location)
+    modules = SideModules(folder, top_level(folder))
+    with modules.active():
+        return LoadedCode(load(location), location, modules)
+
+
+def load_beside(location: Location) -> "App":
+    """Like `load_aside`, for a caller that runs no handler."""
+    return load_aside(location).app
 
 
 def load_instead(location: Location, former: Location) -> "App":

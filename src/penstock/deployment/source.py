@@ -3,21 +3,29 @@
 The source has the Python files of the package that the location names, or its single module; all modules
 that these import from the same folders, at any depth and also inside of functions; and the data files
 that a module names in a string, such as `"prices.json"`, relative to its own folder. Installed libraries
-do not belong to it; their names are listed.
+do not belong to it; their names and versions are listed. `code_of` packs a source into an archive.
 """
 
 import ast
+import importlib.metadata
 import importlib.util
+import logging
 import os
+import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from penstock.base.syntax import parse
-from penstock.deployment.loading import Location, is_own
+from penstock.deployment.archives import hash_of, pack
+from penstock.deployment.loading import Location, import_began_ns, is_own, locate
 from penstock.errors import ConfigError, OperationalError
+from penstock.model.control import DeployedCode
+from penstock.native import choice
+
+_log = logging.getLogger(__name__)
 
 DATA_FILE_BYTES_MAX: Final = 1 << 20
 """A larger data file is not part of the source."""
@@ -272,3 +280,105 @@ def _installed_home(top: str) -> Path | None:
 def _stamp(path: Path) -> tuple[int, ...]:
     facts = path.stat()
     return facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+
+def loaded_code(spec: str) -> DeployedCode | None:
+    """Return the code of an application that this process has just loaded; None for Penstock's own modules.
+
+    Raises:
+        ConfigError: A source file cannot be read, or the source is too large.
+        OperationalError: The disk fails, or source files change all the time.
+    """
+    location = locate(spec)
+    if location.module.partition(".")[0] == OWN_PACKAGE:
+        return None
+    return code_of(location)[0]
+
+
+def imported_code(spec: str) -> DeployedCode | None:
+    """Like `loaded_code`, but None also if a file was written after the import began, so the process may lack it.
+
+    Raises:
+        ConfigError, OperationalError: As for `loaded_code`.
+    """
+    location = locate(spec)
+    if location.module.partition(".")[0] == OWN_PACKAGE:
+        return None
+    sources = read_sources(location)
+    parts = zip(location.applications, sources, strict=True)
+    if any(source.changed_ns > import_began_ns(part) for part, source in parts):
+        return None
+    return packed(location, sources)[0]
+
+
+def code_of(
+    location: Location, *, warns: bool = False, first: Collection[str] = ()
+) -> tuple[DeployedCode, bytes]:
+    """Return the code of an application as it is now, and the archive of its source.
+
+    Args:
+        location: The application.
+        warns: Whether the log output names data files that are too large for the archive.
+        first: The labels of the applications of a set whose files the others take.
+
+    Raises:
+        ConfigError: A source file cannot be read, or the source is too large.
+        OperationalError: The disk fails, or source files change all the time.
+    """
+    sources = sources_of(location, warns=warns)
+    named = [part.label in first for part in location.applications]
+    if any(named):
+        files = merged(
+            [source for source, is_first in zip(sources, named, strict=True) if is_first]
+        ).files
+        sources = [source.with_files(files) for source in sources]
+    return packed(location, sources)
+
+
+def sources_of(location: Location, *, warns: bool) -> list[Source]:
+    """Like `read_sources`; with `warns`, the log output names data files that are too large for the archive."""
+    sources = read_sources(location)
+    large = {path for source in sources for path in source.large}
+    for path in sorted(large) if warns else ():
+        _log.warning(
+            "%s has more than %s MB, so it is not in the archive, and processes that run the archive do not find it; "
+            "name it by an absolute path, or put it into smaller files",
+            path,
+            DATA_FILE_BYTES_MAX >> 20,
+        )
+    return sources
+
+
+def packed(location: Location, sources: list[Source]) -> tuple[DeployedCode, bytes]:
+    """Return the code that some sources are, and its archive."""
+    source = merged(sources)
+    archive = pack(source.files)
+    each = zip(location.applications, sources, strict=True)
+    hashes = {part.label: hash_of(pack(own.files)) for part, own in each if location.is_set}
+    code = DeployedCode(
+        hash_of(archive),
+        location.module,
+        location.name,
+        platform.python_version(),
+        _versions_of(source.libraries),
+        hashes,
+    )
+    return code, archive
+
+
+def _versions_of(libraries: frozenset[str]) -> dict[str, str]:
+    """Return the versions of the distributions that have these modules; others are left out."""
+    versions: dict[str, str] = {}
+    unknown = []
+    for library in sorted(libraries):
+        try:
+            versions[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            unknown.append(library)
+    for distribution in importlib.metadata.distributions() if unknown else ():
+        files = "\n" + (distribution.read_text("RECORD") or "")  # each line begins with a path
+        if any(f"\n{name}/" in files or f"\n{name}.py," in files for name in unknown):
+            versions[distribution.name] = distribution.version
+    if OWN_PACKAGE in versions:  # each epoch tells which implementation ran it
+        versions[OWN_PACKAGE] += f", {choice.implementation()}"
+    return dict(sorted(versions.items()))

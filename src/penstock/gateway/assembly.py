@@ -8,7 +8,10 @@ await gateway.close()
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
@@ -22,13 +25,12 @@ from penstock.base.http import (
     RETRY_AFTER,
 )
 from penstock.base.ids import ONLY_PARTITION, Lsn
-from penstock.deployment.version_loader import VersionLoader
+from penstock.deployment.code_in_force import CodeInForce
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.connections import Connections
-from penstock.gateway.deployment_follower import DeploymentFollower
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
@@ -56,6 +58,10 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.open_files import connections_within
 
+_log = logging.getLogger(__name__)
+
+_GOES_ON: Final = "the gateway goes on with the code that it has: %s"
+
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
@@ -65,7 +71,7 @@ class Assembly:
         gateway: The gateway.
         served: The ASGI application: the gateway inside its middleware.
         tail: The gateway's journal tail.
-        deployments: Follows the deployments of the application.
+        deployments: The deployments, and the one that the gateway serves.
         versions: Exchanges the version of the gateway.
         connections: The open connections.
     """
@@ -73,7 +79,7 @@ class Assembly:
     gateway: Gateway
     served: ASGIApp
     tail: AsyncJournalTail
-    deployments: DeploymentFollower
+    deployments: CodeInForce
     versions: VersionSwitch
     connections: Connections
     _following: asyncio.Task[None]
@@ -130,7 +136,7 @@ async def assemble(
     directory = DataDirectory(config.data)
     directory.create(config.key_service)
     journal, log = directory.open_journal(app), directory.open_log(config)
-    loader = VersionLoader(config.data, spec)
+    deployments = CodeInForce(config.data, spec, partial(_log.error, _GOES_ON))
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(journal, metrics.waiting)
     load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
@@ -162,9 +168,8 @@ async def assemble(
     gateway.version = version_of(app, spec, shared, more(app))
     intake = Intake(lambda: gateway.version, shared)
     gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load, connections)
-    versions = VersionSwitch(gateway, loader, shared, more)
-    deployments = DeploymentFollower(loader, tail, versions.take)
-    gateway.is_behind = deployments.is_behind
+    versions = VersionSwitch(gateway, deployments, shared, more)
+    gateway.is_behind = versions.is_behind
     tracing = RequestTracer.from_environment(app.name, config.data)
     served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
     return Assembly(
@@ -174,7 +179,7 @@ async def assemble(
         deployments,
         versions,
         connections,
-        asyncio.create_task(deployments.run()),
+        asyncio.create_task(versions.run()),
         load,
         shared,
         tracing,

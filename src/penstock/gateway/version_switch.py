@@ -1,23 +1,28 @@
-"""`VersionSwitch`: it loads the code of a deployment, and lets the gateway serve it instead of the version before.
+"""`VersionSwitch`: it lets the gateway serve each deployment of the application from its commit on.
 
 The new version is complete, and a reader of it is ready, before a single assignment gives it the next request. Requests
-under way end with the version that began them; connections stay open. For one event loop.
+under way end with the version that began them; connections stay open. If a deployment cannot be served, the gateway goes
+on with the version that it has, tells of the failure in `/readyz` and in its log, and tries again. For one event loop.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from starlette.routing import BaseRoute
-
-from penstock.deployment.version_loader import LoadedVersion, VersionLoader
+from penstock.base.ids import Epoch
+from penstock.deployment.code_in_force import CodeInForce
+from penstock.errors import PenstockError, TimedOut
 from penstock.gateway.application import Gateway
 from penstock.gateway.flow.limit_table import limits_in_force
 from penstock.gateway.version import MoreRoutes, ServedVersion, SharedParts, version_of
 from penstock.journal.deployments import Deployment
 
 _log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
+"""The longest time between two looks: a driver that starts records a deployment without an epoch."""
 
 READY_S: Final = 60.0
 """How long the first reader of a version may take to load the application."""
@@ -31,19 +36,11 @@ class VersionSwitch:
     """
 
     def __init__(
-        self, gateway: Gateway, loader: VersionLoader, shared: SharedParts, more: MoreRoutes
+        self, gateway: Gateway, code: CodeInForce, shared: SharedParts, more: MoreRoutes
     ) -> None:
-        """Take the gateway, which serves a version.
-
-        Args:
-            gateway: The gateway.
-            loader: Loads the code of a deployment.
-            shared: The parts that its versions use.
-            more: Returns further routes for a version.
-        """
         self.on_retired: Callable[[], None] = lambda: None
         self._gateway = gateway
-        self._loader = loader
+        self._code = code
         self._shared = shared
         self._more = more
         self._retiring: dict[asyncio.Task[None], ServedVersion] = {}
@@ -53,18 +50,34 @@ class VersionSwitch:
         """The version that gets new requests."""
         return self._gateway.version
 
-    async def take(self, deployment: Deployment) -> None:
-        """Serve a deployment from now on.
+    @property
+    def _following(self) -> Epoch:
+        return Epoch(self._shared.tail.epoch + 1)
 
-        Raises:
-            PenstockError: The deployment cannot be loaded, or its readers do not start; nothing has changed.
-        """
+    def is_behind(self) -> bool:
+        """Say whether a newer deployment than the served one is in force."""
+        try:
+            return self._code.wanted(self._following) is not None
+        except PenstockError:
+            return True
+
+    async def run(self) -> None:
+        """Serve the deployment that executes the next epoch, after each epoch, until the task is cancelled."""
+        while True:
+            if (deployment := self._code.due(self._following)) is not None:
+                with self._code.exchange(deployment):
+                    await self._take(deployment)
+            with suppress(TimedOut):
+                await self._shared.tail.until(self._following, _LOOK_S)
+
+    async def _take(self, deployment: Deployment) -> None:
         former = self.present
         config = self._shared.config
-        loaded = await asyncio.to_thread(self._loaded, deployment)
+        loaded = await asyncio.to_thread(self._code.load, deployment)
         if loaded is None:
             return
-        (app, spec), routes = loaded
+        app, spec = loaded.app, loaded.location.spec
+        routes = await asyncio.to_thread(self._more, app)
         limits = limits_in_force(app, config.gateway.limits)
         version = version_of(app, spec, self._shared, routes)
         try:
@@ -96,8 +109,3 @@ class VersionSwitch:
         del self._retiring[retiring]
         if not retiring.cancelled():
             self.on_retired()
-
-    def _loaded(self, deployment: Deployment) -> tuple[LoadedVersion, Sequence[BaseRoute]] | None:
-        """Return the version of a deployment and its further routes; None if the gateway serves it already."""
-        version = self._loader.load(deployment)
-        return None if version is None else (version, self._more(version.app))

@@ -16,11 +16,11 @@ from penstock.base.deployment_answers import CheckedChange, DeploymentReport
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.deployment.deploy_order import deployed_code
 from penstock.deployment.deployed_set import member_changes, with_applications
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.dropped_classes import dropped
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
+from penstock.deployment.source import code_of
 from penstock.errors import ClassChanged, ConfigError, TimedOut
 from penstock.history.code_versions import CodeVersions
 from penstock.history.deployment_check import (

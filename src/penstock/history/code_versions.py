@@ -6,16 +6,16 @@ deployment has the present source.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives
-from penstock.deployment.deployment_start import code_of
-from penstock.deployment.loading import Location, load, locate
-from penstock.deployment.side_modules import SideModules, top_level
+from penstock.deployment.loading import Location, locate
+from penstock.deployment.side_modules import LoadedCode, load_aside
+from penstock.deployment.source import code_of
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.layout import JOURNAL
 from penstock.files.temporary_folder import temporary_folder
@@ -36,33 +36,18 @@ PRESENT: Final = "--present-code"
 
 
 @dataclass(frozen=True, slots=True)
-class CodeVersion:
+class CodeVersion(LoadedCode):
     """The code of some epochs.
 
     Attributes:
-        app: The application.
-        location: Its place, for child processes.
         since: The first epoch that may have been executed with it.
         deployment: The deployment whose archived code this is; None for the present code.
         environment: How Python and libraries differ from those of the deployment; a text for each.
-        modules: Its modules; None for the present code.
     """
 
-    app: App
-    location: Location
     since: Epoch = Epoch(0)
     deployment: int | None = None
     environment: tuple[str, ...] = ()
-    modules: SideModules | None = None
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Let handlers of this version run during the block."""
-        if self.modules is None:
-            yield
-        else:
-            with self.modules.active():
-                yield
 
 
 class CodeVersions:
@@ -147,21 +132,20 @@ class CodeVersions:
             Archives(self._data).unpack(code.archive, folder)
         except Corrupt as error:
             raise Corrupt(f"{error}; {self._remedy}") from error
-        modules = SideModules(folder, top_level(folder))
         location = Location(code.module, code.name, str(folder), None)
         present = self._code
         assert present is not None, "there are deployments"
         changed = tuple(version_changes(code, present))
         try:
-            with modules.active():
-                app = load(location)
-                self._learn(app, deployment)
+            loaded = load_aside(location)
+            with loaded.active():
+                self._learn(loaded.app, deployment)
         except (ConfigError, DefinitionError) as error:
             changes = f" ({', '.join(changed)})" if changed else ""
             raise ConfigError(
                 f"the code of deployment {number} cannot be loaded{changes}: {error}; {self._remedy}"
             ) from error
-        return CodeVersion(app, location, deployment.since, number, changed, modules)
+        return CodeVersion(loaded.app, location, loaded.modules, deployment.since, number, changed)
 
     def _folder(self) -> Path:
         if self._scratch is None:

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.base.deployment_answers import CheckedChange, DeploymentReport
 from penstock.deployment.archives import Archives
-from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.side_modules import load_beside
 from penstock.errors import ConfigError, Gone, TimedOut
 from penstock.files.layout import JOURNAL

@@ -36,8 +36,8 @@ from penstock.base.http import (
     VIEW_STATE,
     encode_error,
 )
+from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
-from penstock.deployment.version_loader import VersionLoader
 from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
 from penstock.files.temporary_folder import temporary_folder
@@ -155,7 +155,7 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         isolated_upcasts(),
         closing(DataDirectory(config.data).open_journal(app)) as journal,
     ):
-        view = View(config.data, app, journal, config.view, VersionLoader(config.data, spec))
+        view = View(config.data, app, journal, config.view, CodeInForce(config.data, spec))
         with closing(view), _socket(config.data) as socket:
             view.start(spare=True)
             uvloop.run(_serve(view, spec, config, socket, supervised=supervised))

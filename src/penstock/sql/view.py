@@ -20,7 +20,7 @@ import duckdb
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.deployment.version_loader import VersionLoader
+from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import Diverged, PenstockError, ViewUnavailable
 from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal
@@ -83,7 +83,7 @@ class View:
         app: App,
         journal: Journal,
         settings: ViewConfig,
-        versions: VersionLoader | None = None,
+        code: CodeInForce | None = None,
     ) -> None:
         """Open the view's file.
 
@@ -92,14 +92,14 @@ class View:
             app: The application.
             journal: Its journal.
             settings: The limits of the view.
-            versions: Loads later deployments; None: the view keeps the application that it was given.
+            code: Loads later deployments; None: the view keeps the application that it was given.
 
         Raises:
             ConfigError: Another process has the view open.
             StateUnavailable: The directory cannot be written.
         """
         self._journal = journal
-        self._versions = versions
+        self._code = code
         self._erasures = ErasureWatch(app)
         self._settings = settings
         self._store = ViewStore(data, app, journal.identity, settings)
@@ -304,13 +304,13 @@ class View:
 
     def _take_deployment(self) -> None:
         """Give the tables the classes of the deployment that executes the next epoch."""
-        versions, epoch = self._versions, self._store.epoch
-        deployment = None if versions is None else versions.wanted(Epoch(epoch + 1))
-        if versions is None or deployment is None:
+        code, epoch = self._code, self._store.epoch
+        deployment = None if code is None else code.wanted(Epoch(epoch + 1))
+        if code is None or deployment is None:
             return
         self._warm_child.drop()
         with self._pool.still:  # no child is forked during the import
-            loaded = versions.load(deployment)
+            loaded = code.load(deployment)
             if loaded is not None:
                 app, journal, snapshots = loaded.app, self._journal, self._snapshots
                 self._erasures.watch(app)
@@ -323,7 +323,7 @@ class View:
                 )
                 if self._store.epoch < epoch:
                     self._rebuilding_to = self.journal_epoch()
-        versions.served = deployment
+        code.served = deployment
         _log.info("view.deployment", extra={"deployment": deployment.number, "epoch": epoch})
 
     def _forget_erased(self) -> None:
@@ -344,7 +344,7 @@ class View:
             Epoch(self._store.epoch + 1) if self._failures else newest
         )  # a single epoch needs less memory
         following = Epoch(self._store.epoch + 1)
-        begin = None if self._versions is None else self._versions.next_since(following)
+        begin = None if self._code is None else self._code.next_since(following)
         if begin is not None:  # its rows need the tables of that deployment
             upto = min(upto, Epoch(begin - 1))
         batches = journal_batches(self._journal, self._store.epoch, upto)

@@ -9,8 +9,8 @@ from penstock.base.ids import Epoch
 from penstock.cli.options import AppOptions
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.cli.running.run import foreground_of
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.deployment.deployed_code import unpacked
 from penstock.errors import ClassChanged
 from penstock.journal.deployments import Deployments
 from tests.history import journal_of

@@ -10,18 +10,19 @@ import pytest
 
 from penstock.cli.running.source_files import SourceFiles
 from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.deploy_order import (
     append_deployment,
     deployed_code,
     store_code,
     store_without,
 )
-from penstock.deployment.deployed_code import unpacked
 from penstock.deployment.deployed_set import member_changes, with_applications, without_application
-from penstock.deployment.deployment_start import code_of, deploy
+from penstock.deployment.deployment_start import deploy
 from penstock.deployment.dropped_classes import classes_in_force
 from penstock.deployment.loading import Location, load, load_app, locate
 from penstock.deployment.side_modules import load_beside
+from penstock.deployment.source import code_of
 from penstock.errors import ClassChanged, ConfigError, DefinitionError
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode

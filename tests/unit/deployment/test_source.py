@@ -7,9 +7,8 @@ import pytest
 
 from penstock.deployment import source
 from penstock.deployment.archives import Archives, hash_of, pack
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.loading import locate
-from penstock.deployment.source import read_source
+from penstock.deployment.source import code_of, read_source
 from penstock.errors import ConfigError, Corrupt, OperationalError
 
 Write = Callable[[dict[str, str]], None]

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives
-from penstock.deployment.deployment_start import code_of
 from penstock.deployment.loading import locate
+from penstock.deployment.source import code_of
 from penstock.journal.deployments import Deployments
 from penstock.model.application import App
 from penstock.process.config import Config

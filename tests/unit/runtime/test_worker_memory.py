@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.code_in_force import unpacked
 from penstock.runtime.spark import worker_process
 from penstock.runtime.spark.messages import LoadCode, TaskMessage, encode
 from tests.differential.test_live_deployments import Shop

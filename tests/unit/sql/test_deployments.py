@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
-from penstock.deployment.version_loader import VersionLoader
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
@@ -85,7 +85,7 @@ def test_tables_change_at_the_epoch_of_the_deployment(
     second = write_version(tmp_path / "2", "jars", SECOND.replace("{event}", event))
     journal_of(first, data, [MADE])
     app = load_app(first)
-    versions = VersionLoader(data, first)
+    versions = CodeInForce(data, first)
     with (
         closing(DataDirectory(data).open_journal(app)) as journal,
         closing(View(data, app, journal, ViewConfig(), versions)) as view,
@@ -120,7 +120,7 @@ def test_first_personal_class_of_a_deployment(tmp_path: Path) -> None:
     first = write_version(tmp_path / "1", "jars", FIRST)
     second = write_version(tmp_path / "2", "jars", PERSONAL)
     journal_of(first, data, [MADE])
-    versions = VersionLoader(data, first)
+    versions = CodeInForce(data, first)
     app = load_app(first)
     with (
         closing(DataDirectory(data).open_journal(app)) as journal,

@@ -27,7 +27,7 @@ def replacement_in(settings: "Config") -> "Deployment | None":
 
     if not any(each.live for each in Deployments(settings.data / JOURNAL).every()):
         return None  # known without the journal, whose readers take time to load
-    from penstock.deployment.deployment_start import replacement_of
+    from penstock.deployment.code_in_force import replacement_of
 
     return replacement_of(settings.data, settings.app)
 
@@ -60,7 +60,7 @@ def load_to_run(options: AppOptions, flags: "dict[str, str | int | None]") -> "t
         return application, settings
     from rich.console import Console
 
-    from penstock.deployment.deployed_code import load_deployed, unpacked
+    from penstock.deployment.code_in_force import load_deployed, unpacked
 
     text = f"source {replacement_text(deployment, settings.app)}"
     Console(stderr=True).print(text, style="bold yellow", highlight=False, soft_wrap=True)

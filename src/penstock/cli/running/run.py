@@ -113,7 +113,7 @@ def foreground_of(
     spec = settings.app
     replacement = None if development else replacement_in(settings)
     if replacement is not None:
-        from penstock.deployment.deployed_code import load_deployed, unpacked
+        from penstock.deployment.code_in_force import load_deployed, unpacked
 
         spec = unpacked(settings.data, replacement.code).spec
         application = load_deployed(settings.data, spec)

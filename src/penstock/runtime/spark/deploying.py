@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives
-from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.code_in_force import unpacked
 from penstock.errors import Corrupt, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL

@@ -23,8 +23,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.deployment.deployed_code import code_in_force, load_deployed, remove_unpacked
-from penstock.deployment.deployment_start import deploy, spec_to_run
+from penstock.deployment.code_in_force import (
+    code_in_force,
+    load_deployed,
+    remove_unpacked,
+    spec_to_run,
+)
+from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS

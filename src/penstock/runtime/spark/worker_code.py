@@ -6,39 +6,32 @@ dropped: after a rollback it is loaded again, because it must read the rows of t
 """
 
 from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.base.ids import Epoch
-from penstock.deployment.deployed_code import is_unpacked
+from penstock.deployment.code_in_force import is_unpacked
 from penstock.deployment.loading import load, locate
-from penstock.deployment.side_modules import SideModules, top_level
+from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.calls import Member, Site, members_of
 from penstock.files.durable import storage
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import Shapes
-from penstock.model.application import App
 from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.messages import Code
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCode:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCode(LoadedCode):
     """One version of the code.
 
     Attributes:
-        app: The application.
         members: Its members, for the count of calls.
         journal: The journal, which knows the classes of this version.
-        modules: Its modules; None if they are those of the process.
     """
 
-    app: App
     members: dict[Site, Member]
     journal: DeltaJournal
-    modules: SideModules | None
 
 
 class WorkerCodes:
@@ -118,15 +111,13 @@ class WorkerCodes:
 
     def _load(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
         location = locate(spec)
-        modules = None
-        if is_unpacked(self._directory.path, location):
-            folder = Path(location.folder)
-            modules = SideModules(folder, top_level(folder))
+        is_archive = is_unpacked(self._directory.path, location)
+        code = load_aside(location) if is_archive else LoadedCode(load(location), location)
         # The journal compares classes, and an annotation that is text is looked up in the modules of its class.
-        with nullcontext() if modules is None else modules.active():
-            app = load(location)
-            journal = self._directory.open_journal(app, dropped=dropped)
-        return WorkerCode(app, members_of(app), journal, modules)
+        with code.active():
+            journal = self._directory.open_journal(code.app, dropped=dropped)
+        members = members_of(code.app)
+        return WorkerCode(code.app, location, code.modules, members=members, journal=journal)
 
     def _enter(self) -> None:
         if self.present.modules is not None:

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.deployment import deployment_start
+from penstock.deployment import source
+from penstock.deployment.code_in_force import CodeInForce, spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.deployment.deployed_code import unpacked
-from penstock.deployment.deployment_start import deploy, spec_to_run
+from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
-from penstock.deployment.version_loader import VersionLoader
 from penstock.errors import OperationalError
 from penstock.journal.deployments import Deployments
 from penstock.process.config import Config
@@ -55,7 +54,7 @@ def test_a_rollback_is_served_by_a_process_that_starts_with_the_replaced_source(
     deployments = Deployments(data / "journal")
     deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
     back = deployments.record(Epoch(2), 0, store_code(data, first), {}, live=live)
-    wanted = [VersionLoader(data, spec).wanted(Epoch(2)) for spec in (first, second, third)]
+    wanted = [CodeInForce(data, spec).wanted(Epoch(2)) for spec in (first, second, third)]
     assert wanted == [None, back if live else None, None]
 
 
@@ -69,7 +68,7 @@ def test_a_rollback_stays_in_force_when_a_library_changes(
     deployments.record(Epoch(1), 0, store_code(data, second), {}, live=True)
     deployments.record(Epoch(2), 0, rolled_back, {}, live=True)
     in_force = unpacked(data, rolled_back).spec
-    monkeypatch.setattr(deployment_start, "_versions_of", lambda _: {"numpy": "99"})
+    monkeypatch.setattr(source, "_versions_of", lambda _: {"numpy": "99"})
     assert spec_to_run(data, second) == in_force
     app = load_app(first)
     with closing(DataDirectory(data).open_journal(app)) as journal:
@@ -107,7 +106,7 @@ def test_a_source_that_is_written_after_its_import_is_not_served(
     Path(first).write_text(Path(first).read_text().replace("key()", "key()\n    lid: int = 0"))
     recorded = Deployments(data / "journal").record(Epoch(2), 0, store_code(data, first), {})
     assert recorded is not None
-    loader = VersionLoader(data, first)
+    loader = CodeInForce(data, first)
     assert loader.wanted(Epoch(2)) == recorded
     loaded = loader.load(recorded)
     assert loaded is not None

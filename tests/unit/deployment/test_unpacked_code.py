@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.deployed_code import unpacked
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.loading import load, locate, set_of
 from penstock.deployment.side_modules import load_instead
 from penstock.errors import ConfigError, Corrupt

@@ -1,0 +1,381 @@
+"""`CodeInForce`: the deployment that executes an epoch, and its code in a process that goes on running.
+
+The code comes from the archive of a deployment, and not from the source files. Each archive has a folder of its own below
+`run/code` of the data directory. The folder is a copy: each use compares it with the archive, and writes it again if a
+file differs.
+"""
+
+import logging
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.deployment.archives import Archives, write_files
+from penstock.deployment.loading import Location, lines_of, locate
+from penstock.deployment.side_modules import LoadedCode, load_beside, load_instead
+from penstock.deployment.source import imported_code, loaded_code
+from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
+from penstock.files.layout import JOURNAL, RUN
+from penstock.journal.api import Journal
+from penstock.journal.deployments import (
+    NAME,
+    Deployment,
+    Deployments,
+    deployment_at,
+    is_same_source,
+    replaces_source,
+)
+from penstock.model.application import App
+from penstock.model.control import DeployedCode
+from penstock.process.data_directory import DataDirectory
+
+_log = logging.getLogger(__name__)
+
+CODE: Final = "code"
+"""The folder of unpacked archives, below `run`."""
+
+KEPT: Final = 3
+"""The newest deployments whose unpacked archives stay at a start."""
+
+RETRY_S: Final = 5.0
+"""The pause before a deployment that could not be served is tried again."""
+
+
+def folder_of(data: Path, code: DeployedCode) -> Path:
+    """Return the folder where the archive of code is unpacked."""
+    return data.absolute() / RUN / CODE / code.archive
+
+
+def unpacked(data: Path, code: DeployedCode) -> Location:
+    """Return the place of an application in the folder of its archive, which is unpacked if it is not there.
+
+    Raises:
+        Corrupt: The archive is missing, or was changed.
+        OperationalError: The archive cannot be read, or the folder cannot be written.
+    """
+    folder = folder_of(data, code)
+    files = Archives(data).files(code.archive)
+    try:
+        if not _holds(folder, files):
+            _write(folder, files)
+    except OSError as error:
+        raise OperationalError(
+            f"cannot unpack the code of a deployment into {folder}: {error.strerror}"
+        ) from error
+    return Location(code.module, code.name, str(folder), None)
+
+
+def is_unpacked(data: Path, location: Location) -> bool:
+    """Say whether a location is in the folder of an archive."""
+    return Path(location.folder).parent == data.absolute() / RUN / CODE
+
+
+def spec_in_force(data: Path, journal: Journal) -> str | None:
+    """Return the application that the next epoch runs with, as `code_in_force` does."""
+    code = code_in_force(data, journal)
+    return None if code is None else code[0]
+
+
+def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
+    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment.
+
+    Raises:
+        Corrupt: The file of deployments is damaged, or the archive is missing or was changed.
+        OperationalError: The disk fails.
+    """
+    last = journal.last()
+    deployment = deployment_in_force(data, None if last is None else last.epoch)
+    if deployment is None:
+        return None
+    return unpacked(data, deployment.code).spec, deployment.since
+
+
+def load_deployed(data: Path, spec: str) -> App:
+    """Import unpacked code beside the modules of this process; its classes read the rows of the journal.
+
+    Raises:
+        UserError: The code cannot be imported, or its classes do not fit.
+        IntegrityError: A file of the journal is damaged.
+    """
+    app = load_beside(locate(spec))
+    DataDirectory(data).open_journal(app).close()
+    return app
+
+
+def remove_unpacked(data: Path) -> int:
+    """Remove the unpacked archives of all but the newest deployments, and return their number.
+
+    A process that still runs an older version may have missed the latest deployments, so some are kept.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: It cannot be read.
+    """
+    every = Deployments(data / JOURNAL).every()
+    kept = {deployment.code.archive for deployment in every[-KEPT:]}
+    surplus = [path for path in (data / RUN / CODE).glob("*") if path.name not in kept]
+    for path in surplus:
+        shutil.rmtree(path, ignore_errors=True)
+    return len(surplus)
+
+
+def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:
+    """Return the deployment that executes the next epoch; None if no deployment is recorded.
+
+    Args:
+        data: The data directory.
+        newest: The newest epoch of the journal; None before the first.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: It cannot be read.
+    """
+    following = Epoch((BEFORE_FIRST if newest is None else newest) + 1)
+    return deployment_at(Deployments(data / JOURNAL).every(), following)
+
+
+def _holds(folder: Path, files: dict[str, bytes]) -> bool:
+    """Say whether a folder has exactly these files; compiled modules do not count."""
+    try:
+        same = all((folder / path).read_bytes() == content for path, content in files.items())
+    except FileNotFoundError:
+        return False
+    return same and all(
+        str(path.relative_to(folder)) in files for path in folder.rglob("*.py") if path.is_file()
+    )
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    """Replace a folder by one with these files, which is complete when it appears."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    written = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
+    try:
+        write_files(files, written)
+        if folder.exists():  # its files differ from the archive
+            shutil.rmtree(folder, ignore_errors=True)
+        written.rename(folder)
+    except OSError:
+        shutil.rmtree(written, ignore_errors=True)
+        if not _holds(folder, files):  # another process has not done the same meanwhile
+            raise
+
+
+def spec_to_run(data: Path, spec: str) -> str:
+    """Return the application that a driver runs which starts with `spec`: the code in force, or `spec` itself.
+
+    `replaces_source` says which. A source that was never deployed is deployed by the start.
+
+    Raises:
+        ConfigError: There is no such application, or a source file cannot be read.
+        IntegrityError: The journal or an archive is damaged.
+        OperationalError: The disk fails.
+    """
+    code, in_force = _continued(data, spec)
+    if in_force is None:
+        return spec
+    if not is_same_source(code, in_force.code):
+        facts = {"number": in_force.number, "since": in_force.since}
+        _log.warning("the source was replaced by a deployment, which stays in force", extra=facts)
+    return unpacked(data, in_force.code).spec
+
+
+def replacement_of(data: Path, spec: str) -> Deployment | None:
+    """Return the deployment that a driver runs instead of the source that it starts with; None if it runs this source.
+
+    Raises:
+        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
+    """
+    code, in_force = _continued(data, spec)
+    return None if in_force is None or is_same_source(code, in_force.code) else in_force
+
+
+def is_in_force(data: Path, spec: str) -> bool:
+    """Say whether the code of a source is the code of the deployment in force.
+
+    Raises:
+        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
+    """
+    in_force = _in_force(data)
+    return in_force is not None and is_same_source(loaded_code(spec), in_force.code)
+
+
+def _in_force(data: Path) -> Deployment | None:
+    directory = DataDirectory(data)
+    if (name := directory.app_name) is None:
+        return None
+    with closing(directory.open_journal_of(name)) as journal:
+        last = journal.last()
+    return deployment_in_force(data, None if last is None else last.epoch)
+
+
+def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment | None]:
+    """Return the code of a source, and the deployment in force if a driver that starts with the source continues it."""
+    in_force = _in_force(data)
+    if in_force is None or not in_force.live:
+        return None, None
+    code = loaded_code(spec)
+    continues = replaces_source(in_force, Deployments(data / JOURNAL).every(), code)
+    return code, in_force if continues else None
+
+
+class CodeInForce:
+    """The code that a process runs, and the deployment that it should run. For one thread at a time.
+
+    Attributes:
+        served: The deployment that the process serves. At first, it is the one whose archive the process was started
+            with. Of a process that was started with source files, it is the newest one: the source is served until
+            another deployment is recorded. If a live deployment has replaced the source, it is the last one of the
+            source, so the process exchanges the source at once. None if the source was written since its import: the
+            process exchanges it, too.
+        problem: Why the process does not serve the deployment that it should; empty if it does.
+        on_served: Is called with each deployment from which on the process serves it.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        spec: str,
+        tell: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with the application that the process has loaded.
+
+        Args:
+            data: The data directory.
+            spec: The application, as for `load_app`.
+            tell: Is called with each new problem.
+            clock: Returns seconds that never go back.
+
+        Raises:
+            Corrupt: The file of deployments is damaged.
+            JournalUnavailable: It cannot be read.
+        """
+        self.problem = ""
+        self.on_served: Callable[[Deployment], object] = lambda _: None
+        self._data = data
+        self._tell = tell
+        self._clock = clock
+        self._location = locate(spec)
+        self._source = None if is_unpacked(data, self._location) else imported_code(spec)
+        self._deployments = Deployments(data / JOURNAL)
+        self._path = data / JOURNAL / NAME
+        self._stamp: tuple[int, ...] = ()
+        self._every: tuple[Deployment, ...] = ()
+        self._failed: Deployment | None = None
+        self._retry_s = 0.0
+        self.served = self._served_at_first()
+
+    def wanted(self, following: Epoch) -> Deployment | None:
+        """Return the deployment that executes an epoch, if the process must load it for that; else None.
+
+        Raises:
+            Corrupt: The file of deployments is damaged.
+            JournalUnavailable: It cannot be read.
+        """
+        wanted = deployment_at(self._recorded(), following)
+        return wanted if wanted is not None and self._is_newer(wanted) else None
+
+    def due(self, following: Epoch) -> Deployment | None:
+        """Like `wanted`, but an error becomes the problem, and a failed deployment is due again after `RETRY_S`."""
+        try:
+            wanted = self.wanted(following)
+        except PenstockError as error:
+            self._note(f"the deployments cannot be read: {error}")
+            return None
+        if wanted is None:
+            self._note("")
+        elif wanted == self._failed and self._clock() < self._retry_s:
+            return None
+        return wanted
+
+    def next_since(self, following: Epoch) -> Epoch | None:
+        """Return the first epoch of the next deployment that begins after an epoch; None if there is none."""
+        begins = (each.since for each in self._recorded() if self._is_newer(each))
+        return min((since for since in begins if since > following), default=None)
+
+    def load(self, deployment: Deployment) -> LoadedCode | None:
+        """Load the code of a deployment; later imports of this process find it.
+
+        Returns:
+            The code; None if the process has loaded the very source that was deployed.
+
+        Raises:
+            PenstockError: The deployment cannot be loaded; the code before it stays in place.
+        """
+        if is_same_source(self._source, deployment.code):
+            return None
+        try:
+            location = unpacked(self._data, deployment.code)
+            app = load_instead(location, self._location)
+            with closing(DataDirectory(self._data).open_journal(app)):
+                pass  # its classes know now the rows of all schema versions
+        except PenstockError:
+            raise
+        except BaseException as error:
+            raise ConfigError(f"the deployed code cannot be loaded:\n{lines_of(error)}") from error
+        self._location, self._source = location, None
+        return LoadedCode(app, location)
+
+    @contextmanager
+    def exchange(self, deployment: Deployment) -> Iterator[None]:
+        """Serve a deployment if the block, which loads it, ends without an error; an error becomes the problem."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- the code of the application may raise everything
+            self._failed, self._retry_s = deployment, self._clock() + RETRY_S
+            self._note(f"deployment {deployment.number} cannot be served: {_text_of(error)}")
+            return
+        self.served, self._failed = deployment, None
+        self.on_served(deployment)
+        self._note("")
+
+    def _note(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._tell(problem)
+        self.problem = problem
+
+    def _served_at_first(self) -> Deployment | None:
+        every = self._recorded()
+        if is_unpacked(self._data, self._location):
+            archive = Path(self._location.folder).name
+            served = [each for each in every if each.code.archive == archive]
+        elif self._source is None:
+            served = []
+        elif every and replaces_source(every[-1], every, self._source):
+            served = [each for each in every if is_same_source(self._source, each.code)]
+        else:
+            served = list(every)
+        return served[-1] if served else None
+
+    def _recorded(self) -> tuple[Deployment, ...]:
+        # The deployments are read again only if their file has changed, so that a look costs a `stat`.
+        try:
+            facts = self._path.stat()
+        except OSError:
+            return ()
+        stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if stamp != self._stamp:
+            self._every = self._deployments.every()
+            self._stamp = stamp
+        return self._every
+
+    def _is_newer(self, deployment: Deployment) -> bool:
+        """Say whether a deployment is another one than the served one: one without epochs may be replaced."""
+        served = self.served
+        if served is None:
+            return True
+        is_same = (deployment.number, deployment.code) == (served.number, served.code)
+        return not is_same and deployment.since >= served.since
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text of an error, whose class may be the application's: its `__str__` may raise."""
+    if type(error) in BY_CODE.values():
+        return str(error)
+    return "".join(traceback.format_exception_only(error)).strip()
