@@ -31,6 +31,7 @@ from penstock.gateway.errors import HttpError, error_response, response_of
 from penstock.gateway.handlers.pages import PAGES, sign_in_response
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
+from penstock.gateway.routing import Endpoint
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.version import ServedVersion
@@ -158,10 +159,7 @@ class Gateway:
                 return route_kind, None
             endpoint, request.path = route
             route_kind = endpoint.route_kind
-            if not endpoint.is_open:
-                request.principal = self.authenticator.identify(scope["headers"], scope["method"])
-            if scope["query_string"]:
-                request.take_query(endpoint.fields)
+            self._check(endpoint, request)
             return route_kind, await endpoint.handler(request)
         except (PenstockError, HttpError) as error:
             return route_kind, self._refusal(error, request, route_kind)
@@ -176,6 +174,16 @@ class Gateway:
             return route_kind, error_response(
                 500, "gateway-failed", "", "the gateway failed; its log has the error"
             )
+
+    def _check(self, endpoint: Endpoint, request: HttpRequest) -> None:
+        """Identify the principal, and check the fields of the query string and the right that the route declares."""
+        scope = request.scope
+        if not endpoint.is_open:
+            request.principal = self.authenticator.identify(scope["headers"], scope["method"])
+        if scope["query_string"]:
+            request.take_query(endpoint.fields)
+        if endpoint.check is not None:
+            endpoint.check(request.principal)
 
     def _refusal(
         self, error: PenstockError | HttpError, request: HttpRequest | None, route_kind: str

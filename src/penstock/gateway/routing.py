@@ -1,19 +1,20 @@
 """Finds the handler of a path, segment by segment.
 
 A path is split before it is decoded, so that a key may hold a slash (`%2F`). A literal segment takes
-precedence over a name. A search takes one dictionary look-up per segment for any number of routes. A route
-declares the fields of its query string, and whether it needs a credential: nothing else knows either.
+precedence over a name. A search takes one dictionary look-up per segment for any number of routes.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from starlette.responses import Response
 
+from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.route import OPEN, Route, routes_of
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -22,13 +23,14 @@ PATH_BYTES_MAX: Final = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A verb of a path, as it is declared.
+    """A route and its handler.
 
     Attributes:
         handler: The handler.
         route_kind: The name of the route in metrics.
         fields: The fields of its query string; None: they are the arguments of the application's own handler.
         is_open: Whether it needs no credential, and is served while the gateway drains.
+        check: Raises `Forbidden` for a principal without the right; None: the handler does it.
         names: The names in its path.
     """
 
@@ -36,6 +38,7 @@ class Endpoint:
     route_kind: str
     fields: frozenset[str] | None
     is_open: bool
+    check: Callable[[Principal], None] | None
     names: tuple[str, ...]
 
 
@@ -54,32 +57,34 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def add(
-        self,
-        verb: str,
-        path: str,
-        handler: Handler,
-        route_kind: str,
-        fields: Iterable[str] | None = (),
-        *,
-        is_open: bool = False,
-    ) -> None:
-        """Add the handler of a path, in which `{name}` stands for one segment; `Endpoint` has the other facts.
+    def serve(self, handlers: object) -> None:
+        """Add all routes that the methods of an object declare."""
+        for route, method in routes_of(type(handlers)):
+            self.add(route, getattr(handlers, method))
+
+    def add(self, route: Route, handler: Handler) -> None:
+        """Add a route with its handler.
 
         Raises:
             ValueError: Verb and path have a handler already.
         """
         node, names = self._root, []
-        for segment in path.strip("/").split("/"):
+        for segment in route.path.strip("/").split("/"):
             if segment[:1] == "{":
                 names.append(segment[1:-1])
                 node.named = node = node.named or _Node()
             else:
                 node = node.literal.setdefault(segment.encode(), _Node())
-        if verb in node.endpoints:
-            raise ValueError(f"{verb} {path} has a handler already")
-        declared = None if fields is None else frozenset(fields)
-        node.endpoints[verb] = Endpoint(handler, route_kind, declared, is_open, tuple(names))
+        if route.verb in node.endpoints:
+            raise ValueError(f"{route.verb} {route.path} has a handler already")
+        node.endpoints[route.verb] = Endpoint(
+            handler,
+            route.kind,
+            route.query_fields,
+            route.right is OPEN,
+            route.right.check,
+            tuple(names),
+        )
 
     def find(self, verb: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]] | None:
         """Return the endpoint of a path, and the values of its names; None if it has no handler.

@@ -7,7 +7,6 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,10 +22,10 @@ from penstock.gateway.connections import Connections
 from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.errors import error_response
 from penstock.gateway.flow.admission import Admission
-from penstock.gateway.handlers.app_routes import handler_of
+from penstock.gateway.handlers.app_routes import endpoint_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
-from penstock.gateway.handlers.deployments import UPLOADED, DeploymentHandler
+from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.erasures import ErasureHandler
 from penstock.gateway.handlers.failed import FailedHandler
@@ -34,7 +33,7 @@ from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
-from penstock.gateway.handlers.pages import PAGES, PageHandler
+from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
@@ -43,16 +42,10 @@ from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
-from penstock.model.route import SHOW
 from penstock.model.signature import Signature
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
-
-WAITED: Final = ("timeout",)
-READ: Final = ("min_epoch", *WAITED)
-SENT: Final = ("delay",)
-"""Fields of query strings that several routes have."""
 
 MoreRoutes = Callable[[App], Sequence[BaseRoute]]
 """Returns the routes of another ASGI application, such as the console, for a version."""
@@ -167,70 +160,26 @@ def version_of(
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
     changes = ChangesHandler(app, shared.sql, entity_reads, tail)
     routing = Router()
-    _route_calls(routing, app, calls, reads, entity_reads)
-    _route_pages(routing, pages)
-    _route_shared(routing, shared, changes)
-    erasures = ErasureHandler(app, config)
-    routing.add("GET", "/erasures", erasures.index, "erasures")
-    routing.add("POST", "/erasures", erasures.order, "erasures", WAITED)
-    flow = FlowHandler(app, config)
-    routing.add("GET", "/flow", flow.index, "flow")
-    routing.add("POST", "/flow", flow.order, "flow")
-    failed = FailedHandler(config)
-    routing.add("GET", "/failed", failed.index, "failed")
-    routing.add("POST", "/failed", failed.order, "failed")
-    routing.add("POST", "/requests/{id}/retry", failed.retry, "failed")
-    routing.add("POST", "/requests/{id}/discard", failed.discard, "failed")
-    return ServedVersion(app, spec, routing, more, reads.encoder, readers)
-
-
-def _route_calls(
-    routing: Router,
-    app: App,
-    calls: CallHandler,
-    reads: ReadHandler,
-    entity_reads: EntityReadHandler,
-) -> None:
-    for path in ("/{entity}/{key}/{method}", "/{function}"):
-        routing.add("POST", f"/call{path}", calls.call, "call", READ)
-        routing.add("POST", f"/send{path}", calls.send, "send", SENT)
-    routing.add("POST", "/streams/{stream}", calls.call, "append", WAITED)
-    routing.add("POST", "/send/streams/{stream}", calls.send, "send", SENT)
-    routing.add("POST", "/read", reads.batch, "read", READ)
-    routing.add("GET", "/requests/{id}", calls.status, "requests", ("wait",))
-    routing.add("DELETE", "/requests/{id}", calls.cancel, "requests", ("beginning",))
-    routing.add("GET", "/entities/{entity}/{key}", entity_reads.entity, "entities", READ)
-    for route in app.routes:
-        serve = handler_of(app, route, calls, entity_reads)
-        fields = READ if route.method == SHOW else None
-        routing.add(route.verb, route.path, serve, "route", fields)
-
-
-def _route_pages(routing: Router, pages: PageHandler) -> None:
-    routing.add("GET", "/openapi.json", pages.openapi, PAGES)
-    routing.add("GET", "/docs", pages.docs, PAGES)
-
-
-def _route_shared(routing: Router, shared: SharedParts, changes: ChangesHandler) -> None:
-    routing.add("GET", "/healthz", shared.health.alive, "health", is_open=True)
-    routing.add("GET", "/readyz", shared.health.ready, "health", is_open=True)
-    history, streams, orders = shared.history, shared.streams, shared.deployments
-    for path, handler, route_kind, fields in (
-        ("/metrics", shared.load.exposition, "metrics", ()),
-        ("/metrics/recent", shared.load.recent, "metrics", ("seconds",)),
-        ("/entities/{entity}/changes", changes.changes, "changes", ("from", "to", *READ)),
-        ("/requests/{id}/trace", history.trace, "trace", ()),
-        ("/entities/{entity}/{key}/history", history.history, "history", ("from", "to", "last")),
-        ("/streams", streams.index, "streams", ()),
-        ("/streams/{stream}", streams.follow, "streams", ("from", "limit", "wait")),
-        ("/deployments", orders.index, "deployments", ()),
-        ("/deployments/{number}", orders.difference, "deployments", ()),
-        ("/partitions", orders.partitions, "deployments", ()),
+    for handlers in (
+        calls,
+        reads,
+        entity_reads,
+        changes,
+        pages,
+        ErasureHandler(app, config),
+        FlowHandler(app, config),
+        FailedHandler(config),
+        shared.health,
+        shared.load,
+        shared.history,
+        shared.streams,
+        shared.deployments,
+        shared.sql,
     ):
-        routing.add("GET", path, handler, route_kind, fields)
-    routing.add("POST", "/sql", shared.sql.sql, "sql")
-    routing.add("POST", "/deployments", orders.order, "deployments", (*UPLOADED, *WAITED))
-    routing.add("POST", "/partitions", orders.move, "deployments", WAITED)
+        routing.serve(handlers)
+    for own in app.routes:
+        routing.add(*endpoint_of(app, own, calls, entity_reads))
+    return ServedVersion(app, spec, routing, more, reads.encoder, readers)
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:

@@ -14,6 +14,7 @@ from penstock.errors import BY_CODE, Corrupt, Overloaded
 from penstock.gateway.errors import HttpError, outcome_status, response_of
 from penstock.gateway.http_request import HttpRequest, check_depth
 from penstock.gateway.request_ids import RequestIds
+from penstock.gateway.route import Route
 from penstock.gateway.routing import Router
 
 
@@ -51,9 +52,9 @@ async def something(_: HttpRequest) -> Response:
 @pytest.fixture
 def routing() -> Router:
     routing = Router()
-    routing.add("GET", "/items/{key}", nothing, "named")
-    routing.add("GET", "/items/newest", something, "literal")
-    routing.add("POST", "/items/{key}/{method}", nothing, "call")
+    routing.add(Route("GET", "/items/{key}", "named"), nothing)
+    routing.add(Route("GET", "/items/newest", "literal"), something)
+    routing.add(Route("POST", "/items/{key}/{method}", "call"), nothing)
     return routing
 
 
@@ -107,7 +108,7 @@ def test_paths_are_found_as_by_trying_each(paths: list[list[str]], segments: lis
     routing = Router()
     for number, path in enumerate(paths):
         named = [f"{{x{at}}}" if own == "{x}" else own for at, own in enumerate(path)]
-        routing.add("GET", "/" + "/".join(named), nothing, str(number))
+        routing.add(Route("GET", "/" + "/".join(named), str(number)), nothing)
     found = routing.find("GET", ("/" + "/".join(segments)).encode())
     fit = simply_found(paths, segments)
     if fit is None:
@@ -136,7 +137,7 @@ def test_wrong_path_is_refused(routing: Router, verb: str, path: bytes, status: 
 def test_path_is_served_once(routing: Router) -> None:
     """Two handlers for one verb and path are a mistake, said at the start."""
     with pytest.raises(ValueError, match="has a handler already"):
-        routing.add("GET", "/items/{id}", something, "again")
+        routing.add(Route("GET", "/items/{id}", "again"), something)
 
 
 DEEP = [b"[" * 65, b'{"a":' * 65, b'["]",' * 65, b'["\\"",' * 65]

@@ -16,11 +16,16 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import failure_response, route_response, value_of
+from penstock.gateway.route import READ, Route
 from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
-from penstock.model.route import SHOW, Route
+from penstock.model.route import SHOW
+from penstock.model.route import Route as AppRoute
 from penstock.runtime.reads.arguments import CallTarget, RouteArguments
+
+KIND: Final = "route"
+"""The kind of the routes in metrics."""
 
 _REFUSALS: Final = frozenset(
     code
@@ -30,26 +35,21 @@ _REFUSALS: Final = frozenset(
 """Codes for which the response has the route's own status of a refusal."""
 
 
-def handler_of(
-    app: App, route: Route, calls: CallHandler, entity_reads: EntityReadHandler
-) -> Handler:
-    """Return the handler of a route.
-
-    Args:
-        app: The application.
-        route: The route.
-        calls: Processes the calls of routes.
-        entity_reads: Reads the entities of `show` routes.
-    """
+def endpoint_of(
+    app: App, route: AppRoute, calls: CallHandler, entity_reads: EntityReadHandler
+) -> tuple[Route, Handler]:
+    """Return a route of the application as the gateway serves it, and its handler."""
     if route.method == SHOW:
-        return _EntityRoute(route, entity_reads).serve
-    return _CallRoute(app, route, calls).serve
+        return Route(route.verb, route.path, KIND, fields=READ), _EntityRoute(
+            route, entity_reads
+        ).serve
+    return Route(route.verb, route.path, KIND, fields=None), _CallRoute(app, route, calls).serve
 
 
 class _EntityRoute:
     """A path that returns the attributes of an entity."""
 
-    def __init__(self, route: Route, entity_reads: EntityReadHandler) -> None:
+    def __init__(self, route: AppRoute, entity_reads: EntityReadHandler) -> None:
         self._route = route
         self._entity_reads = entity_reads
 
@@ -67,7 +67,7 @@ class _EntityRoute:
 class _CallRoute:
     """A path that calls a method or a function."""
 
-    def __init__(self, app: App, route: Route, calls: CallHandler) -> None:
+    def __init__(self, app: App, route: AppRoute, calls: CallHandler) -> None:
         self._app = app
         self._route = route
         self._calls = calls

@@ -30,6 +30,19 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import RequestIds, check_cancels, check_free, stored_id
 from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
 from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
+from penstock.gateway.route import (
+    APPENDED,
+    CALLED,
+    ID,
+    NAMED,
+    REQUESTS,
+    TIMEOUT,
+    Answer,
+    Parameter,
+    Route,
+    json_content,
+    seconds,
+)
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.awaited_reply import AwaitedReply, reply_at
 from penstock.journal.replies import LogPosition
@@ -49,6 +62,33 @@ from penstock.runtime.reads.arguments import (
 )
 
 _log = logging.getLogger(__name__)
+
+
+def _called(path: str) -> Route:
+    """Return a route of calls; the document has one for each method and function."""
+    return Route(
+        "POST",
+        path,
+        "call",
+        parameters=(ID, TIMEOUT),
+        fields=("min_epoch",),
+        body={},
+        answers=(Answer("The result, committed.", {}, CALLED),),
+        errors=APPENDED,
+    )
+
+
+def _sent(path: str, text: str) -> Route:
+    """Return a route of requests whose reply the caller does not wait for."""
+    return Route(
+        "POST",
+        path,
+        "send",
+        parameters=(ID, seconds("delay", "Seconds until the request runs.")),
+        body={},
+        answers=(Answer(text, json_content("PenstockSent"), (*CALLED, "Location"), 202),),
+        errors=APPENDED,
+    )
 
 
 class CallHandler:
@@ -85,15 +125,29 @@ class CallHandler:
         self._encoder = reads.encoder
         self._ids = RequestIds()
 
+    @Route(
+        "POST",
+        "/streams/{stream}",
+        "append",
+        parameters=(ID, TIMEOUT),
+        body={},
+        answers=(Answer("The number of events, committed.", {}, CALLED),),
+        errors=APPENDED,
+    )
+    @_called("/call/{entity}/{key}/{method}")
+    @_called("/call/{function}")
     async def call(self, request: HttpRequest) -> Response:
-        """Serve `POST /call/…` and `POST /streams/…`: append the request, wait for its epoch, return the reply."""
+        """Append a request or an atom, wait for its epoch, and return the reply."""
         target = target_of(self._app, request)
         source = await self._source(request, target)
         reply = await self.process(request, target, source)
         return reply_response(reply, request.request_id, request.headers.get("accept", ""))
 
+    @_sent("/send/streams/{stream}", "The append is durable.")
+    @_sent("/send/{entity}/{key}/{method}", "The request is durable.")
+    @_sent("/send/{function}", "The request is durable.")
     async def send(self, request: HttpRequest) -> Response:
-        """Serve `POST /send/…`: append the request, or schedule it with `?delay=`; do not wait."""
+        """Append a request or an atom, or schedule it with `delay`; do not wait."""
         target = target_of(self._app, request)
         source = await self._source(request, target)
         delay_s = request.seconds("delay", 0.0)
@@ -119,8 +173,18 @@ class CallHandler:
         headers |= _location(request.request_id)
         return Response(json_of(Sent(request.request_id)), 202, headers, JSON)
 
+    @Route(
+        "GET",
+        "/requests/{id}",
+        "requests",
+        name="requests.status",
+        tag=REQUESTS,
+        parameters=(NAMED, seconds("wait", "Seconds to wait for the reply.")),
+        answers=(Answer("The status.", json_content("PenstockRequest", MSGPACK), CALLED),),
+        errors=(410, 504),
+    )
     async def status(self, request: HttpRequest) -> Response:
-        """Serve `GET /requests/{id}`: the status of a request; `?wait=` waits for its reply."""
+        """Get the status of a request."""
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         wait_s = request.wait_s("wait", 0.0, limit_s)
         if not wait_s:
@@ -158,11 +222,32 @@ class CallHandler:
             return self._status_response(await self._without_reply(request.request_id, place))
         return self._answered_response(request, reply)
 
+    @Route(
+        "DELETE",
+        "/requests/{id}",
+        "requests",
+        name="requests.cancel",
+        tag=REQUESTS,
+        parameters=(
+            NAMED,
+            Parameter(
+                "beginning",
+                "query",
+                "With `true`, the path may name the beginning of an id, if the id of no other scheduled request "
+                "of the same principal begins so. The answer has the complete id.",
+                {"type": "boolean", "default": False},
+            ),
+        ),
+        answers=(Answer("The request is cancelled.", json_content("PenstockCancelled"), CALLED),),
+        errors=(409,),
+    )
     async def cancel(self, request: HttpRequest) -> Response:
-        """Serve `DELETE /requests/{id}`: cancel a scheduled request that the caller has sent.
+        """Cancel a scheduled request.
 
-        An operator may name any request, also one that the application has sent. With `?beginning=true`, the path may name the
-        beginning of an id.
+        Cancels a request that was sent with a delay and is not due yet. It never runs, its
+        id stays taken, and its result is the error `cancelled`. A repetition returns the same answer.
+        A request that was due before is refused with `too-late`; `Location` names its result. If an operator
+        names a request that has run, and a part of its cascade still waits, this part is ended instead.
         """
         request_id = request.named_id()
         request.request_id = request.path["id"]

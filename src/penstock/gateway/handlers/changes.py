@@ -10,10 +10,21 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.http import JSON, NDJSON
+from penstock.base.http import ARROW, JSON, NDJSON
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.http_request import HttpRequest, parse_epoch
+from penstock.gateway.route import (
+    MIN_EPOCH_HEADER,
+    READ,
+    SHOWN,
+    TO_EPOCH,
+    Answer,
+    Route,
+    epoch_bound,
+    json_content,
+    reference_to,
+)
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 
@@ -43,8 +54,33 @@ class ChangesHandler:
         self._entity_reads = entity_reads
         self._tail = tail
 
+    @Route(
+        "GET",
+        "/entities/{entity}/changes",
+        "changes",
+        parameters=(
+            epoch_bound("from", "The first epoch.", is_required=True),
+            TO_EPOCH,
+            MIN_EPOCH_HEADER,
+        ),
+        fields=READ,
+        answers=(
+            Answer(
+                "The changes, in order.",
+                {
+                    NDJSON: {"schema": reference_to("PenstockChange")},
+                    **json_content("PenstockRows", ARROW),
+                },
+                SHOWN,
+            ),
+        ),
+        errors=(504,),
+    )
     async def changes(self, request: HttpRequest) -> Response:
-        """Serve `GET /entities/{Entity}/changes`.
+        """List changes of a class.
+
+        Returns each entity before and after each epoch of a range, as JSON lines. Without `from` the
+        path reads the entity whose key is `changes`.
 
         Raises:
             Forbidden: The principal may not read the class.

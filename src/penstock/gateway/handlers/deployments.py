@@ -43,6 +43,20 @@ from penstock.gateway.errors import HttpError, error_response
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import (
+    ADMIN,
+    AN_OBJECT,
+    ORDER_TIMEOUT,
+    Answer,
+    Parameter,
+    Route,
+    admin_key,
+    any_of,
+    json_content,
+    list_content,
+    seconds,
+    waits,
+)
 from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
@@ -59,10 +73,29 @@ WAIT_S: Final = 60.0
 MOVE_S: Final = 3_600.0
 CHECK_S: Final = 120.0
 EPOCHS: Final = 100
-UPLOADED: Final = ("app", "check", "drop", "epochs")
-"""The fields of the query string that belong to an archive."""
-
 _EPOCHS_MAX: Final = 10_000
+_OF_ARCHIVE: Final = (
+    Parameter("app", "query", "With an archive: the application in it.", {"type": "string"}),
+    Parameter(
+        "check",
+        "query",
+        "With an archive: only return the report.",
+        {"type": "boolean", "default": False},
+    ),
+    Parameter(
+        "drop",
+        "query",
+        "With an archive: the stored classes that the code lacks, separated by commas. Their entities stay stored.",
+        {"type": "string"},
+    ),
+    Parameter(
+        "epochs",
+        "query",
+        "With `check`: the most epochs that run again.",
+        {"type": "integer", "minimum": 0, "maximum": _EPOCHS_MAX, "default": EPOCHS},
+    ),
+)
+"""The fields of the query string that belong to an archive."""
 
 
 class DeploymentHandler:
@@ -81,15 +114,36 @@ class DeploymentHandler:
             asyncio.Lock()
         )  # a move of large state takes long; a rollback must not wait for it
 
+    @Route(
+        "GET",
+        PATH,
+        "deployments",
+        name="deployments.list",
+        right=ADMIN,
+        answers=(Answer("All deployments, in order.", list_content("PenstockDeployment")),),
+    )
     async def index(self, request: HttpRequest) -> Response:
-        """Serve `GET /deployments`: all deployments."""
-        request.principal.require_admin()
+        """List the deployments."""
         every = await asyncio.to_thread(list_deployments, self._config.data)
         return Response(json_of(every), 200, None, JSON)
 
+    @Route(
+        "GET",
+        "/deployments/{number}",
+        "deployments",
+        name="deployments.difference",
+        right=ADMIN,
+        parameters=(
+            Parameter("number", "path", "", {"type": "integer", "minimum": 1}, is_required=True),
+        ),
+        answers=(Answer("The report.", json_content("PenstockDeploymentReport")),),
+        errors=(404, 410, 504),
+    )
     async def difference(self, request: HttpRequest) -> Response:
-        """Serve `GET /deployments/{number}`: the changes that a deployment has made."""
-        request.principal.require_admin()
+        """Show the changes that a deployment has made.
+
+        The report compares it with the deployment before; the first one has no changes.
+        """
         text = request.path["number"]
         every = await asyncio.to_thread(Deployments(self._config.data / JOURNAL).every)
         if not any(text == str(each.number) for each in every):
@@ -98,14 +152,37 @@ class DeploymentHandler:
             report = await asyncio.to_thread(deployment_difference, self._config.data, int(text))
         return Response(json_of(report), 200, None, JSON)
 
+    @Route(
+        "GET",
+        "/partitions",
+        "deployments",
+        name="partitions.get",
+        right=ADMIN,
+        answers=(Answer("The proposal.", json_content("PenstockPartitions")),),
+    )
     async def partitions(self, request: HttpRequest) -> Response:
-        """Serve `GET /partitions`: the present number of partitions, and a proposal."""
-        request.principal.require_admin()
+        """Return the number of partitions, and a proposal."""
         return Response(json_of(await asyncio.to_thread(self._proposal)), 200, None, JSON)
 
+    @Route(
+        "POST",
+        "/partitions",
+        "deployments",
+        name="partitions.move",
+        right=admin_key("a move of buckets"),
+        parameters=(seconds("timeout", "Seconds to wait after the copy; at most 60."),),
+        body=json_content("PenstockPartitionOrder"),
+        answers=(
+            Answer("The number is in force.", json_content("PenstockPartitionMove")),
+            waits(json_content("PenstockPartitionMove")),
+        ),
+        errors=(504,),
+    )
     async def move(self, request: HttpRequest) -> Response:
-        """Serve `POST /partitions`: change the number of partitions."""
-        request.principal.require_admin_key("a move of buckets")
+        """Change the number of partitions.
+
+        The state is copied while requests continue, and the change takes effect between two epochs.
+        """
         number = _number_of(await request.json())
         timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
         async with self._moving:
@@ -130,9 +207,33 @@ class DeploymentHandler:
         except TimeoutError as error:
             raise TimedOut(f"the copy of the state has taken more than {MOVE_S:g} s") from error
 
+    @Route(
+        "POST",
+        PATH,
+        "deployments",
+        name="deployments.order",
+        right=admin_key("a deployment"),  # it runs code here
+        parameters=(*_OF_ARCHIVE, ORDER_TIMEOUT),
+        body={
+            ZIP: {"schema": {"type": "string", "format": "binary"}},
+            JSON: any_of("PenstockRollback", "PenstockRemoval"),
+        },
+        answers=(
+            Answer(
+                "The code is in force, or the report.",
+                {JSON: any_of("PenstockDeploymentResult", "PenstockDeploymentReport")},
+            ),
+            waits(AN_OBJECT),
+        ),
+        errors=(409, 504),
+    )
     async def order(self, request: HttpRequest) -> Response:
-        """Serve `POST /deployments`: deploy an archive, check it, deploy a former one again, or remove an application."""
-        request.principal.require_admin_key("a deployment")  # it runs code here
+        """Deploy code.
+
+        The body is the archive of a source, or JSON: the number of a former deployment, whose code is
+        deployed again, or the application to remove from a set of applications. The response comes when all
+        gateways serve the code. Code that does not fit is refused with 409, and nothing changes.
+        """
         async with self._ordering:
             work, facts = await self._work(request)
             facts |= {"principal": request.principal.name}
@@ -158,8 +259,9 @@ class DeploymentHandler:
         """Return the function that a thread runs, and the facts of its line of the log output."""
         timeout_s, by = request.wait_s("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
+            names = [each.name for each in _OF_ARCHIVE]
             request.refuse_fields(
-                UPLOADED, f"it belongs to an archive ({ZIP}), and the body is an order"
+                names, f"it belongs to an archive ({ZIP}), and the body is an order"
             )
             ordered = _order_in(await request.json())
             if isinstance(ordered, Removal):

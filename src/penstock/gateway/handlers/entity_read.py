@@ -16,6 +16,7 @@ from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.route import MIN_EPOCH_HEADER, READ, SHOWN, Answer, Route
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -47,8 +48,20 @@ class EntityReadHandler:
         self._tail = tail
         self._pool = pool
 
+    @Route(
+        "GET",
+        "/entities/{entity}/{key}",
+        "entities",
+        parameters=(MIN_EPOCH_HEADER,),
+        fields=READ,
+        answers=(Answer("All attributes and the key.", {}, SHOWN),),
+        errors=(504,),
+    )
     async def entity(self, request: HttpRequest) -> Response:
-        """Serve `GET /entities/{Entity}/{key}`."""
+        """Show an entity.
+
+        Reads the newest committed epoch, so every change that any client has seen.
+        """
         name, text = request.path["entity"], request.path["key"]
         return await self.show(request, name, text, (), 200)
 

@@ -11,6 +11,17 @@ from penstock.errors import PenstockError, TimedOut
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import (
+    ADMIN,
+    AN_OBJECT,
+    ORDER_TIMEOUT,
+    Answer,
+    Route,
+    admin_key,
+    json_content,
+    list_content,
+    waits,
+)
 from penstock.model.application import App
 from penstock.orders.erasure_order import ErasureOrder, certificates, erase, subject_named
 from penstock.process.config import Config
@@ -36,20 +47,37 @@ class ErasureHandler:
         self._config = config
         self._erasing = asyncio.Lock()  # each order may hold a thread for as long as it waits
 
+    @Route(
+        "GET",
+        PATH,
+        "erasures",
+        name="erasures.list",
+        right=ADMIN,
+        answers=(Answer("All certificates, in order.", list_content("PenstockCertificate")),),
+    )
     async def index(self, request: HttpRequest) -> Response:
-        """Serve `GET /erasures`: the certificates of all erasures."""
-        request.principal.require_admin()
+        """List the certificates of erasures."""
         every = await asyncio.to_thread(certificates, self._config)
         return Response(json_of(every), 200, None, JSON)
 
+    @Route(
+        "POST",
+        PATH,
+        "erasures",
+        name="erasures.order",
+        right=admin_key("an erasure"),
+        parameters=(ORDER_TIMEOUT,),
+        body=json_content("PenstockErasureOrder"),
+        answers=(
+            Answer("The key is destroyed; the certificate.", json_content("PenstockCertificate")),
+            waits(AN_OBJECT),
+        ),
+    )
     async def order(self, request: HttpRequest) -> Response:
-        """Serve `POST /erasures`: erase a person; the answer is the certificate.
+        """Erase a person.
 
-        Raises:
-            Forbidden: The principal has no key or token, or it lacks the scope `admin`.
-            RequestError: The body names no entity of a personal class.
+        Deletes an entity of a personal class, and destroys the key of its data. This cannot be undone.
         """
-        request.principal.require_admin_key("an erasure")
         timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
         expected = 'an order such as {"subject": "User/ada"}'
         text = order_in(await request.json(), ErasureOrder, expected).subject

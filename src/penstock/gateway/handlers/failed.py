@@ -11,6 +11,7 @@ from penstock.errors import BY_CODE
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import ADMIN, NAMED, REQUESTS, Answer, Route, json_content
 from penstock.model.reply import raised_by
 from penstock.model.request import Failure
 from penstock.orders.attempts import AttemptOrder, Attempts, carry_out
@@ -20,6 +21,22 @@ from penstock.sql.failed_requests import failed_in
 _log = logging.getLogger(__name__)
 
 _EXPECTED: Final = 'an order such as {"order": "retry", "ids": ["order-7~~1"]}'
+PATH: Final = "/failed"
+
+
+def _attempt(order: str) -> Route:
+    """Return the route that orders an attempt of one request."""
+    return Route(
+        "POST",
+        f"/requests/{{id}}/{order}",
+        "failed",
+        name=f"requests.{order}",
+        tag=REQUESTS,
+        right=ADMIN,
+        parameters=(NAMED,),
+        answers=(Answer("The attempt is in the log.", json_content("PenstockAttempt")),),
+        errors=(409, 503),
+    )
 
 
 class FailedHandler:
@@ -28,30 +45,65 @@ class FailedHandler:
     def __init__(self, config: Config) -> None:
         self._config = config
 
+    @Route(
+        "GET",
+        PATH,
+        "failed",
+        name="failed.list",
+        right=ADMIN,
+        answers=(
+            Answer("The failed requests that no caller waits for.", json_content("PenstockFailed")),
+        ),
+        errors=(503, 504),
+    )
     async def index(self, request: HttpRequest) -> Response:
-        """Serve `GET /failed`: the failed requests that no caller waits for."""
-        request.principal.require_admin()
+        """List failed requests."""
         failed = await asyncio.to_thread(failed_in, self._config.data)
         return Response(json_of(failed), 200, None, JSON)
 
+    @Route(
+        "POST",
+        PATH,
+        "failed",
+        name="failed.order",
+        right=ADMIN,
+        body=json_content("PenstockAttemptOrder"),
+        answers=(
+            Answer(
+                "The attempts in the log, and the requests without an attempt.",
+                json_content("PenstockAttempts"),
+            ),
+        ),
+        errors=(503,),
+    )
     async def order(self, request: HttpRequest) -> Response:
-        """Serve `POST /failed`: run several requests again, or discard them."""
-        request.principal.require_admin()
+        """Run several failed requests again, or discard them.
+
+        A refused request does not end the order.
+        """
         order = order_in(await request.json(), AttemptOrder, _EXPECTED)
         return Response(json_of(await self._carried_out(request, order)), 200, None, JSON)
 
+    @_attempt("retry")
     async def retry(self, request: HttpRequest) -> Response:
-        """Serve `POST /requests/{id}/retry`: run a failed request again."""
+        """Run a failed request again.
+
+        Runs a failed request again, once, as the next attempt of its id. An answer that the application has
+        declared is final.
+        """
         return await self._order_one(request, "retry")
 
+    @_attempt("discard")
     async def discard(self, request: HttpRequest) -> Response:
-        """Serve `POST /requests/{id}/discard`: let a failed request have no further attempt."""
+        """Discard a failed request.
+
+        Ends the attempts of a failed request: its result is the error `cancelled`.
+        """
         return await self._order_one(request, "discard")
 
     async def _order_one(
         self, request: HttpRequest, order: Literal["retry", "discard"]
     ) -> Response:
-        request.principal.require_admin()
         done = await self._carried_out(request, AttemptOrder(order, [request.named_id()]))
         for refused in done.refused:
             raise raised_by(Failure(refused.code, BY_CODE[refused.code].__name__, refused.message))

@@ -11,12 +11,14 @@ from penstock.gateway.flow.orders import FlowOrders, PauseOrder
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import ADMIN, Answer, Route, json_content
 from penstock.model.application import App
 from penstock.process.config import Config
 
 _log = logging.getLogger(__name__)
 
 PATH: Final = "/flow"
+_IN_FORCE: Final = Answer("The limits and pauses in force.", json_content("PenstockFlow"))
 
 
 class FlowHandler:
@@ -31,19 +33,26 @@ class FlowHandler:
         """
         self._orders = FlowOrders(app, config)
 
+    @Route("GET", PATH, "flow", name="flow.show", right=ADMIN, answers=(_IN_FORCE,))
     async def index(self, request: HttpRequest) -> Response:
-        """Serve `GET /flow`: the limits and pauses in force, and the number of requests under way."""
-        request.principal.require_admin()
+        """Show limits and pauses."""
         return Response(json_of(await asyncio.to_thread(self._orders.state)), 200, None, JSON)
 
+    @Route(
+        "POST",
+        PATH,
+        "flow",
+        name="flow.order",
+        right=ADMIN,
+        body=json_content("PenstockPauseOrder"),
+        answers=(_IN_FORCE,),
+    )
     async def order(self, request: HttpRequest) -> Response:
-        """Serve `POST /flow`: pause or resume a target; the answer is as of `GET`.
+        """Pause or resume requests.
 
-        Raises:
-            Forbidden: The principal lacks the scope `admin`; without keys, every caller has it.
-            RequestError: The body is not an order, or its target does not exist or is not paused.
+        The target is a class, `Class.method`, a function, `streams/NAME`, or `*` for everything; a
+        resume takes a workflow, too. All gateways obey within a second.
         """
-        request.principal.require_admin()
         expected = 'an order such as {"kind": "pause", "target": "Order"}'
         order = order_in(await request.json(), PauseOrder, expected)
         by = request.principal.name

@@ -21,6 +21,7 @@ from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.response_bodies import Readiness
 from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.route import OPEN, Answer, Route, json_content, page, reference_to
 from penstock.gateway.telemetry.load_sampler import Backlog, LoadSampler
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
@@ -61,12 +62,31 @@ class HealthHandler:
         self._is_draining = is_draining
         self._deployment_problem = deployment_problem
 
+    @Route(
+        "GET",
+        "/healthz",
+        "health",
+        name="gateway.alive",
+        right=OPEN,
+        answers=(page(JSON, reference_to("PenstockHealth")),),
+    )
     async def alive(self, request: HttpRequest) -> Response:
-        """Serve `GET /healthz`."""
+        """Check whether the process is alive."""
         return Response(b'{"status":"alive"}', 200, reply_headers(self._tail.epoch), JSON)
 
+    @Route(
+        "GET",
+        "/readyz",
+        "health",
+        name="gateway.ready",
+        right=OPEN,
+        answers=(
+            page(JSON, reference_to("PenstockReadiness")),
+            Answer("The gateway is not ready.", json_content("PenstockReadiness"), status=503),
+        ),
+    )
     async def ready(self, request: HttpRequest) -> Response:
-        """Serve `GET /readyz`."""
+        """Check whether the gateway can serve."""
         driver, driver_step = self._state_of("driver")
         view, view_step = self._state_of("view")
         missing_driver = _missing_driver(driver, driver_step)

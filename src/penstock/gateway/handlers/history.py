@@ -29,6 +29,17 @@ from penstock.errors import (
 )
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
+from penstock.gateway.route import (
+    NAMED,
+    REQUESTS,
+    SQL,
+    TO_EPOCH,
+    Answer,
+    Parameter,
+    Route,
+    epoch_bound,
+    json_content,
+)
 from penstock.history.lookup import HistoryQuery, Lookup, TraceQuery
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -84,8 +95,22 @@ class HistoryHandler:
         """
         self._app, self._spec = app, spec
 
+    @Route(
+        "GET",
+        "/requests/{id}/trace",
+        "trace",
+        name="requests.trace",
+        tag=REQUESTS,
+        right=SQL,
+        parameters=(NAMED,),
+        answers=(Answer("The trace.", json_content("PenstockTrace")),),
+        errors=(413, 429, 504),
+    )
     async def trace(self, request: HttpRequest) -> Response:
-        """Serve `GET /requests/{id}/trace`.
+        """Trace a request.
+
+        Returns the calls of a request, the entities that it read and changed, and its
+        position in the order. The request runs again for this, which takes seconds.
 
         Raises:
             Forbidden: The principal lacks the scope `sql`, or the request belongs to another one.
@@ -94,21 +119,41 @@ class HistoryHandler:
             TimedOut: The child process took longer than `TIME_S`.
             RecordTooLarge: The answer is larger than `BYTES_MAX`.
         """
-        request.principal.require_sql()
         query = TraceQuery(request.named_id())
         try:
             return await self._answer(request, query)
         except RequestError as error:
             raise HttpError(404, "not-found", str(error)) from error
 
+    @Route(
+        "GET",
+        "/entities/{entity}/{key}/history",
+        "history",
+        right=SQL,
+        parameters=(
+            epoch_bound("from", "The first epoch. The default is the newest."),
+            TO_EPOCH,
+            Parameter(
+                "last",
+                "query",
+                f"The number of newest changes; the default is {CHANGES_DEFAULT}.",
+                {"type": "integer", "minimum": 1},
+                is_required=False,
+            ),
+        ),
+        answers=(Answer("The newest changes, in order.", json_content("PenstockHistory")),),
+        errors=(413, 429, 504),
+    )
     async def history(self, request: HttpRequest) -> Response:
-        """Serve `GET /entities/{Entity}/{key}/history`; raises as `trace`.
+        """List the history of an entity.
+
+        Returns each change and the request that made it. Epochs run again for this, which takes
+        seconds.
 
         Raises:
             RequestError: The class does not exist, or the journal does not hold the named epochs.
             NoSuchEntity: No epoch changed such an entity.
         """
-        request.principal.require_sql()
         entity, key = request.path["entity"], request.path["key"]
         self._app.key_of(entity, key)  # raises for an unknown class
         bounds = {

@@ -8,6 +8,7 @@ from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.response_bodies import RecentLoad
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import ADMIN, Answer, Route, json_content, page, seconds
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.api import Journal
@@ -53,9 +54,16 @@ class LoadHandler:
         if self._load.streams is not None:
             self._load.streams.serve(app)
 
+    @Route(
+        "GET",
+        "/metrics",
+        "metrics",
+        name="gateway.metrics",
+        right=ADMIN,
+        answers=(page("text/plain"),),
+    )
     async def exposition(self, request: HttpRequest) -> Response:
-        """Serve `GET /metrics`, in the text format of Prometheus."""
-        request.principal.require_admin()
+        """Return metrics for Prometheus."""
         self._metrics.flush()
         text, content_type = await asyncio.to_thread(self._exposition)
         return Response(text, 200, None, content_type)
@@ -65,8 +73,20 @@ class LoadHandler:
             self._journal, self._log, workflow_lags(self._app, self._config)
         )
 
+    @Route(
+        "GET",
+        "/metrics/recent",
+        "metrics",
+        name="gateway.load",
+        right=ADMIN,
+        parameters=(seconds("seconds", "Only the last seconds; all if absent."),),
+        answers=(Answer("The load.", json_content("PenstockLoad")),),
+    )
     async def recent(self, request: HttpRequest) -> Response:
-        """Serve `GET /metrics/recent`: the load of the last seconds."""
-        request.principal.require_admin()
+        """Get the load of the last hour.
+
+        Returns answered requests, latency percentiles, processed requests and lag of all
+        gateways, in steps of some seconds.
+        """
         points = await self._load.recent(request.wait_s("seconds", KEPT_S, KEPT_S))
         return Response(json_of(RecentLoad(STEP_US // 1_000_000, points)), 200, None, JSON)

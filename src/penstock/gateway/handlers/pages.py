@@ -13,6 +13,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import Route, page
 from penstock.model.application import App
 
 PAGES: Final = "docs"
@@ -40,12 +41,14 @@ class PageHandler:
         self._app = app
         self._secured = secured
 
+    @Route("GET", "/openapi.json", PAGES, name="gateway.openapi.json", answers=(page(JSON),))
     async def openapi(self, request: HttpRequest) -> Response:
-        """Serve `GET /openapi.json`."""
+        """Return this document."""
         return Response(await asyncio.to_thread(lambda: self._document), 200, None, JSON)
 
+    @Route("GET", "/docs", PAGES, name="gateway.docs", answers=(page("text/html"),))
     async def docs(self, request: HttpRequest) -> Response:
-        """Serve `GET /docs`."""
+        """Return this document as a page."""
         page, headers = await asyncio.to_thread(lambda: self._page)
         return Response(page, 200, headers, "text/html; charset=utf-8")
 

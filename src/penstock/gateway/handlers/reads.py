@@ -27,6 +27,15 @@ from penstock.gateway.read_bodies import CALLS_MAX, ReadAnswer, ReadAnswers, Rea
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import json_of, reply_headers, value_of
+from penstock.gateway.route import (
+    MIN_EPOCH_HEADER,
+    REQUESTS,
+    SHOWN,
+    Answer,
+    Route,
+    json_content,
+    seconds,
+)
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
@@ -128,8 +137,23 @@ class ReadHandler:
         epoch, (outcome,) = await self._outcomes(request, [call], timeout_s)
         return reply_of(epoch, outcome)
 
+    @Route(
+        "POST",
+        "/read",
+        "read",
+        name="requests.read",
+        tag=REQUESTS,
+        parameters=(MIN_EPOCH_HEADER, seconds("timeout", "Seconds to wait for the answers.")),
+        fields=("min_epoch",),
+        body=json_content("PenstockReads", MSGPACK),
+        answers=(Answer("The answers.", json_content("PenstockReadAnswers", MSGPACK), SHOWN),),
+        errors=(429, 504),
+    )
     async def batch(self, request: HttpRequest) -> Response:
-        """Serve `POST /read`: run `@readonly` calls over one epoch.
+        """Make many calls of `@readonly` handlers.
+
+        All calls read the same epoch, which is not older than the newest epoch at their
+        arrival. They are not recorded. The answers have the order of the calls.
 
         Raises:
             Forbidden: The principal may not make one of the calls; none was made.

@@ -15,10 +15,20 @@ from urllib.parse import quote
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.base.http import CALLER, EPOCH, MIN_EPOCH, RETRY_AFTER, VIEW_STATE
+from penstock.base.http import (
+    ARROW,
+    CALLER,
+    CSV,
+    EPOCH,
+    MIN_EPOCH,
+    NDJSON,
+    RETRY_AFTER,
+    VIEW_STATE,
+)
 from penstock.errors import ViewUnavailable
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.route import MIN_EPOCH_HEADER, SHOWN, SQL, Answer, Route, json_content
 from penstock.process.config import Config
 from penstock.sql.view_client import async_view_client, socket_of
 
@@ -46,14 +56,37 @@ class SqlHandler:
         self._socket = ""
         self._client: httpx.AsyncClient | None = None
 
+    @Route(
+        "POST",
+        "/sql",
+        "sql",
+        name="sql.ask",
+        tag="SQL",
+        right=SQL,
+        parameters=(MIN_EPOCH_HEADER,),
+        body=json_content("PenstockQuestion"),
+        answers=(
+            Answer(
+                "The rows.",
+                {
+                    **json_content("PenstockRows", NDJSON, ARROW),
+                    CSV: {"schema": {"type": "string"}},
+                },
+                SHOWN,
+            ),
+        ),
+        errors=(429, 504),
+    )
     async def sql(self, request: HttpRequest) -> Response:
-        """Serve `POST /sql`.
+        """Run a SQL query.
+
+        Runs one read-only query over the state at one epoch. Without `as_of`, the epoch
+        is not older than the newest epoch at the arrival of the query. `as_of`, or AS OF EPOCH n or
+        AS OF TIMESTAMP '…' at the end of the query, names a past epoch.
 
         Raises:
-            Forbidden: The principal lacks the scope `sql`.
             ViewUnavailable: No view runs, or the connection to it broke.
         """
-        request.principal.require_sql()
         body = await request.json()
         forwarded: dict[str, str] = {
             name: request.headers[name] for name in _FORWARDED if name in request.headers

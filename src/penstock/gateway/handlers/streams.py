@@ -21,6 +21,15 @@ from penstock.gateway.connections import Connections
 from penstock.gateway.errors import response_of
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.route import (
+    SHOWN,
+    STREAMS,
+    Answer,
+    Parameter,
+    Route,
+    json_content,
+    seconds,
+)
 from penstock.gateway.streams.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
 from penstock.gateway.streams.shared_batches import Question, RenderedBatch, SharedBatches
 from penstock.gateway.streams.stream_bodies import (
@@ -90,8 +99,16 @@ class StreamHandler:
         self._app = app
         self._wake()
 
+    @Route(
+        "GET",
+        "/streams",
+        "streams",
+        name="streams.list",
+        tag=STREAMS,
+        answers=(Answer("The streams, by name.", json_content("PenstockStreams"), SHOWN),),
+    )
     async def index(self, request: HttpRequest) -> Response:
-        """Serve `GET /streams`: the streams that the principal may follow."""
+        """List the streams that the caller may follow."""
         principal = request.principal
         names = [name for name in self._app.topology.streams if principal.may_follow(name)]
         listed = await self._in_thread(
@@ -102,8 +119,41 @@ class StreamHandler:
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(StreamsBody(listed)), 200, headers, JSON)
 
+    @Route(
+        "GET",
+        "/streams/{stream}",
+        "streams",
+        parameters=(
+            Parameter(
+                "from",
+                "query",
+                "The number of the first atom, `earliest` (the default) or `latest`: the next new atom.",
+                {"type": "string", "pattern": rf"^(\d{{1,18}}|{EARLIEST}|{LATEST})$"},
+            ),
+            Parameter(
+                "limit",
+                "query",
+                "The most atoms of an answer; the default is 1,000. Large atoms come in smaller answers.",
+                {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX},
+            ),
+            seconds("wait", "Seconds to wait for an atom."),
+            Parameter(
+                "Last-Event-ID",
+                "header",
+                "The number of the last atom that the follower has; the answer begins with the next one.",
+                {"type": "string", "pattern": r"^\d{1,18}$"},
+            ),
+        ),
+        answers=(Answer("The atoms.", {}, SHOWN),),
+        errors=(410,),
+    )
     async def follow(self, request: HttpRequest) -> Response:
-        """Serve `GET /streams/{stream}`.
+        """Follow a stream.
+
+        Returns atoms in their order, each with its number, its events, the time of the request that caused it, and its
+        epoch. `next` is the number to ask for next. With `Accept: text/event-stream` the response does not end: each
+        atom is a server-sent event, whose id is its number. An atom that retention has removed is refused with `gone`,
+        and the header `Penstock-Oldest-Atom` has the oldest number.
 
         Raises:
             Forbidden: The principal may not follow the stream.

@@ -1,6 +1,6 @@
 """The schemas of the bodies that every gateway reads and writes, generated from their structs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from penstock.base.deployment_answers import (
     Removal,
     Rollback,
 )
-from penstock.base.http import JSON, ErrorAnswer
+from penstock.base.http import ErrorAnswer
 from penstock.client.results import Change, Rows
 from penstock.gateway.flow.orders import FlowState, PauseOrder
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
@@ -27,6 +27,7 @@ from penstock.gateway.response_bodies import (
     RequestStatus,
     Sent,
 )
+from penstock.gateway.route import SCHEMAS
 from penstock.gateway.streams.stream_bodies import (
     AtomBody,
     AtomsBody,
@@ -45,7 +46,6 @@ ERROR: Final = "PenstockError"
 """The name of the schema of every error's body."""
 
 _PREFIX: Final = "Penstock"
-_REFERENCE: Final = "#/components/schemas/"
 _NAMES: Final[Mapping[str, type]] = {
     ERROR: ErrorAnswer,
     "PenstockSent": Sent,
@@ -87,25 +87,15 @@ _NAMES: Final[Mapping[str, type]] = {
 """Names of components; other structs inside these get their own names behind `Penstock`."""
 
 
-def reference_to(component: str) -> dict[str, str]:
-    """Return a schema that refers to the schema of a component."""
-    return {"$ref": _REFERENCE + component}
-
-
-def json_content(component: str) -> dict[str, Any]:
-    """Return the content of a JSON body that has the schema of a component."""
-    return {JSON: {"schema": reference_to(component)}}
-
-
 def builtin_schemas() -> dict[str, Any]:
     """Return the schemas by the names of their components, in order."""
-    _, schemas = msgspec.json.schema_components(_NAMES.values(), ref_template=_REFERENCE + "{name}")
+    _, schemas = msgspec.json.schema_components(_NAMES.values(), ref_template=SCHEMAS + "{name}")
     names = {struct.__name__: name for name, struct in _NAMES.items()}
     text = msgspec.json.encode(schemas).decode()
     renamed = {
         name: names.get(name, f"{_PREFIX}{name}")
         for name in schemas
-        if name in names or f'"{_REFERENCE}{name}"' in text
+        if name in names or f'"{SCHEMAS}{name}"' in text
     }
     return {renamed[name]: _rewritten(schemas[name], renamed) for name in sorted(renamed)}
 
@@ -114,8 +104,8 @@ def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
     """Return a schema with renamed references, without titles and details of docstrings."""
     match schema:
         case {"$ref": str(reference), **rest}:
-            name = renamed[reference.removeprefix(_REFERENCE)]
-            return {"$ref": _REFERENCE + name, **rest}
+            name = renamed[reference.removeprefix(SCHEMAS)]
+            return {"$ref": SCHEMAS + name, **rest}
         case {"title": _, "description": str(text), "properties": _, **rest}:
             summary = {"description": text.partition("\n\n")[0], "properties": schema["properties"]}
             return _rewritten(rest | summary, renamed)
@@ -125,23 +115,3 @@ def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
             return [_rewritten(item, renamed) for item in schema]
         case _:
             return schema
-
-
-def answers(
-    status: int, description: str, content: dict[str, Any], headers: Iterable[str]
-) -> dict[str, Any]:
-    """Return the response of an operation that succeeds.
-
-    Args:
-        status: The HTTP status.
-        description: The meaning of the response.
-        content: The schemas by media type.
-        headers: The names of the headers.
-    """
-    return {
-        str(status): {
-            "description": description,
-            "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers},
-            "content": content,
-        }
-    }

@@ -2,34 +2,57 @@
 
 Promises a valid document, in which every method, function and route of the application is an
 operation with typed parameters, body and responses. The same application gives the same document in
-the same order. `operations` describes the operations, `json_schema` the types of the application, `append_paths` and
-`follow_paths` the operations of streams, and `builtin_paths` the paths that every gateway serves.
+the same order. The handlers of the gateway declare their paths (`gateway.route`); `operations` describes the paths of
+the application, and `json_schema` its types.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from penstock.base.http import EPOCH, REQUEST_ID, RETRY_AFTER
+from penstock.base.http import EPOCH, JSON, REQUEST_ID, RETRY_AFTER
 from penstock.base.ids import fingerprint_of
-from penstock.gateway.openapi.append_paths import STREAMS, add_append_paths
-from penstock.gateway.openapi.builtin_paths import add_builtin_paths
+from penstock.gateway.handlers.calls import CallHandler
+from penstock.gateway.handlers.deployments import DeploymentHandler
+from penstock.gateway.handlers.erasures import ErasureHandler
+from penstock.gateway.handlers.failed import FailedHandler
+from penstock.gateway.handlers.flow import FlowHandler
+from penstock.gateway.handlers.health import HealthHandler
+from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.load import LoadHandler
+from penstock.gateway.handlers.pages import PageHandler
+from penstock.gateway.handlers.reads import ReadHandler
+from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.openapi.builtin_schemas import builtin_schemas
-from penstock.gateway.openapi.deployment_paths import add_deployment_paths
-from penstock.gateway.openapi.erasure_paths import add_erasure_paths
 from penstock.gateway.openapi.error_responses import (
+    ALWAYS,
+    OF_OPEN_PATH,
+    WITH_BODY,
+    error_references,
     error_response_of,
     meanings,
 )
-from penstock.gateway.openapi.failed_paths import add_failed_paths
-from penstock.gateway.openapi.flow_paths import add_flow_paths
-from penstock.gateway.openapi.follow_paths import add_follow_paths
 from penstock.gateway.openapi.json_schema import SchemaRegistry, docstring_of
-from penstock.gateway.openapi.operations import Operations, Paths
+from penstock.gateway.openapi.operations import FUNCTIONS, Operations
+from penstock.gateway.route import OPEN, STREAMS, Parameter, Route, routes_of
 from penstock.model.application import App
 
-FUNCTIONS: Final = "Functions"
-"""The tag of functions."""
+HANDLERS: Final = (
+    CallHandler,
+    ReadHandler,
+    StreamHandler,
+    SqlHandler,
+    HistoryHandler,
+    HealthHandler,
+    LoadHandler,
+    PageHandler,
+    DeploymentHandler,
+    ErasureHandler,
+    FlowHandler,
+    FailedHandler,
+)
+"""The handlers whose named routes are in each document."""
 
 _DESCRIPTION: Final = """\
 Every request is a transaction: it takes effect once, exactly as its response says, or not at all. \
@@ -83,15 +106,12 @@ def openapi_document(
     """
     schemas = SchemaRegistry(app, builtin_schemas())
     paths = Paths()
-    operations = Operations(app, schemas, paths)
-    operations.describe()
-    add_append_paths(paths, app, schemas)
-    add_follow_paths(paths, app, schemas)
-    add_builtin_paths(paths)
-    add_deployment_paths(paths)
-    add_erasure_paths(paths)
-    add_flow_paths(paths)
-    add_failed_paths(paths)
+    for route in Operations(app, schemas).routes():
+        paths.add(route)
+    for handlers in HANDLERS:
+        for route, _ in routes_of(handlers):
+            if route.name and (route.tag != STREAMS or app.topology.streams):
+                paths.add(route)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
         {"name": name, **_description_of(entity.cls)}
@@ -110,7 +130,7 @@ def openapi_document(
             "schemas": dict(sorted(schemas.components.items())),
             "responses": {
                 f"Error{status}": error_response_of(status)
-                for status in sorted({*meanings(), *operations.refusals})
+                for status in sorted({*meanings(), *(route.refused for route in app.routes)})
             },
             "headers": _HEADERS,
             "securitySchemes": _SECURITY,
@@ -118,6 +138,73 @@ def openapi_document(
     }
     document["info"] |= {"version": _version_of(document)}  # type: ignore[operator]
     return document
+
+
+class Paths:
+    """The paths of a document. Paths that differ in their names alone are one."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, dict[str, Any]] = {}
+        self._written: dict[str, str] = {}
+
+    def add(self, route: Route) -> None:
+        """Add an operation; its parameters in the path stand first, in the path's order."""
+        shape = "/".join("{}" if part[:1] == "{" else part for part in route.path.split("/"))
+        known = self._written.setdefault(shape, route.path)
+        names = [part[1:-1] for part in known.split("/") if part[:1] == "{"]
+        operation = _operation(route)
+        for name, parameter in zip(names, operation.get("parameters", ()), strict=False):
+            parameter["name"] = name
+        self._items.setdefault(known, {})[route.verb.lower()] = operation
+
+    def sorted(self) -> dict[str, dict[str, Any]]:
+        """Return all, by path and by verb."""
+        return {
+            path: dict(sorted(operations.items()))
+            for path, operations in sorted(self._items.items())
+        }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    """Return a route as an operation of the document."""
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "tags": [route.tag],
+        "summary": route.summary,
+    }
+    if route.description:
+        operation["description"] = route.description
+    if route.right is OPEN:
+        operation["security"] = []
+    if route.parameters:
+        operation["parameters"] = [_parameter(each) for each in route.parameters]
+    if route.is_readonly:
+        operation["x-penstock-readonly"] = True
+    errors = {*(OF_OPEN_PATH if route.right is OPEN else ALWAYS), *route.errors}
+    if route.body is not None:
+        operation["requestBody"] = {"content": route.body, "required": route.is_body_required}
+        errors.update(WITH_BODY)
+    answers = {}
+    for answer in route.answers:
+        described: dict[str, Any] = {"description": answer.text}
+        if answer.headers:
+            described["headers"] = {
+                name: {"$ref": f"#/components/headers/{name}"} for name in answer.headers
+            }
+        answers[str(answer.status)] = described | {"content": answer.content}
+    operation["responses"] = dict(sorted((error_references(errors) | answers).items()))
+    return operation
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": parameter.name, "in": parameter.place}
+    if parameter.text:
+        described["description"] = parameter.text
+    if parameter.is_required is not None:
+        described["required"] = parameter.is_required
+    if parameter.is_json:
+        return described | {"content": {JSON: {"schema": parameter.schema}}}
+    return described | {"schema": parameter.schema}
 
 
 def _description_of(cls: type) -> dict[str, str]:

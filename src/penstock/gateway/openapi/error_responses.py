@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from penstock.base.http import RETRIABLE, RETRY_AFTER, STATUS
 from penstock.errors import BY_CODE
-from penstock.gateway.openapi.builtin_schemas import ERROR, json_content
+from penstock.gateway.openapi.builtin_schemas import ERROR
+from penstock.gateway.route import json_content
 
 REFUSED: Final = {
     "not-found": (404, "The path or the request does not exist."),
@@ -28,11 +29,8 @@ ALWAYS: Final = (400, 401, 403, 404, 405, 414, 431, 500, 503)
 WITH_BODY: Final = (408, 413, 415)
 """Further statuses of a path that reads a body."""
 
-APPENDED: Final = (409, 429, 504)
-"""Further statuses of a path that appends a request."""
-
-AWAITED: Final = (504,)
-"""Further statuses of a path that waits for an epoch."""
+OF_OPEN_PATH: Final = (400, 405, 414, 431, 500)
+"""The statuses of a path that needs no credential, and is never refused."""
 
 
 def meanings() -> dict[int, dict[str, str]]:

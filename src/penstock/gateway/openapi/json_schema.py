@@ -36,8 +36,8 @@ from penstock.base.record import (
 )
 from penstock.base.schema import UNENCODABLE, reference_type
 from penstock.base.union import UNIONS
-from penstock.gateway.openapi.builtin_schemas import reference_to
 from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
+from penstock.gateway.route import reference_to
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature

@@ -1,30 +1,20 @@
-"""The operations of an application in its OpenAPI document: methods, functions, entities, routes.
+"""The operations of an application in its OpenAPI document: methods, functions, entities, streams, its own routes.
 
-Each method has a path of its own, so that readers and client generators see its arguments and its
-result. `append_paths` has the appends to streams, and `builtin_paths` the paths that every gateway serves.
+Each method and each stream has a path of its own, so that readers and client generators see its arguments and its
+result. The routes of the gateway's handlers say the rest: parameters, errors, headers.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
-from penstock.base.http import (
-    ARROW,
-    EPOCH,
-    IDEMPOTENCY_KEY,
-    JSON,
-    MIN_EPOCH,
-    MSGPACK,
-    NDJSON,
-    REQUEST_ID,
-)
-from penstock.gateway.openapi.builtin_schemas import answers, json_content, reference_to
-from penstock.gateway.openapi.error_responses import (
-    ALWAYS,
-    APPENDED,
-    AWAITED,
-    WITH_BODY,
-    error_references,
-)
+from penstock.base.http import JSON, MSGPACK, NDJSON
+from penstock.gateway.handlers.calls import CallHandler
+from penstock.gateway.handlers.changes import ChangesHandler
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.openapi.error_responses import WITH_BODY
 from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
@@ -33,76 +23,50 @@ from penstock.gateway.openapi.json_schema import (
 )
 from penstock.gateway.openapi.key_schema import key_schema
 from penstock.gateway.openapi.media import media_of
+from penstock.gateway.route import (
+    APPENDED,
+    CALLED,
+    ID,
+    MIN_EPOCH_HEADER,
+    SHOWN,
+    STREAMS,
+    Answer,
+    Content,
+    Parameter,
+    Route,
+    reference_to,
+    routes_at,
+)
+from penstock.gateway.streams.event_stream import MEDIA_TYPE
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
-from penstock.model.route import SHOW, Route
+from penstock.model.route import SHOW
+from penstock.model.route import Route as AppRoute
 from penstock.model.signature import Signature
+from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.stream import Stream
+
+FUNCTIONS: Final = "Functions"
+"""The tag of functions."""
 
 _MEDIA: Final = {"text": "text/plain", "bytes": "application/octet-stream", "json": JSON}
 _MEDIA_SCHEMAS: Final[dict[str, Schema]] = {"text": {"type": "string"}, "bytes": {}}
-NAMED: Final = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "description": "A request id that this caller chose or received. The scope `admin` also allows "
-    "`principal~id`, and `~id` for a request without a principal.",
-    "schema": {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
-}
-"""The parameter of a path that names a request."""
-
 _BODILESS: Final = frozenset({"GET", "DELETE"})
-SHOWN: Final = (EPOCH,)
-"""Headers of the response to a read."""
-
-CALLED: Final = (EPOCH, REQUEST_ID)
-"""Headers of the response to a call."""
-
 _KEY_MADE: Final = "The key of the new entity; `-` derives a key from the request id."
+_ATOM: Final = "The events of one append are an atom: they take effect together, in their order."
+_READ: Final = (
+    "Reads the newest committed epoch and is not recorded. With the header `Idempotency-Key` it is a "
+    "request in the log, and its reply is kept under that id."
+)
 
-ID: Final = {
-    "name": IDEMPOTENCY_KEY,
-    "in": "header",
-    "description": "The request id. A repeated id with the same body takes effect once and gets the "
-    "same reply; with another body it is refused. Each API key has its own ids.",
-    "schema": {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
-}
-MIN_EPOCH_PARAMETER: Final = {
-    "name": MIN_EPOCH,
-    "in": "header",
-    "description": "The oldest epoch that may answer; the gateway waits for it.",
-    "schema": {"type": "integer", "minimum": 0},
-}
-
-
-def seconds(name: str, description: str) -> dict[str, Any]:
-    """Return a parameter of the query string that is a number of seconds."""
-    schema = {"type": "number", "minimum": 0}
-    return {"name": name, "in": "query", "description": description, "schema": schema}
-
-
-TIMEOUT: Final = seconds("timeout", "Seconds to wait for the reply.")
-DELAY: Final = seconds("delay", "Seconds until the request runs.")
-
-
-def _bound(name: str, which: str, *, needed: bool = False) -> dict[str, Any]:
-    default = "" if needed else " The default is the newest."
-    return {
-        "name": name,
-        "in": "query",
-        "description": f"The {which} epoch.{default}",
-        "required": needed,
-        "schema": {"type": "integer", "minimum": 0},
-    }
-
-
-LAST: Final = {
-    "name": "last",
-    "in": "query",
-    "description": "The number of newest changes; the default is 20.",
-    "required": False,
-    "schema": {"type": "integer", "minimum": 1},
-}
+(_APPEND, _, _CALL) = routes_at(CallHandler.call)
+(_SEND_ATOM, _, _SEND) = routes_at(CallHandler.send)
+(_ENTITY,) = routes_at(EntityReadHandler.entity)
+(_CHANGES,) = routes_at(ChangesHandler.changes)
+(_HISTORY,) = routes_at(HistoryHandler.history)
+(_FOLLOW,) = routes_at(StreamHandler.follow)
+"""The routes that have several operations in the document."""
 
 
 def with_article(noun: str) -> str:
@@ -110,82 +74,63 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1] in 'AEIOUaeio' else 'a'} {noun}"
 
 
-class Paths:
-    """The paths of a document. Paths that differ in their names alone are one."""
-
-    def __init__(self) -> None:
-        self._items: dict[str, dict[str, Any]] = {}
-        self._written: dict[str, str] = {}
-
-    def add(self, verb: str, path: str, operation: dict[str, Any]) -> None:
-        """Add an operation; its parameters in the path stand first, in the path's order."""
-        shape = "/".join("{}" if part[:1] == "{" else part for part in path.split("/"))
-        known = self._written.setdefault(shape, path)
-        names = [part[1:-1] for part in known.split("/") if part[:1] == "{"]
-        parameters = operation.get("parameters", [])
-        for name, parameter in zip(names, parameters, strict=False):
-            parameter["name"] = name
-        if not parameters:
-            operation.pop("parameters", None)
-        self._items.setdefault(known, {})[verb.lower()] = operation
-
-    def sorted(self) -> dict[str, dict[str, Any]]:
-        """Return all, by path and by verb."""
-        return {
-            path: dict(sorted(operations.items()))
-            for path, operations in sorted(self._items.items())
-        }
-
-
 class Operations:
-    """Describes the operations of an application.
+    """Describes the operations of an application, as routes whose names are filled in."""
 
-    Attributes:
-        refusals: The statuses of the application's routes for refused requests.
-    """
-
-    def __init__(self, app: App, schemas: SchemaRegistry, paths: Paths) -> None:
+    def __init__(self, app: App, schemas: SchemaRegistry) -> None:
         self._app = app
         self._schemas = schemas
-        self._paths = paths
-        self.refusals: set[int] = set()
 
-    def describe(self) -> None:
-        """Add all operations."""
+    def routes(self) -> Iterator[Route]:
+        """Yield all operations."""
         for _, entity in sorted(self._app.entities.items()):
             for method in sorted({*entity.methods, *RESERVED}):
-                self._calls(entity, method, self._app.signature(entity.name, method))
-            self._reads(entity)
+                yield from self._calls(entity, method, self._app.signature(entity.name, method))
+            yield from self._reads(entity)
         for name, signature in sorted(self._app.functions.items()):
-            self._calls(None, name, signature)
+            yield from self._calls(None, name, signature)
         for route in sorted(self._app.routes, key=lambda route: (route.path, route.verb)):
-            self._route(route)
+            yield self._route(route)
+        for _, stream in sorted(self._app.topology.streams.items()):
+            if stream.is_open:
+                yield from self._appends(stream)
+            yield self._follow(stream)
 
-    def _calls(self, entity: EntityType | None, method: str, signature: Signature) -> None:
+    def _calls(
+        self, entity: EntityType | None, method: str, signature: Signature
+    ) -> Iterator[Route]:
+        """Yield the call that waits for its reply, and the one that does not."""
         target = f"{entity.name}/{{key}}/{method}" if entity else method
         label = f"{entity.name}.{method}" if entity else method
-        path = [_key(entity, method)] if entity else []
-        body = self._body_of(entity, method, signature)
-        content = {
+        summary, description = _texts(entity, method, signature)
+        key = (_key(entity, method),) if entity else ()
+        content: Content = {
             JSON: {"schema": self._result_of(entity, method, signature)},
             MSGPACK: {"schema": {}},
         }
-        call = _operation(f"call.{label}", entity, *_texts(entity, method, signature))
-        call["parameters"] = [*path, ID, TIMEOUT]
-        call |= _marks_of(call, signature)
-        call |= body
-        headers = SHOWN if signature.readonly else CALLED  # a read has no id, unless it is recorded
-        call["responses"] = answers(200, "The result, committed.", content, headers)
-        call["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
-        self._paths.add("POST", f"/call/{target}", call)
-        summary, _ = _texts(entity, method, signature)
-        send = _operation(f"send.{label}", entity, f"{summary} Does not wait for the reply.", "")
-        send["parameters"] = [*map(dict, path), ID, DELAY]
-        send |= body
-        sent = json_content("PenstockSent")
-        send["responses"] = answers(202, "The request is durable.", sent, (*CALLED, "Location"))
-        send["responses"] |= error_references((*ALWAYS, *WITH_BODY, *APPENDED))
-        self._paths.add("POST", f"/send/{target}", send)
+        # A read has no id, unless it is recorded.
+        headers = SHOWN if signature.readonly else CALLED
+        call = replace(
+            _CALL,
+            path=f"/call/{target}",
+            name=f"call.{label}",
+            tag=_tag_of(entity),
+            summary=summary,
+            description=description,
+            parameters=(*key, *_CALL.parameters),
+            answers=(replace(_CALL.answers[0], content=content, headers=headers),),
+            **self._body_of(entity, method, signature),
+        )
+        yield _marked(call, signature)
+        yield replace(
+            call,
+            path=f"/send/{target}",
+            name=f"send.{label}",
+            summary=f"{summary} Does not wait for the reply.",
+            description="",
+            parameters=(*key, *_SEND.parameters),
+            answers=_SEND.answers,
+        )
 
     def _body_of(
         self, entity: EntityType | None, method: str, signature: Signature
@@ -200,105 +145,170 @@ class Operations:
             content[MSGPACK] = {"schema": {"description": text}}
         forms = schema.get("oneOf", [schema])
         needed = not any(not form.get("required") and not form.get("minItems") for form in forms)
-        return {"requestBody": {"content": content, "required": needed}}
+        return {"body": content, "is_body_required": needed}
 
     def _result_of(self, entity: EntityType | None, method: str, signature: Signature) -> Schema:
         if entity is not None and method in CREATIONS and method not in entity.methods:
             return self._schemas.written(entity.cls)
         return self._schemas.written(signature.returns)
 
-    def _reads(self, entity: EntityType) -> None:
-        """Describe the paths that read entities of a class: the state, the changes, the history."""
-        article = with_article(entity.name)
-        show = _operation(f"show.{entity.name}", entity, f"Show {article}.", _SHOWN)
-        show["parameters"] = [_key(entity, SHOW), MIN_EPOCH_PARAMETER]
-        content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
-        show["responses"] = answers(200, "All attributes and the key.", content, SHOWN)
-        show["responses"] |= error_references((*ALWAYS, *AWAITED))
-        feed = _operation(f"changes.{entity.name}", entity, f"List changes of {article}.", _CHANGED)
-        begin, end = _bound("from", "first", needed=True), _bound("to", "last")
-        feed["parameters"] = [begin, end, MIN_EPOCH_PARAMETER]
-        content = {
-            NDJSON: {"schema": reference_to("PenstockChange")},
-            **json_content("PenstockRows"),
-            ARROW: {"schema": {}},
-        }
-        feed["responses"] = answers(200, "The changes, in order.", content, SHOWN)
-        feed["responses"] |= error_references((*ALWAYS, *AWAITED))
-        history = _operation(
-            f"history.{entity.name}", entity, f"List the history of {article}.", _PAST
+    def _reads(self, entity: EntityType) -> Iterator[Route]:
+        """Yield the paths that read entities of a class: the state, the changes, the history."""
+        article, paths, key = with_article(entity.name), f"/entities/{entity.name}", _key(entity)
+        content: Content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
+        yield replace(
+            _ENTITY,
+            path=f"{paths}/{{key}}",
+            name=f"show.{entity.name}",
+            tag=entity.name,
+            summary=f"Show {article}.",
+            parameters=(key, *_ENTITY.parameters),
+            answers=(replace(_ENTITY.answers[0], content=content),),
         )
-        history["parameters"] = [_key(entity, SHOW), _bound("from", "first"), end, LAST]
-        content = json_content("PenstockHistory")
-        history["responses"] = answers(200, "The newest changes, in order.", content, ())
-        history["responses"] |= error_references((*ALWAYS, 413, 429, 504))
-        paths = f"/entities/{entity.name}"
-        self._paths.add("GET", f"{paths}/{{key}}", show)
-        self._paths.add("GET", f"{paths}/changes", feed)
-        self._paths.add("GET", f"{paths}/{{key}}/history", history)
+        yield replace(
+            _CHANGES,
+            path=f"{paths}/changes",
+            name=f"changes.{entity.name}",
+            tag=entity.name,
+            summary=f"List changes of {article}.",
+        )
+        yield replace(
+            _HISTORY,
+            path=f"{paths}/{{key}}/history",
+            name=f"history.{entity.name}",
+            tag=entity.name,
+            summary=f"List the history of {article}.",
+            parameters=(key, *_HISTORY.parameters),
+        )
 
-    def _route(self, route: Route) -> None:
+    def _appends(self, stream: Stream[Any]) -> Iterator[Route]:
+        """Yield the append that waits for its epoch, and the one that does not."""
+        event = self._schemas.read(stream.events.constrained)
+        content: Content = {
+            JSON: {"schema": {"type": "array", "items": event}},
+            NDJSON: {"schema": event},
+            MSGPACK: {"schema": {"description": "An array of the events."}},
+        }
+        count: Content = {
+            JSON: {"schema": {"type": "integer", "minimum": 0}},
+            MSGPACK: {"schema": {}},
+        }
+        summary = f"Append to stream {stream.name}."
+        append = replace(
+            _APPEND,
+            path=f"/streams/{stream.name}",
+            name=f"append.{stream.name}",
+            tag=STREAMS,
+            summary=summary,
+            description=_ATOM,
+            body=content,
+            answers=(replace(_APPEND.answers[0], content=count),),
+        )
+        yield append
+        yield replace(
+            append,
+            path=f"/send/streams/{stream.name}",
+            name=f"send.append.{stream.name}",
+            summary=f"{summary} Does not wait for the epoch.",
+            parameters=_SEND_ATOM.parameters,
+            answers=_SEND_ATOM.answers,
+        )
+
+    def _follow(self, stream: Stream[Any]) -> Route:
+        is_failed = stream.annotation is FailedAtom
+        event = (
+            reference_to("PenstockFailedAtom")
+            if is_failed
+            else self._schemas.written(stream.annotation)
+        )
+        atom = {"properties": {"events": {"type": "array", "items": event}}}
+        body = {**reference_to("PenstockAtoms"), "properties": {"atoms": {"items": atom}}}
+        content: Content = {
+            JSON: {"schema": body},
+            MSGPACK: {"schema": {}},
+            MEDIA_TYPE: {"schema": {"type": "string"}},
+        }
+        return replace(
+            _FOLLOW,
+            path=f"/streams/{stream.name}",
+            name=f"follow.{stream.name}",
+            tag=STREAMS,
+            summary=f"Follow stream {stream.name}.",
+            answers=(replace(_FOLLOW.answers[0], content=content),),
+        )
+
+    def _route(self, route: AppRoute) -> Route:
+        """Return the operation of a path that the application has declared."""
         entity = self._app.entities.get(route.entity)
-        shows = route.method == SHOW
-        signature = None if shows else self._app.signature(route.entity, route.method)
-        if signature is None:
-            texts = (f"Show {with_article(route.entity)}.", _SHOWN)
-        else:
-            texts = _texts(entity, route.method, signature)
-        described = _operation(f"route.{route.verb.lower()}.{route.path}", entity, *texts)
-        described["parameters"] = list(self._path_of(route, entity, signature))
-        statuses = [*ALWAYS, route.refused]
-        if signature is None:
-            described["parameters"] += [MIN_EPOCH_PARAMETER]
-            statuses += AWAITED
-        else:
-            described["parameters"] += [*self._query_of(route, signature), ID]
-            described |= _marks_of(described, signature)
-            described |= self._route_body(route, signature)
-            statuses += (*WITH_BODY, *APPENDED)
-        self.refusals.add(route.refused)
-        described["responses"] = error_references(statuses)
-        headers = SHOWN if signature is None or signature.readonly else CALLED
-        text = "The attributes." if shows else "The request took effect."
-        media = self._media(route, entity)
-        described["responses"] |= answers(route.status, text, media, headers)
-        described["responses"] = dict(sorted(described["responses"].items()))
-        self._paths.add(route.verb, route.path, described)
+        name = f"route.{route.verb.lower()}.{route.path}"
+        if route.method == SHOW:
+            return replace(
+                _ENTITY,
+                verb=route.verb,
+                path=route.path,
+                name=name,
+                tag=_tag_of(entity),
+                summary=f"Show {with_article(route.entity)}.",
+                parameters=(*self._path_of(route, entity, None), MIN_EPOCH_HEADER),
+                answers=(
+                    Answer("The attributes.", self._media(route, entity), SHOWN, route.status),
+                ),
+                errors=(*_ENTITY.errors, route.refused),
+            )
+        signature = self._app.signature(route.entity, route.method)
+        summary, description = _texts(entity, route.method, signature)
+        headers = SHOWN if signature.readonly else CALLED
+        content = self._media(route, entity)
+        operation = Route(
+            route.verb,
+            route.path,
+            "route",
+            name,
+            summary=summary,
+            description=description,
+            tag=_tag_of(entity),
+            parameters=(
+                *self._path_of(route, entity, signature),
+                *self._query_of(route, signature),
+                ID,
+            ),
+            answers=(Answer("The request took effect.", content, headers, route.status),),
+            errors=(*WITH_BODY, *APPENDED, route.refused),
+            body=self._route_body(route, signature),
+            is_body_required=False,
+        )
+        return _marked(operation, signature)
 
     def _path_of(
-        self, route: Route, entity: EntityType | None, signature: Signature | None
-    ) -> Iterator[dict[str, Any]]:
+        self, route: AppRoute, entity: EntityType | None, signature: Signature | None
+    ) -> Iterator[Parameter]:
         for name in route.names:
             if name == route.key and entity is not None:
-                yield {
-                    **_key(entity, SHOW),
-                    "name": name,
-                    "description": f"Key of {with_article(entity.name)}.",
-                }
+                yield replace(_key(entity), name=name)
             else:
                 assert signature is not None, "a shown entity is named by its key alone"
                 schema = self._schemas.read(signature.constrained[name])
-                yield {"name": name, "in": "path", "required": True, **_texted(schema)}
+                yield _given(name, "path", schema, is_required=True)
 
-    def _query_of(self, route: Route, signature: Signature) -> Iterator[dict[str, Any]]:
+    def _query_of(self, route: AppRoute, signature: Signature) -> Iterator[Parameter]:
         for parameter in _beyond(route, signature):
             needed = route.verb in _BODILESS and parameter.default is parameter.empty
             schema = self._schemas.parameter(parameter)
-            yield {"name": parameter.name, "in": "query", "required": needed, **_texted(schema)}
+            yield _given(parameter.name, "query", schema, is_required=needed)
 
-    def _route_body(self, route: Route, signature: Signature) -> dict[str, Any]:
+    def _route_body(self, route: AppRoute, signature: Signature) -> Content | None:
         beyond = list(_beyond(route, signature))
         if route.verb in _BODILESS or not beyond:
-            return {}
+            return None
         schema = {
             "type": "object",
             "properties": {extra.name: self._schemas.parameter(extra) for extra in beyond},
             "additionalProperties": False,
             "description": "Arguments that are neither here nor in the query string have their defaults.",
         }
-        return {"requestBody": {"content": {JSON: {"schema": schema}}, "required": False}}
+        return {JSON: {"schema": schema}}
 
-    def _media(self, route: Route, entity: EntityType | None) -> dict[str, Any]:
+    def _media(self, route: AppRoute, entity: EntityType | None) -> Content:
         """Return the content of a route's answer."""
         if entity is not None and route.method == SHOW:
             return {JSON: {"schema": self._schemas.shown(entity, route.shows)}}
@@ -315,36 +325,20 @@ class Operations:
         return {media: {"schema": schemas[forms[0]] if len(forms) == 1 else {}}}
 
 
-_CHANGED: Final = (
-    "Returns each entity before and after each epoch of a range, as JSON lines. Without `from` the "
-    "path reads the entity whose key is `changes`."
-)
-_PAST: Final = (
-    "Returns each change and the request that made it. Epochs run again for this, which takes "
-    "seconds. Needs the scope `sql`."
-)
-_READ: Final = (
-    "Reads the newest committed epoch and is not recorded. With the header `Idempotency-Key` it is a "
-    "request in the log, and its reply is kept under that id."
-)
-_SHOWN: Final = "Reads the newest committed epoch, so every change that any client has seen."
+def _tag_of(entity: EntityType | None) -> str:
+    return entity.name if entity else FUNCTIONS
 
 
-def _operation(
-    name: str, entity: EntityType | None, summary: str, description: str
-) -> dict[str, Any]:
-    described = {"operationId": name, "tags": [entity.name if entity else "Functions"]}
-    described |= {"summary": summary}
-    return described | ({"description": description} if description else {})
-
-
-def _marks_of(operation: dict[str, Any], signature: Signature) -> dict[str, Any]:
-    """Return the fields of an operation that a `@readonly` handler changes; none for others."""
+def _marked(route: Route, signature: Signature) -> Route:
+    """Return the operation of a handler with the facts of `@readonly`."""
     if not signature.readonly:
-        return {}
-    text = " ".join([operation.get("description", ""), _READ]).strip()
-    parameters = [*operation["parameters"], MIN_EPOCH_PARAMETER]
-    return {"description": text, "parameters": parameters, "x-penstock-readonly": True}
+        return route
+    return replace(
+        route,
+        description=f"{route.description} {_READ}".strip(),
+        parameters=(*route.parameters, MIN_EPOCH_HEADER),
+        is_readonly=True,
+    )
 
 
 def _texts(entity: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
@@ -363,28 +357,22 @@ _STANDING_METHODS: Final = {
 }
 
 
-def _key(entity: EntityType, method: str) -> dict[str, Any]:
+def _key(entity: EntityType, method: str = SHOW) -> Parameter:
     schema = key_schema(entity)
     made = method in CREATIONS
     if made and not entity.key_is_text:
         schema = {"anyOf": [{"const": "-"}, schema]}
-    description = _KEY_MADE if made else f"Key of {with_article(entity.name)}."
-    return {
-        "name": "key",
-        "in": "path",
-        "required": True,
-        "description": description,
-        "schema": schema,
-    }
+    text = _KEY_MADE if made else f"Key of {with_article(entity.name)}."
+    return Parameter("key", "path", text, schema, is_required=True)
 
 
-def _texted(schema: Schema) -> dict[str, Any]:
-    """Describe a parameter: as text where it is plain, else as JSON."""
+def _given(name: str, place: str, schema: Schema, *, is_required: bool) -> Parameter:
+    """Return a parameter of the application's own path: text where it is plain, else JSON."""
     plain = schema.get("type") in ("string", "integer", "number", "boolean", "null")
-    return {"schema": schema} if plain else {"content": {JSON: {"schema": schema}}}
+    return Parameter(name, place, "", schema, is_required, is_json=not plain)
 
 
-def _beyond(route: Route, signature: Signature) -> Iterator[Any]:
+def _beyond(route: AppRoute, signature: Signature) -> Iterator[Any]:
     """Yield the parameters that a route's path does not name."""
     for parameter in constrained_parameters(signature):
         variable = parameter.kind in (

@@ -1,0 +1,257 @@
+"""`@Route(…)`: a handler declares its paths, each with right, parameters, body and answers.
+
+The router, the check of rights and the OpenAPI document read this declaration; nothing repeats it. The docstring of the
+handler is the text of the document: its first line is the summary, the paragraphs behind it are the description.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID
+from penstock.gateway.auth.principal import Principal
+
+Content = Mapping[str, Mapping[str, Any]]
+"""The JSON schemas of a body, by media type."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ROUTES: Final = "__penstock_routes__"
+
+SCHEMAS: Final = "#/components/schemas/"
+
+REQUESTS: Final = "Requests"
+STREAMS: Final = "Streams"
+"""Groups of the document."""
+
+READ: Final = ("min_epoch", "timeout")
+"""Fields of reads that the document does not show, because it shows the header `Penstock-Min-Epoch`."""
+
+APPENDED: Final = (409, 429, 504)
+"""Statuses of errors of a path that appends a request."""
+
+SHOWN: Final = (EPOCH,)
+"""Headers of the response to a read."""
+
+CALLED: Final = (EPOCH, REQUEST_ID)
+"""Headers of the response to a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a principal needs for a path.
+
+    Attributes:
+        text: The sentence of the document.
+        check: Raises `Forbidden` without the right; None: the handler checks the right, if it needs any.
+    """
+
+    text: str = ""
+    check: Callable[[Principal], None] | None = None
+
+
+OPEN: Final = Right()
+"""No credential is needed, and the path is served while the gateway drains."""
+
+OF_TARGET: Final = Right()
+"""The class, method, stream or request that is named decides; the handler checks it."""
+
+SQL: Final = Right("Needs the scope `sql`.", Principal.require_sql)
+ADMIN: Final = Right("Needs the scope `admin`.", Principal.require_admin)
+
+
+def admin_key(what: str) -> Right:
+    """Return the right of an order that an open gateway refuses; `what` is the order, for the message."""
+    text = "Needs a key or token with the scope `admin`."
+    return Right(text, lambda principal: principal.require_admin_key(what))
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A name in a path, a field of the query string, or a header.
+
+    Attributes:
+        name: The name.
+        place: `path`, `query` or `header`.
+        text: The description; may be empty.
+        schema: The JSON schema.
+        is_required: Whether it must be there; None: the document does not say it.
+        is_json: Whether the text is JSON.
+    """
+
+    name: str
+    place: str
+    text: str
+    schema: Mapping[str, Any]
+    is_required: bool | None = None
+    is_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response without an error.
+
+    Attributes:
+        text: The description.
+        content: The schemas by media type; the document fills in those that depend on the application.
+        headers: The names of its headers.
+        status: The HTTP status.
+    """
+
+    text: str
+    content: Content
+    headers: tuple[str, ...] = ()
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path and a verb, as declared; a handler is decorated with its routes.
+
+    Attributes:
+        verb: The HTTP method.
+        path: The path, in which `{name}` stands for a segment.
+        kind: The name of the route in metrics.
+        name: The id of the operation in the document; empty: the document has an operation for each class, method or
+            stream instead, or none.
+        right: What a principal needs.
+        parameters: The parameters; those of the query string are its only fields.
+        fields: Fields of the query string that the document does not show; None: any field, because they are the
+            arguments of the application's own handler.
+        body: The content of the body; None: the body is ignored.
+        is_body_required: Whether there must be a body.
+        answers: The responses without an error.
+        errors: The statuses of errors beyond those of every path, and of every path with a body.
+        tag: The group in the document.
+        is_readonly: Whether it calls a `@readonly` handler.
+        summary: The first line of the text in the document.
+        description: The rest of the text.
+    """
+
+    verb: str
+    path: str
+    kind: str
+    name: str = ""
+    right: Right = OF_TARGET
+    parameters: tuple[Parameter, ...] = ()
+    fields: tuple[str, ...] | None = ()
+    body: Content | None = None
+    is_body_required: bool = True
+    answers: tuple[Answer, ...] = ()
+    errors: tuple[int, ...] = ()
+    tag: str = "Gateway"
+    is_readonly: bool = False
+    summary: str = ""
+    description: str = ""
+
+    @property
+    def query_fields(self) -> frozenset[str] | None:
+        """The fields of the query string; None: any field."""
+        if self.fields is None:
+            return None
+        documented = {each.name for each in self.parameters if each.place == "query"}
+        return frozenset(documented.union(self.fields))
+
+    def __call__(self, handler: F) -> F:
+        """Declare this route at its handler, which may have several."""
+        summary, description = _texts(handler.__doc__ or "")
+        text = " ".join(filter(None, (description, self.right.text)))
+        route = replace(self, summary=summary, description=text)
+        setattr(handler, _ROUTES, (route, *routes_at(handler)))
+        return handler
+
+
+def routes_of(handlers: type) -> Iterator[tuple[Route, str]]:
+    """Yield the routes that the methods of a class declare, each with the name of its method."""
+    for name, member in vars(handlers).items():
+        for route in routes_at(member):
+            yield route, name
+
+
+def routes_at(method: Callable[..., Any]) -> tuple[Route, ...]:
+    """Return the routes that a method declares, in order."""
+    routes: tuple[Route, ...] = getattr(method, _ROUTES, ())
+    return routes
+
+
+def reference_to(component: str) -> dict[str, str]:
+    """Return a schema that refers to the schema of a component."""
+    return {"$ref": SCHEMAS + component}
+
+
+def json_content(component: str, *other_types: str) -> dict[str, Any]:
+    """Return the content of a JSON body that has the schema of a component; other media types have no schema."""
+    return {
+        JSON: {"schema": reference_to(component)},
+        **{each: {"schema": {}} for each in other_types},
+    }
+
+
+def list_content(component: str) -> dict[str, Any]:
+    """Return the content of a JSON body that is a list of a component."""
+    return {JSON: {"schema": {"type": "array", "items": reference_to(component)}}}
+
+
+def any_of(*components: str) -> dict[str, Any]:
+    """Return the schema of a body that is one of several components."""
+    return {"schema": {"anyOf": [reference_to(each) for each in components]}}
+
+
+def page(media_type: str, schema: Mapping[str, Any] | None = None) -> Answer:
+    """Return the answer of a check or a page."""
+    return Answer("The check or the page.", {media_type: {"schema": schema or {}}})
+
+
+def waits(content: Content) -> Answer:
+    """Return the answer to an order that is in the log, and waits for the driver."""
+    text = "The order is in the log, and waits for the driver."
+    return Answer(text, content, ("Location",), 202)
+
+
+def epoch_bound(name: str, text: str, *, is_required: bool = False) -> Parameter:
+    """Return a field of the query string that is an epoch."""
+    return Parameter(name, "query", text, {"type": "integer", "minimum": 0}, is_required)
+
+
+def seconds(name: str, text: str) -> Parameter:
+    """Return a field of the query string that is a number of seconds."""
+    return Parameter(name, "query", text, {"type": "number", "minimum": 0})
+
+
+AN_OBJECT: Final[Content] = {JSON: {"schema": {"type": "object"}}}
+TO_EPOCH: Final = epoch_bound("to", "The last epoch. The default is the newest.")
+TIMEOUT: Final = seconds("timeout", "Seconds to wait for the reply.")
+ORDER_TIMEOUT: Final = seconds("timeout", "Seconds to wait; at most 60.")
+ID: Final = Parameter(
+    IDEMPOTENCY_KEY,
+    "header",
+    "The request id. A repeated id with the same body takes effect once and gets the "
+    "same reply; with another body it is refused. Each API key has its own ids.",
+    {"type": "string", "pattern": "^[!-}]+$", "maxLength": 1_024},
+)
+MIN_EPOCH_HEADER: Final = Parameter(
+    MIN_EPOCH,
+    "header",
+    "The oldest epoch that may answer; the gateway waits for it.",
+    {"type": "integer", "minimum": 0},
+)
+NAMED: Final = Parameter(
+    "id",
+    "path",
+    "A request id that this caller chose or received. The scope `admin` also allows "
+    "`principal~id`, and `~id` for a request without a principal.",
+    {"type": "string", "pattern": "^([!-}]*~)?[!-}]+$"},
+    is_required=True,
+)
+"""The parameter of a path that names a request."""
+
+
+def _texts(docstring: str) -> tuple[str, str]:
+    """Return the first line of a docstring, and the paragraphs up to its first section, as one line."""
+    summary, *paragraphs = docstring.split("\n\n")
+    kept = []
+    for paragraph in paragraphs:
+        if paragraph.lstrip().startswith(("Args:", "Returns:", "Raises:")):
+            break
+        kept.append(" ".join(paragraph.split()))
+    return summary.strip(), " ".join(kept)

@@ -1,0 +1,145 @@
+"""Which scope opens which path: a gateway with one key for each scope is asked at every path."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import granted
+from penstock.gateway.handlers.changes import ChangesHandler
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.openapi.document import HANDLERS
+from penstock.gateway.route import routes_of
+from tests.gateway_thread import RunningGateway
+
+APP = """\
+from penstock import App, entity, key, readonly, route, stream, transactional
+
+
+@entity
+class Lamp:
+    lamp_id: str = key()
+    is_on: bool = False
+
+    def press(self) -> bool:
+        self.is_on = not self.is_on
+        return self.is_on
+
+    @readonly
+    @route("GET /lamps/{lamp_id}/light")
+    def shines(self) -> bool:
+        return self.is_on
+
+
+@transactional
+def tick() -> int:
+    return 1
+
+
+rays = stream("rays", int)
+app = App("lamps", Lamp, tick, rays)
+"""
+NOBODY = ""
+SCOPES = (NOBODY, "admin", "sql", "call", "read", "append", "follow")
+ANYBODY = frozenset(SCOPES)
+KNOWN = ANYBODY - {NOBODY}
+
+RIGHTS = {
+    "GET /healthz": ANYBODY,
+    "GET /readyz": ANYBODY,
+    "GET /openapi.json": KNOWN,
+    "GET /docs": KNOWN,
+    "POST /call/Lamp/a/create": {"call"},
+    "POST /call/tick": {"call"},
+    "POST /send/Lamp/a/press": {"call"},
+    "POST /send/tick": {"call"},
+    "POST /streams/rays": {"append"},
+    "POST /send/streams/rays": {"append"},
+    "GET /streams": KNOWN,
+    "GET /streams/rays": {"follow"},
+    "POST /read": {"call"},
+    "GET /lamps/a/light": {"call"},
+    "GET /entities/Lamp/a": {"read"},
+    "GET /entities/Lamp/changes?from=0": {"read"},
+    "GET /entities/Nothing/a/history": {"sql"},
+    "GET /requests/unknown": KNOWN,
+    "DELETE /requests/unknown": KNOWN,
+    "GET /requests/a%20b/trace": {"sql"},
+    "POST /requests/unknown/retry": {"admin"},
+    "POST /requests/unknown/discard": {"admin"},
+    "POST /sql": {"sql"},
+    "GET /metrics": {"admin"},
+    "GET /metrics/recent": {"admin"},
+    "GET /deployments": {"admin"},
+    "GET /deployments/7": {"admin"},
+    "POST /deployments": {"admin"},
+    "GET /partitions": {"admin"},
+    "POST /partitions": {"admin"},
+    "GET /erasures": {"admin"},
+    "POST /erasures": {"admin"},
+    "GET /flow": {"admin"},
+    "POST /flow": {"admin"},
+    "GET /failed": {"admin"},
+    "POST /failed": {"admin"},
+    "GET /console/": ANYBODY,
+    "GET /console/main.js": ANYBODY,
+    "GET /console/api/status": {"admin"},
+    "GET /console/api/epochs": {"admin"},
+    "GET /console/api/plan": {"admin"},
+    "GET /console/api/scheduled": {"admin"},
+}
+BODIES = {
+    "POST /read": {"calls": [{"entity": "Lamp", "key": "a", "method": "shines"}]},
+    "POST /streams/rays": [1],
+    "POST /send/streams/rays": [1],
+}
+
+
+@pytest.fixture(scope="module")
+def lamps(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("lamps")
+    source, data = folder / "lamps.py", folder / "data"
+    source.write_text(APP)
+    store, now = KeyStore(data), datetime.now(UTC)
+    data.mkdir()
+    keys = {each: store.add(f"k-{each}", granted([each]), None, now)[1] for each in SCOPES if each}
+    with (
+        RunningGateway(str(source), data) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+    ):
+        yield client, keys
+
+
+@pytest.mark.parametrize("path", RIGHTS)
+def test_path_is_open_to_its_scopes(lamps: tuple[httpx.Client, dict[str, str]], path: str) -> None:
+    """A path refuses each principal that lacks its scope, and nobody else."""
+    client, keys = lamps
+    verb, url = path.split(" ")
+    opened = set()
+    for scope in SCOPES:
+        headers = {"Authorization": f"Bearer {keys[scope]}"} if scope else {}
+        body = BODIES.get(path, []) if verb == "POST" else None
+        answer = client.request(verb, url, json=body, headers=headers)
+        if answer.status_code not in (401, 403):
+            opened.add(scope)
+    assert opened == RIGHTS[path]
+
+
+def test_every_declared_route_is_asked() -> None:
+    """The table has a path for each route that a handler declares."""
+    declared = {
+        f"{route.verb} {route.path}"
+        for handlers in (*HANDLERS, ChangesHandler, EntityReadHandler)
+        for route, _ in routes_of(handlers)
+    }
+    asked = {path.partition("?")[0] for path in RIGHTS}
+    assert [
+        each
+        for each in declared
+        if not any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", each), path) for path in asked)
+    ] == []
