@@ -28,7 +28,7 @@ from penstock.errors import (
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Address, Connections
 from penstock.gateway.errors import HttpError, error_response, response_of
-from penstock.gateway.handlers.pages import PAGES, sign_in_response
+from penstock.gateway.handlers.pages import PAGES
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.routing import Endpoint
@@ -189,7 +189,10 @@ class Gateway:
         self, error: PenstockError | HttpError, request: HttpRequest | None, route_kind: str
     ) -> Response:
         if isinstance(error, Unauthenticated) and route_kind == PAGES and _is_opened(request):
-            return sign_in_response(str(error))
+            from penstock.gateway.openapi.sign_in_page import SIGN_IN_HEADERS, sign_in_page  # noqa: PLC0415 -- rarely needed
+
+            page_headers = SIGN_IN_HEADERS | {"WWW-Authenticate": "Bearer"}
+            return Response(sign_in_page(str(error)), 401, page_headers, "text/html; charset=utf-8")
         headers = {}
         if isinstance(error, Diverged) and self.is_behind():  # a row of a class that has changed
             error = StateUnavailable(

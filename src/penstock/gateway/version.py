@@ -7,6 +7,7 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -38,6 +39,7 @@ from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.tail import AsyncJournalTail
@@ -151,7 +153,7 @@ def version_of(
     config, tail = shared.config, shared.tail
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     # It reads the application's types, which may fail, so it comes before the readers start.
-    pages = PageHandler(app, secured=secured)
+    pages = PageHandler(partial(_document, app, secured), partial(_page, app))
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(
@@ -180,6 +182,18 @@ def version_of(
     for own in app.routes:
         routing.add(*endpoint_of(app, own, calls, entity_reads))
     return ServedVersion(app, spec, routing, more, reads.encoder, readers)
+
+
+def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of the data directory
+    from penstock.gateway.openapi.document import openapi_document  # noqa: PLC0415 -- the first question loads it
+
+    return json_of(openapi_document(app, secured=secured))
+
+
+def _page(app: App) -> tuple[bytes, dict[str, str]]:
+    from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page  # noqa: PLC0415 -- the first question loads it
+
+    return docs_page(app).encode(), PAGE_HEADERS
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
