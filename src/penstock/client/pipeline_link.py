@@ -71,7 +71,7 @@ class LinkedRequest:
             settle: Takes the answer or the error, once, in the thread of the link.
             deadline_s: The time by the clock of the link at which to give up.
             accept: Is called in the thread of the link when the request is durable, perhaps more than once, and not if
-                its answer comes first; None if nobody asks.
+                its answer comes first; None if it is not asked for.
         """
         self.request_id = request_id
         self.body = body

@@ -1,4 +1,4 @@
-"""The scheduled requests of an application, for the console: what waits in the log, and until when."""
+"""The scheduled requests of an application, for the console: the requests that wait in the log, and their due times."""
 
 from contextlib import closing
 from pathlib import Path

@@ -18,7 +18,7 @@ def order_in(body: bytes, order_type: type[T], expected: str) -> T:
         expected: The form of a right body, for the message: `an order such as {"partitions": 8}`.
 
     Raises:
-        RequestError: The body is no such order.
+        RequestError: The body is another thing.
     """
     try:
         return msgspec.json.decode(body, type=order_type)

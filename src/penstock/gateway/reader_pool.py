@@ -79,7 +79,7 @@ class _Answer:
         outcomes: The outcomes of the first calls.
         failed: Why no call has an outcome.
         is_complete: Whether the reader has answered; False if it died.
-        began_s: When the calls, or the one behind the last outcome, began; by the clock of the event loop.
+        began_s: When the calls, or the call behind the last outcome, began; by the clock of the event loop.
         ended_s: When the reader died.
     """
 

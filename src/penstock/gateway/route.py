@@ -39,7 +39,7 @@ CALLED: Final = (EPOCH, REQUEST_ID)
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a principal needs for a path.
+    """The right that a principal needs for a path.
 
     Attributes:
         text: The sentence of the document.
@@ -60,10 +60,10 @@ SQL: Final = Right("Needs the scope `sql`.", Principal.require_sql)
 ADMIN: Final = Right("Needs the scope `admin`.", Principal.require_admin)
 
 
-def admin_key(what: str) -> Right:
-    """Return the right of an order that an open gateway refuses; `what` is the order, for the message."""
+def admin_key(order: str) -> Right:
+    """Return the right of an order that an open gateway refuses; its message names the order."""
     text = "Needs a key or token with the scope `admin`."
-    return Right(text, lambda principal: principal.require_admin_key(what))
+    return Right(text, lambda principal: principal.require_admin_key(order))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Route:
         kind: The name of the route in metrics.
         name: The id of the operation in the document; empty: the document has an operation for each class, method or
             stream instead, or none.
-        right: What a principal needs.
+        right: The right that a principal needs.
         parameters: The parameters; those of the query string are its only fields.
         fields: Fields of the query string that the document does not show; None: any field, because they are the
             arguments of the application's own handler.

@@ -137,7 +137,7 @@ class Kit:
             The number of atoms.
 
         Raises:
-            RequestError: There is no such generator.
+            RequestError: The application lacks the generator.
             UserError: A generator failed, with the exception of its source as `__cause__`; or there is no end of
                 atoms that are due.
             Aborted: A handler of a workflow failed; the exception itself is the `__cause__`.
@@ -174,7 +174,7 @@ class Kit:
             check: Raise the first failure of a workflow.
 
         Raises:
-            RequestError: There is no such workflow, or it is not paused.
+            RequestError: The application lacks the workflow, or it is not paused.
             Aborted: A handler of a workflow failed; the exception itself is the `__cause__`.
         """
         failures = self.runtime.failures

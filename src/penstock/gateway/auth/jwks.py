@@ -66,7 +66,7 @@ def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> Verify
 
     Args:
         path: The file, for messages.
-        data: The content of the file; None if there is no file.
+        data: The content of the file; None without a file.
         allowed: The algorithms that the setting allows.
 
     Raises:

@@ -109,11 +109,11 @@ class Principal:
         """Check that the principal is an operator; raises as `require_call`."""
         self._require(ADMIN)
 
-    def require_admin_key(self, what: str) -> None:
+    def require_admin_key(self, order: str) -> None:
         """Check that a key or token makes the principal an operator: an open gateway refuses such orders.
 
         Args:
-            what: The order, for the message.
+            order: The order, for the message.
 
         Raises:
             Forbidden: The principal is anonymous, or lacks the scope `admin`.
@@ -121,7 +121,7 @@ class Principal:
         self.require_admin()
         if self == ANONYMOUS:
             raise Forbidden(
-                f"{what} needs a key or token with the scope admin; make a key with "
+                f"{order} needs a key or token with the scope admin; make a key with "
                 "penstock keys add NAME --scope admin APP"
             )
 

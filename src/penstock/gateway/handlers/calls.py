@@ -1,7 +1,7 @@
 """`/call`, `/send`, `POST /streams` and `/requests`: appends requests and returns their replies.
 
 Promises that a request which is answered with 2xx, or with an error of the application, is durable
-and took effect exactly as the answer says; and that one request id never takes effect twice.
+and took effect exactly as the answer says; and that a request id never takes effect twice.
 """
 
 import asyncio
@@ -356,7 +356,7 @@ class CallHandler:
     ) -> Reply | None:
         """Return the reply at a log position; None if it does not come within `wait_s`.
 
-        A cancelled request has its status before its epoch, so there is no wait for it.
+        A cancelled request has its status before its epoch, so it is not awaited.
         """
         is_open = not self._tail.is_committed(place)
         if is_open and (wait_s == 0 or await self._is_cancelled(place)):

@@ -241,7 +241,7 @@ async def _output_of(
     assert process.stderr is not None
     process.stdin.write(question)
     process.stdin.close()
-    # A task: a cancelled `gather` that nobody awaits leaves a traceback in the log.
+    # A task: a cancelled `gather` without an awaiting task leaves a traceback in the log.
     output = asyncio.create_task(_both_of(process.stdout, process.stderr))
     disconnected = asyncio.create_task(request.gone())
     either: tuple[asyncio.Task[Any], ...] = (output, disconnected)

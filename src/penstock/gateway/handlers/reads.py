@@ -62,7 +62,7 @@ class _EncodedCall(NamedTuple):
     Attributes:
         body: The encoded call.
         caller: The caller, as the limits count it.
-        sought: For a call of `exists`, the entity; None for other calls.
+        sought: The entity of a call of `exists`; None for other calls.
     """
 
     body: bytes

@@ -99,7 +99,7 @@ class Operations:
     def _calls(
         self, entity: EntityType | None, method: str, signature: Signature
     ) -> Iterator[Route]:
-        """Yield the call that waits for its reply, and the one that does not."""
+        """Yield the call that waits for its reply, and the call that does not."""
         target = f"{entity.name}/{{key}}/{method}" if entity else method
         label = f"{entity.name}.{method}" if entity else method
         summary, description = _texts(entity, method, signature)
@@ -182,7 +182,7 @@ class Operations:
         )
 
     def _appends(self, stream: Stream[Any]) -> Iterator[Route]:
-        """Yield the append that waits for its epoch, and the one that does not."""
+        """Yield the append that waits for its epoch, and the append that does not."""
         event = self._schemas.read(stream.events.constrained)
         content: Content = {
             JSON: {"schema": {"type": "array", "items": event}},

@@ -40,7 +40,7 @@ class _Step(NamedTuple):
     Attributes:
         end_us: The end of the step, in microseconds since the Unix epoch.
         counts: The number of answered requests in each latency bucket.
-        followers: By stream, the greatest lag of a follower.
+        followers: The greatest lag of a follower, by stream.
     """
 
     end_us: int

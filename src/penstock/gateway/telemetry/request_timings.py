@@ -119,7 +119,7 @@ class RequestTimings:
 
         Args:
             answers: The reads, which end with the epoch of the state.
-            named: For each call, the name of the class, or an empty text, and of the method or function.
+            named: The names of the class (empty for a function) and of the method or function of each call.
         """
         began_ns = time.time_ns()
         entity, method = named[0] if len(named) == 1 else ("", "")

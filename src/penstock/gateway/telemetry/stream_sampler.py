@@ -1,4 +1,4 @@
-"""`StreamSampler`: what the streams of an application do, for the load of the last hour.
+"""`StreamSampler`: the rates of the streams of an application, for the load of the last hour.
 
 It reads the state of workflows and the progress of generators from the data directory. A part that cannot be read is
 missing in the sample; nothing else depends on it.
