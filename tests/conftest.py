@@ -21,6 +21,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("explore", deadline=None, database=None, print_blob=True)
 
+for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that they show the values
+    pytest.register_assert_rewrite(checks)
+
 SEED = pytest.StashKey[int]()
 BROWSER = "tests/browser/"
 

@@ -47,7 +47,13 @@ class Disk:
             _run("umount", "--lazy", str(self.path))
 
     def cut_power(self) -> None:
-        """Stop all writes at once; what no fsync has written is lost, and the files cannot be used any more."""
+        """Stop all writes at once; what no fsync has written is lost, and the files cannot be used any more.
+
+        A flush is durable if it has ended before this call begins. A flush that ends during the call may report a success
+        and lose everything: Linux 6.18 did so in 21 of 460 cuts, in a program that only extends a file and calls
+        `fdatasync`. All 21 ended during the call, or within a few milliseconds of its end. A real machine that loses its
+        power cannot acknowledge such a flush.
+        """
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, struct.pack("I", _NO_FLUSH))

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.deployment.loading import load_app
-from penstock.errors import Corrupt, LogUnavailable
+from penstock.errors import Corrupt, JournalUnavailable, LogUnavailable
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -26,10 +26,9 @@ from tests.faults.history import ONLY, Row, State, calls_of, values_of
 from tests.waiting import wait_for
 
 BACKLOG = 400
-REFUSED = (
-    LogUnavailable,
-    Corrupt,
-)  # a disk without power may read as damaged until it is mounted again
+REFUSED = (LogUnavailable, JournalUnavailable, Corrupt)
+"""A disk without power refuses; until it is mounted again, it may also read as damaged."""
+
 Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
 
 
@@ -219,7 +218,7 @@ class Load:
     ) -> None:
         """Send the set-up and start; at most `most` requests in all, counted from `first`.
 
-        If it is `refusable`, the thread ends at the first append that the log refuses.
+        If it is `refusable`, the thread ends when log or journal refuse.
         """
         self._refusable = refusable
         data.mkdir(parents=True, exist_ok=True)
@@ -267,7 +266,8 @@ class Load:
             count -= size
 
     def send_until_refused(self) -> None:
-        """Send further requests beside the other thread, which may wait for epochs."""
+        """Send further requests from this thread, after the other thread has ended."""
+        self.stop()
         with suppress(*REFUSED):
             while True:
                 self._append([self._entry(next(self._traffic)) for _ in range(20)])

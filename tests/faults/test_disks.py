@@ -1,6 +1,6 @@
 """A disk that is full, and processes that are stopped: under load, checked from outside.
 
-`scripts/faults` repeats these tests, and those of `power_cuts`, with fresh seeds for as long as it is told.
+`scripts/faults` repeats these tests, and those of `test_power_cuts`, with fresh seeds for as long as it is told.
 """
 
 import os
