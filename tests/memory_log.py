@@ -12,7 +12,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
-from penstock.log.api import PROMOTED_MAX, Entry, Record
+from penstock.log.api import PROMOTED_MAX, Entry, Record, marked
 from penstock.log.clock import wall_clock_us
 
 
@@ -127,18 +127,18 @@ class MemoryLog:
             self._changed.notify_all()
             return len(due)
 
-    def cancel(
-        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    def append_scheduled(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes] | None = None
     ) -> Lsn | None:
-        """Append a scheduled entry with another body. See `Log.cancel`."""
+        """Append a scheduled entry now. See `Log.append_scheduled`."""
         with self._changed:
             self._check(ONLY_PARTITION)
             waiting = self._scheduled.pop(request_id, None)
             if waiting is None:
                 return None
-            lsn, body = self._end(), waiting[1].body
-            self._seen[request_id] = (lsn, body, self._now_s())
-            self._entries.append(Entry(request_id, mark(body), b"", now_us))
+            lsn, entry = self._end(), waiting[1]
+            self._seen[request_id] = (lsn, entry.body, self._now_s())
+            self._entries.append(msgspec.structs.replace(marked(entry, mark), time_us=now_us))
             self._changed.notify_all()
             return lsn
 
@@ -155,9 +155,7 @@ class MemoryLog:
                 return known[0]
             lsn = self._end()
             self._seen[entry.request_id] = (lsn, entry.body, self._now_s())
-            if mark is not None:
-                entry = msgspec.structs.replace(entry, body=mark(entry.body), touches=b"")
-            self._entries.append(entry)
+            self._entries.append(marked(entry, mark))
             self._changed.notify_all()
             return lsn
 

@@ -174,17 +174,27 @@ def test_cancelled_entry_takes_its_position_with_a_mark(log: Log) -> None:
     log.append(entries("first"))
     log.schedule(Entry(RequestId("a"), b"body", b"12345678", 7), 100)
     log.schedule(entry("b"), 100)
-    assert log.cancel(RequestId("a"), 50, marked) == 1
+    assert log.append_scheduled(RequestId("a"), 50, marked) == 1
     assert (log.scheduled(RequestId("a")), log.find(RequestId("a"))) == (None, (0, 1))
     assert log.read(Lsn(1), Lsn(2)) == [Record(Lsn(1), RequestId("a"), b"cancelled body", 50)]
     assert log.touches(Lsn(1), Lsn(2)) == [b""]
     assert (log.promote(100), ids(log)) == (1, ["first", "a", "b"])
 
 
+def test_a_scheduled_entry_may_come_before_it_is_due(log: Log) -> None:
+    """It is the entry as it was scheduled, and kept apart from others as before."""
+    log.schedule(Entry(RequestId("a"), b"body", b"12345678", 7, is_control=True), 100)
+    assert log.append_scheduled(RequestId("a"), 50) == 0
+    assert log.read(Lsn(0), Lsn(1)) == [Record(Lsn(0), RequestId("a"), b"body", 50)]
+    assert log.touches(Lsn(0), Lsn(1)) == [b"12345678"]
+    assert log.controls(Lsn(0), Lsn(1)) == [0]
+    assert (log.promote(100), log.append_scheduled(RequestId("a"), 100)) == (0, None)
+
+
 def test_cancelled_id_stays_taken(log: Log) -> None:
     """The id remains the id of the first body: with that body it repeats, with another it conflicts."""
     log.schedule(entry("a"), 5)
-    assert log.cancel(RequestId("a"), 1, marked) == 0
+    assert log.append_scheduled(RequestId("a"), 1, marked) == 0
     log.schedule(entry("a"), 9)
     assert (log.append(entries("a")), log.scheduled(RequestId("a"))) == ([0], None)
     for body in (b"other", marked(b"a")):
@@ -198,10 +208,10 @@ def test_only_a_scheduled_entry_is_cancelled(log: Log) -> None:
     log.append(entries("appended"))
     for name in ("promoted", "cancelled"):
         log.schedule(entry(name), 5)
-    log.cancel(RequestId("cancelled"), 1, marked)
+    log.append_scheduled(RequestId("cancelled"), 1, marked)
     log.promote(5)
     for name in ("unknown", "appended", "promoted", "cancelled"):
-        assert log.cancel(RequestId(name), 6, marked) is None
+        assert log.append_scheduled(RequestId(name), 6, marked) is None
     assert ids(log) == ["appended", "cancelled", "promoted"]
 
 
@@ -213,7 +223,8 @@ def test_cancellations_and_promotions_race_for_each_entry_once(log: Log) -> None
     with ThreadPoolExecutor(3) as pool:
         promotions = pool.map(log.promote, range(60))
         cancellations = [
-            pool.submit(log.cancel, RequestId(name), 1, marked) for name in names[::-1] * 2
+            pool.submit(log.append_scheduled, RequestId(name), 1, marked)
+            for name in names[::-1] * 2
         ]
         moved = sum(promotions)
         positions = [one.result() for one in cancellations]

@@ -378,8 +378,15 @@ MUTANTS = (
     Mutant(
         "a cascade overtakes the records that wait",
         "runtime/spark/later_records.py",
-        "        if self._is_idle(commit):\n",
-        "        if True:\n",
+        "if self._is_idle(commit) and not",
+        "if not",
         "tests/differential/test_later_records.py::test_a_cascade_lets_the_records_go_first_that_wait",
+    ),
+    Mutant(
+        "a cascade overtakes another one",
+        "runtime/spark/later_records.py",
+        "if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:",
+        "if self._is_idle(commit) and continuing:",
+        "tests/differential/test_later_records.py::test_no_cascade_overtakes_another",
     ),
 )

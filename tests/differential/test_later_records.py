@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.limits import Limits
 from penstock.journal.api import PartKind
 from penstock.log.api import Entry
 from penstock.runtime.spark.messages import RunTransactions, TaskCommand, TaskResult
-from tests.differential.inline import Inline, InlineJobs
+from tests.differential.inline import ONLY, Inline, InlineJobs
 from tests.differential.later_app import LARGE, app
 
 SPEC = "tests.differential.later_app:app"
+NAMES = ("second", "third", "fourth")
 
 
 @pytest.fixture
@@ -84,11 +85,61 @@ def test_a_cascade_lets_the_records_go_first_that_wait(cutting: Inline) -> None:
     cutting.log.promote(1 << 60)
     others(cutting, "fourth", "fifth")
     cutting.advance(int(cutting.log.end()))
-    place = cutting.log.find(RequestId("first~~c1"))
-    assert place is not None
+    there = place(cutting, "first~~c1")
     ends = list(accumulate(report.records for report, _ in cutting.reports))
-    assert ends.index(place[1]) + 1 == ends.index(place[1] + 1)
-    assert cutting.log.end() > place[1] + 1
+    assert ends.index(there) + 1 == ends.index(there + 1)
+    assert cutting.log.end() > there + 1
+
+
+def test_no_cascade_overtakes_another(cutting: Inline) -> None:
+    """The rest of a cascade that was cut first comes first, also if no record waits when the other one is cut."""
+    append(cutting, "repeat", 5)
+    repeat(cutting, "second")
+    cutting.advance(4)
+    assert cutting.log.scheduled(RequestId("first~~c1")) is not None, "the second one waits"
+    cutting.advance(5)
+    cutting.log.promote(1 << 60)
+    assert place(cutting, "first~~c1") < place(cutting, "second~~c1")
+
+
+def test_only_one_cascade_goes_on_at_once(cutting: Inline) -> None:
+    """A caller who comes then waits for one rest, and not for all; each rest that ends lets the next one go on."""
+    append(cutting, "write", "x")
+    for name in NAMES:
+        repeat(cutting, name)
+    cutting.advance(4)
+    cutting.advance(7)
+    waiting = [name for name in NAMES if cutting.log.scheduled(RequestId(f"{name}~~c1"))]
+    assert waiting == ["third", "fourth"]
+    while (end := int(cutting.log.end())) > cutting.driver.positions[ONLY]:
+        cutting.advance(end)
+    ids = [record.request_id for record in cutting.log.read(Lsn(0), Lsn(end))]
+    rests = [name for name in ids if "~~c" in name and "." not in name]
+    assert rests == [f"{name}~~c{number}" for number in (1, 2) for name in NAMES]
+
+
+def test_a_driver_that_starts_again_knows_the_cascades_that_wait(cutting: Inline) -> None:
+    """The rest of a cascade does not overtake one that an earlier driver has scheduled."""
+    append(cutting, "repeat", 5)
+    repeat(cutting, "second")
+    cutting.advance(4)
+    cutting.restart()
+    cutting.advance(5)
+    cutting.log.promote(1 << 60)
+    assert place(cutting, "first~~c1") < place(cutting, "second~~c1")
+
+
+def repeat(runtime: Inline, name: str) -> None:
+    """Append a request whose cascade is cut."""
+    body, touches = app.request("Note", "a", "repeat", [5])
+    runtime.log.append([Entry(RequestId(name), body, touches, 0)])
+
+
+def place(runtime: Inline, name: str) -> int:
+    """Return the position of a record in the log."""
+    found = runtime.log.find(RequestId(name))
+    assert found is not None
+    return found[1]
 
 
 def others(runtime: Inline, *names: str) -> None:

@@ -144,7 +144,9 @@ class Twins(RuleBasedStateMachine):
     @rule(name=st.integers(0, 16))
     def cancel(self, name: int) -> None:
         request_id = RequestId(str(name))
-        self.both(lambda log: log.cancel(request_id, 3, lambda body: b"cancelled " + body))
+        self.both(
+            lambda log: log.append_scheduled(request_id, 3, lambda body: b"cancelled " + body)
+        )
 
     @rule(name=st.integers(0, 12))
     def find(self, name: int) -> None:

@@ -39,7 +39,7 @@ CANCEL_FOR_EVER = """
 log = SqliteLog(path)
 number = 0
 while True:
-    if log.cancel(RequestId(f"s{number}"), 1, lambda body: b"cancelled") is not None:
+    if log.append_scheduled(RequestId(f"s{number}"), 1, lambda body: b"cancelled") is not None:
         tell(f"s{number}")
         number += 3
     elif log.find(RequestId(f"s{number}")) is not None:

@@ -35,6 +35,13 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     is_control: bool = False
 
 
+def marked(entry: Entry, mark: Callable[[bytes], bytes] | None) -> Entry:
+    """Return an entry with the body that `mark` returns for its body; None: the entry itself."""
+    if mark is None:
+        return entry
+    return msgspec.structs.replace(entry, body=mark(entry.body), touches=b"")
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A durable entry with its position."""
 
@@ -84,7 +91,7 @@ class Log(Protocol):
         `due_us` is in microseconds since the Unix epoch, below 2**63. If the request id is known with
         the same body, in the log or as scheduled, the entry is not added, and the first due time
         stays. The id is taken from now on; its retention counts from when the entry is appended.
-        `limited` is as for `append`; `promote` and `cancel` refuse no size.
+        `limited` is as for `append`; `promote` and `append_scheduled` refuse no size.
 
         Raises:
             RequestConflict: The id is known with another body.
@@ -124,19 +131,18 @@ class Log(Protocol):
             LogUnavailable: As for `append`; no entry was moved, and the next call tries again.
         """
 
-    def cancel(
-        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    def append_scheduled(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes] | None = None
     ) -> Lsn | None:
-        """Append a scheduled entry now, with a body that says that it was cancelled.
+        """Append a scheduled entry now, whenever it is due: because it may go on, or because it was cancelled.
 
-        One transaction removes the entry from the schedule and appends it, so an entry is promoted
-        or cancelled, never both. The appended entry touches nothing. Its id stays the id of the
-        first body: an append or a schedule with that body is a repetition.
+        One transaction removes the entry from the schedule and appends it, so only one of this call and `promote`
+        appends it. Its id stays the id of the first body: an append or a schedule with that body is a repetition.
 
         Args:
             request_id: The request.
             now_us: The time of the new record.
-            mark: Returns the body to append for the scheduled body.
+            mark: Returns the body to append for the scheduled body; the record touches nothing. None: the entry as it is.
 
         Returns:
             The position of the record, which is durable; None if the request is not scheduled, or
@@ -144,7 +150,7 @@ class Log(Protocol):
 
         Raises:
             Corrupt: The scheduled entry is damaged.
-            LogUnavailable: As for `append`; call again to learn whether the entry was cancelled.
+            LogUnavailable: As for `append`; call again to learn whether the entry was appended.
         """
 
     def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:

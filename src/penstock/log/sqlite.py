@@ -24,7 +24,7 @@ from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RequestConflict, Truncated
 from penstock.log import block as blocks
 from penstock.log import ranges, schedule
-from penstock.log.api import Entry, Record
+from penstock.log.api import Entry, Record, marked
 from penstock.log.block import Block
 from penstock.log.clock import LogTime, no_jump, wall_clock_us
 from penstock.log.database import (
@@ -178,17 +178,17 @@ class SqliteLog:
         )
         return len(promoted)
 
-    def cancel(
-        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes]
+    def append_scheduled(
+        self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes] | None = None
     ) -> Lsn | None:
-        """Append a scheduled entry with another body, in one transaction. See `Log.cancel`."""
+        """Append a scheduled entry now, in one transaction. See `Log.append_scheduled`."""
         self._check(ONLY_PARTITION)
         id_hash = blocks.id_hash_of(request_id, self._seed)
-        promoted = self._promote(
+        appended = self._promote(
             lambda connection: schedule.take(connection, id_hash, str(self._path)),
-            lambda entry: Entry(request_id, mark(entry.body), b"", now_us),
+            lambda entry: msgspec.structs.replace(marked(entry, mark), time_us=now_us),
         )
-        return Lsn(promoted[0]) if promoted else None
+        return Lsn(appended[0]) if appended else None
 
     def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
         """Append a request again, in one transaction. See `Log.repeat`."""
@@ -209,12 +209,7 @@ class SqliteLog:
                 return []
             return [ScheduledEntry(entry.time_us, id_hash, entry)]
 
-        def marked(taken: Entry) -> Entry:
-            if mark is None:
-                return taken
-            return msgspec.structs.replace(taken, body=mark(taken.body), touches=b"")
-
-        appended = self._promote(take, marked)
+        appended = self._promote(take, lambda taken: marked(taken, mark))
         return Lsn(appended[0]) if appended else newest
 
     def _promote(

@@ -40,7 +40,7 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
         LogUnavailable: The log cannot be written; a repetition tells whether it was cancelled.
         Corrupt: The scheduled request is damaged.
     """
-    lsn = log.cancel(request_id, time.time_ns() // 1_000, cancelled_body)
+    lsn = log.append_scheduled(request_id, time.time_ns() // 1_000, cancelled_body)
     if lsn is not None:
         return lsn
     place = log.find(request_id)

@@ -3,12 +3,14 @@
 They are rows of the epoch, so they exist when its commit is durable. They are appended before the next epoch is
 committed, so only those of the newest epoch can be missing in the log, and they can only be behind its positions.
 
-A record that continues a cascade is an epoch of its own, so nobody waits for a cascade in the same epoch. If other
-records wait meanwhile, it is scheduled: the log gets it after as much time as the epoch before it took, and at most one
-at a time. So all cascades together take at most half of the time.
+A record that continues a cascade is an epoch of its own, so nobody waits for a cascade in the same epoch. The log gets
+one of them at a time: at once if no other record waits, else after as much time as the epoch before it took. So all
+cascades together take at most half of the time. No cascade overtakes another one: they continue in turn, in the order in
+which they were cut, so the order of the log never depends on how long an epoch took.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -26,6 +28,9 @@ _PAUSE: Final = 1.5
 
 _BATCH: Final = 10_000
 """Records of the log that are looked at together."""
+
+_UPCOMING: Final = 1_000
+"""Scheduled entries among which a new driver looks for those that continue cascades, which are due soon."""
 
 
 class LaterRecords:
@@ -53,13 +58,17 @@ class LaterRecords:
         self._retention_us = retention_s * 1_000_000
         self._fill = fill
         self._owed: Commit | None = None
-        self._free_us = 0  # when the next record that continues a cascade may come
+        rests = [(due, rest) for due, rest in log.upcoming(_UPCOMING) if rest.is_control]
+        # The records that continue cascades, in their order; some may be in the log already.
+        self._scheduled = deque(rest.request_id for _, rest in rests)
+        self._free_us = max((due for due, _ in rests), default=0)  # when the next one may come
         if last is not None:
             self.owe(last)
 
     def owe(self, commit: Commit) -> None:
         """Name the newest epoch; `append` appends its records."""
-        self._owed = commit if commit.parts_of(PartKind.APPENDS) else None
+        has_work = self._scheduled or commit.parts_of(PartKind.APPENDS)
+        self._owed = commit if has_work else None
 
     def append(self, took_s: float = 0.0) -> None:
         """Append the records that are owed.
@@ -75,15 +84,25 @@ class LaterRecords:
             return
         now_us = time.time_ns() // 1_000
         at_once, continuing = self._divided(commit, now_us)
-        if self._is_idle(commit):
-            at_once |= continuing
-            continuing.clear()
+        if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:
+            first = next(iter(continuing))
+            at_once[first] = continuing.pop(first)
         if at_once:
             self._log.append(list(at_once.values()), limited=False)
         for entry in continuing.values():
             self._free_us = max(self._free_us, now_us) + int(took_s * _PAUSE * 1e6)
             self._log.schedule(entry, self._free_us, limited=False)
+            self._scheduled.append(entry.request_id)
         self._owed = None
+
+    def _next_goes_on(self, now_us: int) -> bool:
+        """Append the scheduled record whose cascade was cut first, before it is due; return False if there is none."""
+        while self._scheduled:
+            appended = self._log.append_scheduled(self._scheduled[0], now_us)
+            self._scheduled.popleft()  # if the append fails, the next call tries again
+            if appended is not None:  # else it was due, and has run
+                return True
+        return False
 
     def _divided(
         self, commit: Commit, now_us: int
@@ -127,6 +146,8 @@ class LaterRecords:
         parts = [
             self._journal.read(part, ("lsn", *names)) for part in commit.parts_of(PartKind.APPENDS)
         ]
+        if not parts:
+            return
         rows = pa.concat_tables(parts).sort_by("lsn")
         for request_id, *rest in zip(*(rows[name].to_pylist() for name in names), strict=True):
             yield RequestId(request_id), *rest
