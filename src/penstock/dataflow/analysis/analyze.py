@@ -14,15 +14,9 @@ from types import FunctionType
 from typing import Any, Final
 
 from penstock.base.annotations import EVALUATOR, signature_of
-from penstock.dataflow.analysis.call import Callee
-from penstock.dataflow.analysis.frame import (
-    AnalysisContext,
-    FunctionSummary,
-    describe,
-    functions_of,
-)
 from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of
 from penstock.dataflow.analysis.library import Arguments
+from penstock.dataflow.analysis.reading import Known, Reading, Scope
 from penstock.dataflow.analysis.records import factories_of, full_names_of, records_of
 from penstock.dataflow.analysis.source import (
     Sources,
@@ -31,7 +25,6 @@ from penstock.dataflow.analysis.source import (
     place_of_class,
     plain_function,
 )
-from penstock.dataflow.analysis.statement import Body
 from penstock.dataflow.analysis.streams import (
     exclusive_tasks,
     feeds_of,
@@ -39,7 +32,7 @@ from penstock.dataflow.analysis.streams import (
     stream_operators,
 )
 from penstock.dataflow.analysis.type_text import type_text
-from penstock.dataflow.analysis.value import UNKNOWN, TypedValue, Value, of_type, single
+from penstock.dataflow.analysis.value import NOTHING, UNKNOWN, TypedValue, Value, of_type, single
 from penstock.dataflow.graph import (
     UNKNOWN_OPERATOR,
     Action,
@@ -55,7 +48,7 @@ from penstock.dataflow.graph import (
     SourceLocation,
 )
 from penstock.model.application import App
-from penstock.model.declaration import where_of
+from penstock.model.declaration import RESERVED, where_of
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
 
@@ -74,53 +67,63 @@ class _Analysis:
     """The analysis of one application."""
 
     def __init__(self, app: App) -> None:
-        members = [entity.cls for entity in app.entities.values()]
-        modules = [cls.__module__ for cls in members]
+        entities = app.entities.values()
+        modules = [entity.cls.__module__ for entity in entities]
         modules += [signature.function.__module__ for signature in app.functions.values()]
         modules += [task.cls.__module__ for task in app.topology.tasks.values()]
-        packages = frozenset(module.partition(".")[0] for module in modules)
         self._app = app
         self._names = full_names_of(app)
-        self._shared: AnalysisContext = describe(app, Sources(packages))
-        self._shared.methods = self._method
-        self._shared.exclusive = exclusive_tasks(app.topology)
-        self._known: dict[tuple[type, str], FunctionSummary] = {}
+        self._known = Known(
+            app,
+            Sources(frozenset(module.partition(".")[0] for module in modules)),
+            {name: entity.cls for name, entity in app.entities.items()},
+            frozenset(name for entity in entities for name in functions_of(entity.cls)).union(
+                RESERVED
+            ),
+            frozenset(name for entity in entities for name in entity.attributes),
+            self._method,
+            exclusive_tasks(app.topology),
+        )
+        self._returned: dict[tuple[type, str], Value] = {}
+        self._edges: dict[Edge, None] = {}
+        self._warnings: set[PlanWarning] = set()
 
     def plan(self) -> Plan:
         """Analyse every operator."""
-        operators = [self._entity(entity) for entity in self._app.entities.values()]
-        summaries: list[FunctionSummary] = []
-        for entity in self._app.entities.values():
-            summaries += [self._method(entity.cls, name) for name in _members_of(entity)]
-            summaries.append(FunctionSummary(warnings=tuple(_unseen(entity))))
-        for name, signature in self._app.functions.items():
+        app = self._app
+        operators = [self._entity(entity) for entity in app.entities.values()]
+        for entity in app.entities.values():
+            for name in _members_of(entity):
+                self._method(entity.cls, name)
+            self._warnings.update(_unseen(entity))
+        for name, signature in app.functions.items():
             operators.append(_function(name, signature, self._names))
-            summaries.append(self._body(Endpoint(name, name), signature.function, signature, None))
-        streams = stream_operators(self._app.topology)
-        summaries += [self._handler(*root) for root in handlers_of(self._app.topology)]
-        summaries.append(FunctionSummary(tuple(feeds_of(self._app))))
-        summaries += [self._factory(*default) for default in factories_of(self._app)]
-        edges = dict.fromkeys(edge for summary in summaries for edge in summary.edges)
-        warnings = {warning for summary in summaries for warning in summary.warnings}
+            parameters = list(signature.parameters.values())
+            self._body(Endpoint(name, name), _plain(signature.function), parameters)
+        for source, cls, function in handlers_of(app.topology):
+            self._handler(source, cls, function)
+        for source, cls, factory in factories_of(app):
+            self._factory(source, cls, factory)
+        self._edges |= dict.fromkeys(feeds_of(app))
+        streams = stream_operators(app.topology)
         names = [operator.name for operator in operators] + [operator.path for operator in streams]
         rank = {name: index for index, name in enumerate(names)}
         return Plan(
-            self._app.name,
+            app.name,
             tuple(operators),
             streams,
-            tuple(sorted(edges, key=lambda edge: _edge_order(edge, rank))),
-            tuple(sorted(warnings)),
-            tuple(map(_part, self._app.parts)),
-            records_of(self._app, self._names),
-            self._app.time_limits,
+            tuple(sorted(self._edges, key=lambda edge: _edge_order(edge, rank))),
+            tuple(sorted(self._warnings)),
+            tuple(map(_part, app.parts)),
+            records_of(app, self._names),
+            app.time_limits,
         )
 
     def _entity(self, entity: EntityType) -> Operator:
         attributes = tuple(Attribute(*pair) for pair in _shown(entity.attributes, self._names))
         methods = []
         for name in _members_of(entity):
-            signature = entity.creation if name == _CREATE else entity.methods.get(name)
-            function = self._function_of(entity, name)
+            signature, function = _signature_of(entity, name), _function_of(entity, name)
             if signature is None:  # private, or a property: known by its source alone
                 is_property = isinstance(inspect.getattr_static(entity.cls, name, None), property)
                 methods.append(_private(name, function, is_property=is_property))
@@ -130,92 +133,101 @@ class _Analysis:
         key = Attribute(entity.key_name, type_text(entity.key_annotation))
         return Operator(entity.name, key, attributes, tuple(methods), where, entity.personal)
 
-    def _function_of(self, entity: EntityType, name: str) -> FunctionType:
-        thing = entity.initializer if name == _CREATE else inspect.getattr_static(entity.cls, name)
-        function = plain_function(thing)
-        assert function is not None, f"{entity.name}.{name} is not a function"
-        return function
+    def _method(self, cls: type, name: str) -> Value:
+        """Read a method once, and return its result; while it is read, its result is unknown."""
+        if (cls, name) not in self._returned:
+            self._returned[cls, name] = UNKNOWN
+            entity: EntityType = cls.__reference__  # type: ignore[attr-defined]
+            signature, function = _signature_of(entity, name), _function_of(entity, name)
+            parameters = [*signature_of(function).parameters.values()][1:]
+            if signature is not None:
+                parameters = [*signature.parameters.values()]
+            method = (cls, functions_of(cls).get(name, cls))
+            source = Endpoint(entity.name, name)
+            self._returned[cls, name] = self._body(source, function, parameters, method)
+        return self._returned[cls, name]
 
-    def _method(self, cls: type, name: str) -> FunctionSummary:
-        """Return the summary of a method; during its own analysis its result is unknown."""
-        if (cls, name) in self._known:
-            return self._known[cls, name]
-        self._known[cls, name] = FunctionSummary(returned=UNKNOWN)
-        entity: EntityType = cls.__reference__  # type: ignore[attr-defined]
-        signature = entity.creation if name == _CREATE else entity.methods.get(name)
-        function = self._function_of(entity, name)
-        source, owner = Endpoint(entity.name, name), functions_of(cls).get(name, cls)
-        summary = self._body(source, function, signature, (cls, owner))
-        self._known[cls, name] = summary
-        return summary
-
-    def _factory(self, source: Endpoint, cls: type, factory: Callable[[], Any]) -> FunctionSummary:
+    def _factory(self, source: Endpoint, cls: type, factory: Callable[[], Any]) -> None:
         """Read a factory of a default, which runs with `create`; its accesses are not those of a handler."""
         function = plain_function(factory)
-        if function is not None and self._shared.sources.follows(function):
-            return FunctionSummary(warnings=self._body(source, function, [], None).warnings)
-        hazard = hazard_of(factory)
-        if hazard is None:
-            return FunctionSummary()
-        message = f"{source.member} {MESSAGES[hazard]}"
-        where = place_of_class(cls, where_of(cls))
-        return FunctionSummary(warnings=(PlanWarning(where, source, message, hazard),))
+        if function is not None and self._known.sources.follows(function):
+            edges = dict(self._edges)
+            self._body(source, function, [])
+            self._edges = edges
+        elif hazard := hazard_of(factory):
+            message = f"{source.member} {MESSAGES[hazard]}"
+            where = place_of_class(cls, where_of(cls))
+            self._warnings.add(PlanWarning(where, source, message, hazard))
 
-    def _handler(self, source: Endpoint, cls: type, function: FunctionType) -> FunctionSummary:
+    def _handler(self, source: Endpoint, cls: type, function: FunctionType) -> None:
         """Read a handler of a task, with the types that its parameters declare."""
-        hints = hints_of(function, self._shared.classes)
+        hints = hints_of(function, self._known.classes)
         parameters = [
             parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
             for parameter in list(signature_of(function).parameters.values())[1:]
         ]
         owner = functions_of(cls).get(function.__name__, cls)
-        return self._body(source, function, parameters, (cls, owner))
+        self._body(source, function, parameters, (cls, owner))
 
     def _body(
         self,
         source: Endpoint,
-        function: Any,
-        signature: Signature | list[Parameter] | None,
-        method: tuple[type, type] | None,
-    ) -> FunctionSummary:
-        """Read one method of (class, defining class), or a function, as a root."""
-        plain = plain_function(function)
-        assert plain is not None, f"{source.text} is not a function"
-        frame = Body(self._shared, source, plain, method[1] if method else None)
-        tree = self._shared.sources.tree_of(plain)
+        function: FunctionType,
+        parameters: list[Parameter],
+        method: tuple[type, type] | None = None,
+    ) -> Value:
+        """Read one method of (class, defining class), or a function, and return its result."""
+        tree = self._known.sources.tree_of(function)
         if tree is None:
-            return _unread(source, plain, "its source cannot be read")
-        this: tuple[Value, ...] = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
-        if signature is None:
-            parameters = list(signature_of(plain).parameters.values())[len(this) :]
-        elif isinstance(signature, list):
-            parameters = signature
-        else:
-            parameters = list(signature.parameters.values())
-        arguments = Arguments(this, *_declared(parameters))
+            return self._unread(source, function, "its source cannot be read")
+        this = (single(TypedValue(method[0], Origin.SELF)),) if method else ()
+        reading = Reading(self._known, source)
+        scope = Scope(function, method[1] if method else None)
         try:
-            with self._shared.attempt():
-                callee = Callee(tree, plain, method[1] if method else None)
-                returned = frame.follow(callee, arguments)
+            returned = reading.follow(tree, scope, _declared(this, parameters))
         except RecursionError:
-            return _unread(source, plain, "its source is nested too deeply")
-        summary = frame.summary()
-        return FunctionSummary(summary.edges, summary.warnings, returned)
+            return self._unread(source, function, "its source is nested too deeply")
+        self._edges |= reading.edges
+        self._warnings.update(reading.warnings)
+        return returned
+
+    def _unread(self, source: Endpoint, function: FunctionType, why: str) -> Value:
+        """Note a function that may call everything."""
+        where = place_of(function, function.__code__.co_firstlineno)
+        target = Endpoint(UNKNOWN_OPERATOR, "?")
+        how = {"looped": True, "conditional": True, "origin": Origin.UNKNOWN}
+        self._edges[Edge(source, target, Action.CALL, where, **how)] = None  # type: ignore[arg-type]
+        self._warnings.add(PlanWarning(where, source, f"{why}: its calls are unknown"))
+        return UNKNOWN
 
 
-def _unread(source: Endpoint, function: FunctionType, why: str) -> FunctionSummary:
-    """Return the summary of a function that may call everything."""
-    where = place_of(function, function.__code__.co_firstlineno)
-    edge = Edge(
-        source,
-        Endpoint(UNKNOWN_OPERATOR, "?"),
-        Action.CALL,
-        where,
-        looped=True,
-        conditional=True,
-        origin=Origin.UNKNOWN,
-    )
-    return FunctionSummary((edge,), (PlanWarning(where, source, f"{why}: its calls are unknown"),))
+def _plain(thing: Any) -> FunctionType:
+    function = plain_function(thing)
+    assert function is not None, f"{thing} is not a function"
+    return function
+
+
+def _function_of(entity: EntityType, name: str) -> FunctionType:
+    is_creation = name == _CREATE
+    return _plain(entity.initializer if is_creation else inspect.getattr_static(entity.cls, name))
+
+
+def _signature_of(entity: EntityType, name: str) -> Signature | None:
+    """Return the signature of a method that requests can call; None for a private one, or a property."""
+    return entity.creation if name == _CREATE else entity.methods.get(name)
+
+
+def functions_of(cls: type) -> dict[str, type]:
+    """Return the user's functions and properties of an entity class, with the defining class."""
+    return {
+        name: owner
+        for owner in reversed(cls.__mro__)
+        if owner is not object
+        for name, member in vars(owner).items()
+        if isinstance(member, FunctionType | property)
+        and not (name.startswith("__") and name.endswith("__"))
+        and name not in RESERVED
+    }
 
 
 def _part(app: App) -> Part:
@@ -224,21 +236,18 @@ def _part(app: App) -> Part:
     return Part(app.name, (*app.entities, *app.functions, *streams))
 
 
-def _declared(parameters: list[Parameter]) -> tuple[tuple[tuple[str, Value], ...], Value, Value]:
+def _declared(this: tuple[Value, ...], parameters: list[Parameter]) -> Arguments:
     """Return the abstract arguments of a request, from the annotations of the parameters."""
-    named: list[tuple[str, Value]] = []
-    rest: Value = frozenset()
-    more: Value = frozenset()
+    named: dict[str, Value] = {}
+    rest = NOTHING
     for parameter in parameters:
         annotation = Any if parameter.annotation is Parameter.empty else parameter.annotation
         value = of_type(annotation, Origin.ARGUMENT)
-        if parameter.kind is Parameter.VAR_POSITIONAL:
-            rest = value
-        elif parameter.kind is Parameter.VAR_KEYWORD:
-            more = value
+        if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            rest |= value
         else:
-            named.append((parameter.name, value))
-    return tuple(named), rest, more
+            named[parameter.name] = value
+    return Arguments(this, named, rest)
 
 
 def _members_of(entity: EntityType) -> list[str]:
@@ -267,9 +276,7 @@ def _unseen(entity: EntityType) -> list[PlanWarning]:
 
 
 def _function(name: str, signature: Signature, full_names: dict[type, str]) -> Operator:
-    function = plain_function(signature.function)
-    assert function is not None, f"{name} is not a function"
-    method = _described(name, signature, function, full_names)
+    method = _described(name, signature, _plain(signature.function), full_names)
     return Operator(name, None, (), (method,), method.where)
 
 

@@ -4,7 +4,9 @@ Objects are recognised by identity, not by the name under which a module imports
 warnings and is not complete; replay finds the rest.
 """
 
+import ast
 import enum
+from collections.abc import Iterator
 from itertools import accumulate
 from types import ModuleType
 from typing import Any, Final
@@ -117,11 +119,6 @@ def hazard_of(thing: Any) -> Hazard | None:
     return next((_BY_MODULE[place] for place in within if place in _BY_MODULE), None)
 
 
-def reaches_outside(thing: Any) -> bool:
-    """Whether calling an object leaves the process."""
-    return hazard_of(thing) is Hazard.OUTSIDE
-
-
 def _is_value(thing: Any) -> bool:
     """Whether an object is a class of exceptions or an enumeration, which has no effects."""
     return isinstance(thing, type) and issubclass(thing, BaseException | enum.Enum)
@@ -135,3 +132,32 @@ def _identity(thing: Any) -> tuple[str, str]:
         module = getattr(owner if isinstance(owner, type) else type(owner), "__module__", None)
     name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
     return module or type(thing).__module__, name.rpartition(".")[2]
+
+
+def lost_updates(statement: ast.Assign | ast.AugAssign) -> Iterator[tuple[ast.Await, str]]:
+    """Yield each wait between the read and the write of an attribute, which other handlers may change meanwhile."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    for target in targets:
+        place, owner = ast.unparse(target), target
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        is_read = isinstance(statement, ast.AugAssign)
+        for part in _parts_of(statement.value) if isinstance(owner, ast.Attribute) else ():
+            if isinstance(part, ast.Await) and is_read:
+                question = ast.unparse(part)
+                later = ast.unparse(statement).replace(question, "reply")
+                yield (
+                    part,
+                    f"{place} is read before the wait, and written behind it: changes meanwhile are lost; "
+                    f"write `reply = {question}`, and in the next line `{later.replace('(reply)', 'reply')}`",
+                )
+                break
+            is_read = is_read or (isinstance(part, ast.expr) and ast.unparse(part) == place)
+
+
+def _parts_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of an expression in the order of the text, without those of functions inside of it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.Lambda):
+            yield from _parts_of(child)

@@ -1,9 +1,8 @@
-"""The abstract domain: the abstract values that an expression may have.
+"""The abstract domain: the values that an expression may have.
 
-A `Value` is a set of atoms, ordered by inclusion; join is union, and the empty set is the bottom
-element (also the value of None, which contains no entity). The depth of nested atoms is bounded, so
-the analysis terminates. Types are resolved annotations: `list[tuple[Item, int]]` determines the values
-that a loop over it binds.
+A `Value` is a set of atoms; join is union, and the empty set is the bottom element (also the value of None, which
+contains no entity). Types are resolved annotations: `list[tuple[Item, int]]` determines the values that a loop over
+it binds.
 """
 
 import ast
@@ -11,7 +10,7 @@ import collections.abc
 import dataclasses
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.base.schema import reference_type
@@ -38,14 +37,16 @@ class TypedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionValue:
-    """A collection or iterator that the method itself builds."""
+class BuiltValue:
+    """A collection or iterator that the method itself builds.
 
-    element: "Value"
-    depth: int = field(init=False, compare=False, repr=False)
+    Attributes:
+        iterated: The elements, or the keys of a dictionary.
+        found: What `[…]` finds: the elements, or the values of a dictionary.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", _deeper(self.element))
+    iterated: "Value"
+    found: "Value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +54,6 @@ class TupleValue:
     """A tuple that the method itself builds."""
 
     items: tuple["Value", ...]
-    depth: int = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", _deeper(*self.items))
-
-
-@dataclass(frozen=True, slots=True)
-class DictValue:
-    """A dictionary that the method itself builds."""
-
-    keys: "Value"
-    values: "Value"
-    depth: int = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", _deeper(self.keys, self.values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +74,10 @@ class StaticObject:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """A function or lambda defined inside a method, with the frame that it sees."""
+    """A function or lambda defined inside a method, with the scope that it sees."""
 
     node: ast.FunctionDef | ast.Lambda
-    frame: Any
+    scope: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,40 +95,37 @@ class Question:
     reply: "Value"
 
 
-Atom = (
-    TypedValue
-    | CollectionValue
-    | TupleValue
-    | DictValue
-    | StaticObject
-    | Closure
-    | BoundMethod
-    | Question
-)
+Atom = TypedValue | BuiltValue | TupleValue | StaticObject | Closure | BoundMethod | Question
 Value = frozenset[Atom]
 
 NOTHING: Final[Value] = frozenset()
 UNKNOWN: Final[Value] = frozenset({TypedValue(Any, Origin.UNKNOWN)})
+SCALARS: Final = frozenset({int, float, bool, bytes, str, complex, type(None)})
+_ITERABLE: Final = frozenset(
+    {
+        *(list, dict, tuple, set, frozenset),
+        *(collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter),
+        *(collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator),
+        *(collections.abc.Sequence, collections.abc.Collection, collections.abc.Set),
+        collections.abc.Mapping,
+    }
+)
 _RANK: Final = {origin: rank for rank, origin in enumerate(Origin)}
-_DEPTH_MAX: Final = 6
 
 
 def single(atom: Atom) -> Value:
-    """Return the value with a single atom; unknown if it is nested too deeply."""
-    return UNKNOWN if _depth(atom) > _DEPTH_MAX else frozenset({atom})
+    """Return the value with a single atom."""
+    return frozenset({atom})
 
 
-def _depth(atom: Atom) -> int:
-    match atom:
-        case CollectionValue(depth=depth) | TupleValue(depth=depth) | DictValue(depth=depth):
-            return depth
-        case _:
-            return 0
+def built(element: Value, found: Value | None = None) -> Value:
+    """Return a collection of elements, or a dictionary of keys and values."""
+    return single(BuiltValue(element, element if found is None else found))
 
 
-def _deeper(*values: "Value") -> int:
-    """Return the depth of an atom that contains values."""
-    return 1 + max((_depth(atom) for value in values for atom in value), default=0)
+def join(values: Iterable[Value]) -> Value:
+    """Return the least upper bound: the union."""
+    return frozenset().union(*values)
 
 
 def of_type(annotation: Any, origin: Origin, home: OwnerAttribute | None = None) -> Value:
@@ -154,18 +136,16 @@ def of_type(annotation: Any, origin: Origin, home: OwnerAttribute | None = None)
         return join(of_type(member, origin, home) for member in typing.get_args(annotation))
     if annotation is None or annotation is type(None):
         return NOTHING
-    if annotation in _SCALARS or reference_type(annotation) is not None:
+    if annotation in SCALARS or reference_type(annotation) is not None:
         home = None
     return single(TypedValue(annotation, origin, home))
 
 
 def constant(thing: Any) -> Value:
     """Return the value of an object that exists before any request."""
-    if thing is None:
-        return NOTHING
-    return single(
-        TypedValue(type(thing), Origin.CONSTANT) if type(thing) in _SCALARS else StaticObject(thing)
-    )
+    if type(thing) in SCALARS:
+        return of_type(type(thing), Origin.CONSTANT)
+    return single(StaticObject(thing))
 
 
 def retag(value: Value, origin: Origin) -> Value:
@@ -177,49 +157,31 @@ def _retag(atom: Atom, origin: Origin) -> Atom:
     match atom:
         case TypedValue(type=annotation):
             return TypedValue(annotation, origin)
-        case CollectionValue(element=element):
-            return CollectionValue(retag(element, origin))
+        case BuiltValue(iterated=iterated, found=found):
+            return BuiltValue(retag(iterated, origin), retag(found, origin))
         case TupleValue(items=items):
             return TupleValue(tuple(retag(item, origin) for item in items))
-        case DictValue(keys=keys, values=values):
-            return DictValue(retag(keys, origin), retag(values, origin))
         case _:
             return atom
 
 
-def join(values: Iterable[Value]) -> Value:
-    """Return the least upper bound: the union."""
-    return frozenset().union(*values)
-
-
-def last_origin(origins: Iterable[Origin]) -> Origin:
-    """Return the origin that becomes known last; without origins: a constant."""
-    return max(origins, key=_RANK.__getitem__, default=Origin.CONSTANT)
-
-
 def origin_of(value: Value) -> Origin:
-    """Return the origin of a value: of its parts, the origin that becomes known last."""
-    return last_origin({_origin(atom) for atom in value})
+    """Return the origin of a value: of its parts, the origin that becomes known last; of none, a constant."""
+    return max(map(_origin, value), key=_RANK.__getitem__, default=Origin.CONSTANT)
 
 
 def _origin(atom: Atom) -> Origin:
-    result = Origin.CONSTANT
     match atom:
         case TypedValue(origin=origin):
-            result = origin
-        case CollectionValue(element=element):
-            result = origin_of(element)
+            return origin
+        case BuiltValue(iterated=iterated, found=found):
+            return origin_of(iterated | found)
         case TupleValue(items=items):
-            result = last_origin(map(origin_of, items))
-        case DictValue(keys=keys, values=values):
-            result = last_origin((origin_of(keys), origin_of(values)))
+            return origin_of(join(items))
         case BoundMethod(receiver=receiver):
-            result = _origin(receiver)
-        case Question():
-            result = Origin.RESULT
-        case StaticObject() | Closure():
-            pass
-    return result
+            return _origin(receiver)
+        case _:
+            return Origin.RESULT if isinstance(atom, Question) else Origin.CONSTANT
 
 
 def derived(value: Value) -> Origin:
@@ -233,59 +195,66 @@ def is_unknown(atom: Atom) -> bool:
     return isinstance(atom, TypedValue) and (atom.type is Any or atom.type is object)
 
 
+def any_unknown(value: Value) -> bool:
+    """Whether a part of a value is unknown."""
+    return any(map(is_unknown, value))
+
+
+def known_by(value: Value, annotation: Any) -> Value:
+    """Return a value, or the value of its annotation if that says more."""
+    if annotation is Any or (value and not any_unknown(value)):
+        return value
+    return of_type(annotation, origin_of(value))
+
+
 def entity_of(atom: Atom) -> EntityType | None:
     """Return the entity class of a reference."""
     entity_type = reference_type(atom.type) if isinstance(atom, TypedValue) else None
     return entity_type if isinstance(entity_type, EntityType) else None
 
 
-def holds_entity(value: Value, depth: int = 0) -> bool:
+def holds_entity(value: Value) -> bool:
     """Whether a value is, or contains, a known reference to an entity."""
-    if depth > _DEPTH_MAX:
-        return False
     return any(
         entity_of(atom) is not None
-        or (_may_hold(atom) and holds_entity(join((elements(atom), lookup(atom))), depth + 1))
+        or (_may_hold(atom) and holds_entity(elements(atom) | lookup(atom)))
         for atom in value
     )
 
 
 def _may_hold(atom: Atom) -> bool:
-    return not isinstance(atom, TypedValue) or typing.get_args(atom.type) != ()
+    if isinstance(atom, TypedValue):
+        return typing.get_args(atom.type) != ()
+    return isinstance(atom, BuiltValue | TupleValue)
 
 
 def elements(atom: Atom) -> Value:
     """Return the elements of an iteration."""
-    result = NOTHING
     match atom:
-        case CollectionValue(element=element):
-            result = element
+        case BuiltValue(iterated=iterated):
+            return iterated
         case TupleValue(items=items):
-            result = join(items)
-        case DictValue(keys=keys):
-            result = keys
+            return join(items)
         case TypedValue():
-            result = _elements_of_data(atom)
+            return _elements_of_type(atom)
         case StaticObject(thing=list() | tuple() | set() | frozenset() | dict() as things):
-            result = join(constant(thing) for thing in things)
-        case StaticObject(thing=thing) if not callable(thing):
-            result = UNKNOWN
-        case _:  # functions and classes
-            pass
-    return result
+            return join(map(constant, things))
+        case _:
+            is_thing = isinstance(atom, StaticObject) and not callable(atom.thing)
+            return UNKNOWN if is_thing else NOTHING
 
 
-def _elements_of_data(atom: TypedValue) -> Value:
+def _elements_of_type(atom: TypedValue) -> Value:
     outer, arguments = typing.get_origin(atom.type) or atom.type, typing.get_args(atom.type)
-    origin, home = atom.origin, atom.home
     if outer is str:
-        return of_type(str, origin)
-    if outer in _SCALARS or reference_type(outer) is not None:
+        return of_type(str, atom.origin)
+    if outer in SCALARS or reference_type(outer) is not None:
         return NOTHING
     if outer is tuple and arguments:
         members = [member for member in arguments if member is not Ellipsis]
-        return join(of_type(member, origin, home) for member in members)
-    return of_type(arguments[0] if arguments and outer in _ITERABLE else Any, origin, home)
+        return join(of_type(member, atom.origin, atom.home) for member in members)
+    element = arguments[0] if arguments and outer in _ITERABLE else Any
+    return of_type(element, atom.origin, atom.home)
 
 
 def unpack(atom: Atom, count: int) -> list[Value]:
@@ -305,13 +274,13 @@ def unpack(atom: Atom, count: int) -> list[Value]:
 def lookup(atom: Atom) -> Value:
     """Return the value of `atom[…]`: an element of a sequence, or a value of a dictionary."""
     match atom:
-        case DictValue(values=values):
-            return values
+        case BuiltValue(found=found):
+            return found
         case TypedValue(type=annotation, origin=origin, home=home) if is_mapping(annotation):
             arguments = typing.get_args(annotation)
             return of_type(arguments[1] if len(arguments) == 2 else Any, origin, home)
         case StaticObject(thing=dict() as things):
-            return join(constant(thing) for thing in things.values())
+            return join(map(constant, things.values()))
         case _:
             return elements(atom)
 
@@ -319,14 +288,14 @@ def lookup(atom: Atom) -> Value:
 def item(atom: Atom, position: int) -> Value:
     """Return the value of `atom[3]`."""
     match atom:
-        case TupleValue(items=items) if -len(items) <= position < len(items):
-            return items[position]
+        case TupleValue(items=items):
+            count = len(items)
         case TypedValue(type=annotation) if typing.get_origin(annotation) is tuple:
-            parts = unpack(atom, len(typing.get_args(annotation)))
-            if -len(parts) <= position < len(parts):
-                return parts[position]
+            count = len(typing.get_args(annotation))
         case _:
-            pass
+            count = 0
+    if -count <= position < count:
+        return unpack(atom, count)[position]
     return lookup(atom)
 
 
@@ -347,7 +316,7 @@ def is_set(atom: Atom) -> bool:
 def is_container(annotation: Any) -> bool:
     """Whether a type is built in, so that its methods call no entities."""
     outer = typing.get_origin(annotation) or annotation
-    return outer in _SCALARS or outer in _ITERABLE or outer is typing.Literal
+    return outer in SCALARS or outer in _ITERABLE or outer is typing.Literal
 
 
 def field_types(cls: Any) -> Mapping[str, Any]:
@@ -361,26 +330,3 @@ def field_types(cls: Any) -> Mapping[str, Any]:
         if dataclasses.is_dataclass(cls):
             return {field.name: Any for field in dataclasses.fields(cls)}
         return {}
-
-
-_SCALARS: Final = frozenset({int, float, bool, bytes, str, complex, type(None)})
-_ITERABLE: Final = frozenset(
-    {
-        list,
-        dict,
-        tuple,
-        set,
-        frozenset,
-        collections.deque,
-        collections.defaultdict,
-        collections.OrderedDict,
-        collections.Counter,
-        collections.abc.Iterable,
-        collections.abc.Iterator,
-        collections.abc.Generator,
-        collections.abc.Sequence,
-        collections.abc.Collection,
-        collections.abc.Set,
-        collections.abc.Mapping,
-    }
-)
