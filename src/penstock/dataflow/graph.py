@@ -227,7 +227,6 @@ class Edge:
         target: The operator is `?` if it is unknown.
         looped: It may happen any number of times.
         conditional: It may not happen at all.
-        origin: The origin of the reference to the target.
     """
 
     source: Endpoint
@@ -264,9 +263,6 @@ class PlanWarning:
     """A line of a handler that makes replay differ, or fails when it runs.
 
     Attributes:
-        where: The line.
-        source: The method that contains the line.
-        message: The warning, for a person.
         hazard: The hazard; None if the warning is of another sort.
     """
 
@@ -286,7 +282,6 @@ class Part:
     """An application of a set.
 
     Attributes:
-        name: The name of the application.
         operators: The names of its operators, and the paths of its stream operators.
     """
 
@@ -300,12 +295,7 @@ class Plan:
 
     Attributes:
         app: The name of the application, or of the set.
-        operators: Its entity classes and functions.
-        stream_operators: Its streams, workflows and portals.
-        edges: The effects, in the order of operators and lines.
-        warnings: The warnings, in the order of lines.
         applications: The applications of a set; empty for a single application.
-        records: The records inside of attributes.
         time_limits: The milliseconds of each method, function and workflow with `@limit(time=…)`, by its name.
     """
 

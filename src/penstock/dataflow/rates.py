@@ -16,7 +16,6 @@ class Rates(msgspec.Struct, frozen=True):
 
     Attributes:
         over_s: The seconds.
-        events: Events in a second by stream.
         calls: Calls in a second by `Order.checkout>Item.subtract`; a call from outside has nothing before the `>`.
         lags: The atoms of its source that each workflow has still to take.
     """

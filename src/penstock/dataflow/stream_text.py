@@ -48,9 +48,7 @@ def stream_operator_lines(
     """Return the lines of a stream, workflow, splitter, sequencer or portal.
 
     Args:
-        operator: The operator.
         links: The links that begin at it.
-        rates: The measured rates.
     """
     events = f": {operator.events}" if operator.events else ""
     title = f"{operator.kind.value} {operator.name}{events}  {operator.where.text}"

@@ -13,7 +13,6 @@ class Link:
     """Edges of one source, target and action.
 
     Attributes:
-        looped: An edge is in a loop.
         conditional: All edges are conditional.
         origin: The origin that becomes known last.
         where: The lines of the edges, in order.

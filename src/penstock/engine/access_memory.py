@@ -135,7 +135,6 @@ def _beyond_hints(
 
     Args:
         hinted: The hinted accesses of an epoch, ascending by position.
-        accesses: Its accesses.
 
     Returns:
         Positions, ascending, and the accesses; both of shape (n,).

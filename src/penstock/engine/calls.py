@@ -102,7 +102,6 @@ class CallSampler:
         """Begin.
 
         Args:
-            members: The members of the application.
             heavy: The roots that are not observed; shared by all tasks of a process.
         """
         self._heavy = set() if heavy is None else heavy

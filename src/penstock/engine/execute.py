@@ -87,7 +87,6 @@ class Executor:
 
     Attributes:
         secret: The secret of the journal, which `random()` and `uuid()` use; empty in tests.
-        isolation: Undoes the changes of a handler to its process.
         interrupted: Why the handler is interrupted. The caller sets it when it raises `Interrupted`,
             so that a handler which swallows the exception is still undone.
         escaped: The key on which the last run escaped. `read` sets it when it raises `Escape`, so
@@ -217,7 +216,6 @@ class Executor:
         """Return how a transaction ended, or raise the exception that leaves it without outcome.
 
         Args:
-            txn: The transaction, which has ended.
             reply: The encoded result.
             writes: The new states.
             failure: Why the transaction is undone; None if it is not.

@@ -24,7 +24,6 @@ class FirstRounds:
     """Spreads the epochs of a driver over tasks, one after the other."""
 
     def __init__(self) -> None:
-        """Begin without knowledge."""
         self._memory = AccessMemory()
         self._hinted = AccessSet.empty()
 
@@ -50,7 +49,6 @@ class FirstRounds:
         """Learn from an epoch when its rounds have ended: the last one that was spread, or one of a single task.
 
         Args:
-            run: The rounds.
             mentions: The mentions in the rows that the epoch's tasks have written.
         """
         for each in mentions:

@@ -59,7 +59,6 @@ class Isolation:
         """Begin.
 
         Args:
-            app: The application.
             depth: Frames that a handler may use.
         """
         self._app = app

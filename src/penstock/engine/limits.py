@@ -42,7 +42,6 @@ class Limits:
         time_ms: Milliseconds of processor time of one handler: as long as one caller can stop all others.
         wall_ms: Milliseconds on a clock of one handler, for handlers that wait.
         memory_bytes: Bytes that a handler may allocate on top of the process's own.
-        depth: Python call depth inside a handler.
         reply_bytes: Encoded size of a result.
         state_bytes: Encoded size of one entity.
         output_bytes: Encoded size of the result and of all entities that it changed, together.

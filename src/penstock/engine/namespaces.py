@@ -179,7 +179,6 @@ class _Owner(NamedTuple):
     """A module, a class, or another object whose names are watched.
 
     Attributes:
-        label: Its name in messages.
         names: Its names; of a class, the dictionary behind its `__dict__`.
         cls: The class, if it is one.
         is_kept: Whether a name must keep its value.
@@ -289,7 +288,7 @@ class Namespaces:
         """Restore the meanings that differ from the remembered ones.
 
         Returns:
-            The name of one of them, for a message; empty if there is none.
+            The name of one of them, for a message; empty without any.
         """
         restored = ""
         for index in _changed(self._names, self._values):

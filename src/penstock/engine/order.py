@@ -83,8 +83,6 @@ def place(
     Args:
         positions: The positions to run, ascending.
         labels: The component of every position of the epoch.
-        accesses: The known accesses of the transactions.
-        hosts: The hosts of tasks and entities.
         tasks: Number of tasks.
 
     Returns:
@@ -154,7 +152,6 @@ def _level(loads: list[tuple[int, int]], count: int) -> Tasks:
 
     Args:
         loads: Load and number of each task.
-        count: Components to place.
 
     Returns:
         int64, shape (count,), ascending by load.

@@ -112,14 +112,12 @@ class Replayer:
         state: The state before the epoch that runs.
         written: The states that the requests of this epoch have written so far.
         executor: Runs the handlers; a guard uses it to enforce limits.
-        cascades: Runs the cascades of records.
         cascade: The cascade of the last record; None if it has caused nothing.
         ran: The cascades of the records that `run_all` has run last, in order.
         step_reads: The rows that the workflow steps of this epoch's records have read, by the id of the record.
     """
 
     def __init__(self, app: App, state: dict[EntityKey, bytes], limits: Limits) -> None:
-        """Begin over a state, which the replayer will change."""
         self.app = app
         self.state = state
         self.written: dict[EntityKey, bytes | None] = {}

@@ -89,7 +89,7 @@ def is_erased(app: App, body: bytes) -> bool:
 
 
 def handler_line(app: App, body: bytes) -> str:
-    """Return `file:line` of the method that a request calls; empty if there is no such method."""
+    """Return `file:line` of the method that a request calls; empty if the method does not exist."""
     try:
         request = decode_request(body)
         return app.signature(request.entity, request.method).where

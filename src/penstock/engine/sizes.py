@@ -18,11 +18,9 @@ def check_sizes(
     """Check a transaction against the limits of sizes.
 
     Args:
-        limits: The limits.
         touched: The number of entities that it touched.
         size: The bytes of its result.
         writes: Its new states.
-        outbox: The events and requests that it sends.
 
     Raises:
         LimitExceeded: It exceeds a limit; the message names it.

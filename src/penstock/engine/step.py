@@ -7,7 +7,7 @@ runs are void.
 Why the result equals serial execution in log order:
 
 1. A task executes its transactions in log order over the committed state. A component of the
-   conflict graph (`conflicts`) that one run executed whole, without an escape, read the values
+   conflict graph (`conflicts`) that a run executed whole, without an escape, read the values
    that serial execution would have read: no transaction outside the component wrote any of it.
 2. Every other component runs again, whole, in one task. Then all components are validated again, the
    finished ones too, because a transaction that runs again may access other entities than before.
@@ -51,8 +51,6 @@ class EpochRun:
 
     Attributes:
         tasks: Number of tasks of each round.
-        reran: How often transactions were executed again, so far.
-        rounds: Rounds that were started, so far.
         accesses: The accesses of all runs of its transactions, so far.
     """
 
@@ -60,7 +58,6 @@ class EpochRun:
         """Begin with the tasks of the first round.
 
         Args:
-            count: Transactions in the epoch.
             first: The positions of each task, ascending; together every position once.
             hosts: The hosts of tasks and entities; None if every task can read every entity.
         """
@@ -78,7 +75,7 @@ class EpochRun:
 
     @classmethod
     def single_task(cls, count: int) -> Self:
-        """Begin an epoch that one task runs whole, where no conflict is possible."""
+        """Begin an epoch that a task runs whole, where no conflict is possible."""
         return cls(count, [np.arange(count, dtype=np.uint32)])
 
     def next_round(self) -> Round | None:

@@ -42,7 +42,6 @@ class Task:
         wrote: The keys that the last record has written, with their new states.
         root: The method that the request of the last record called, as the sampler names it.
         written: Newest state of every entity that was written (None: deleted).
-        wanted: The entities that escaped transactions are known to touch.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -59,9 +58,6 @@ class Task:
         """Begin over a committed state.
 
         Args:
-            app: The application.
-            base: Reads committed state of local entities.
-            limits: The limits of one transaction.
             tracked: Collect the access set; not needed where one task runs the whole epoch.
             is_local: Whether `base` can read an entity; None where it can read every entity.
             shipped: Committed state of entities that are not local.
@@ -95,8 +91,6 @@ class Task:
         """Execute the transaction at `position`, and the requests that it sends.
 
         Args:
-            position: Its position in the epoch.
-            request_id: The request's id.
             body: The encoded request.
             time_us: When the request was appended, microseconds since the Unix epoch.
 
@@ -141,8 +135,6 @@ class Task:
         """Let a request fail without running it; `cascade` has the work that depends on the record.
 
         Args:
-            position: Its position in the epoch.
-            request_id: The request's id.
             body: The encoded request.
             time_us: When the request was appended, microseconds since the Unix epoch.
             reply: The encoded failure of the request.
@@ -160,9 +152,7 @@ class Task:
         """Run the workflow steps of a record, after its requests; then `wrote` has the keys that they have written.
 
         Args:
-            cascade: The cascade of the record.
             failure: The failure of its request; None if it took effect.
-            reply: The result of its request.
 
         Raises:
             PenstockError: Committed state could not be read; the steps have no outcome.

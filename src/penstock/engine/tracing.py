@@ -57,7 +57,6 @@ class CallTrace:
         where: `folder/file:line` of its code; empty for `create`, `delete` and `exists`.
         took_us: Microseconds of this run, with all inner calls.
         value: The result as text; None if the call raised.
-        error: Class and message of the exception.
         undone: Whether its changes of entities were undone.
         calls: The calls inside it, in order.
     """
@@ -82,7 +81,6 @@ class RequestTrace:
     """The trace of one request.
 
     Attributes:
-        outcome: The outcome of this run.
         root: The root of the calls; None if the request names no method that exists.
         undone: The states that a savepoint or the abort has undone.
         cascade: The cascade of the record; None if it has caused nothing.
@@ -104,9 +102,7 @@ def trace(
     A debugger that uses the trace function of this thread is suspended meanwhile.
 
     Args:
-        app: The application.
         replayer: Has the state before the request.
-        row: The request.
         clock: Returns seconds.
     """
     tracer = _Tracer(app, clock)

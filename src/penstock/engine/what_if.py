@@ -60,7 +60,6 @@ class ReplayPlan:
     Attributes:
         rows: The requests, in order; a row with an `error` is not run, and keeps its outcome.
         recorded: The recorded request of each row; None for an added request.
-        left_out: The recorded requests that are removed.
     """
 
     rows: Sequence[RequestRow]
@@ -130,13 +129,7 @@ class DifferenceList(Generic[T]):
 
 
 class ReplyDifferences:
-    """Replies, compared epoch by epoch.
-
-    Attributes:
-        differing: The replies of requests that are in both runs.
-        left_out: The replies of removed requests.
-        inserted: The replies of added requests.
-    """
+    """Replies, compared epoch by epoch."""
 
     def __init__(self) -> None:
         self.differing: DifferenceList[ReplyDifference] = DifferenceList()
@@ -147,8 +140,6 @@ class ReplyDifferences:
         """Compare the replies of an epoch.
 
         Args:
-            epoch: The epoch.
-            plan: The requests that ran.
             outcomes: Their outcomes; None if the recorded outcome is used.
         """
         for row, was, outcome in zip(plan.rows, plan.recorded, outcomes, strict=True):
@@ -198,8 +189,6 @@ class StateDiff:
 
         Args:
             before: The replayed state before the epoch.
-            written: The replayed changes.
-            changes: The recorded changes.
         """
         recorded = self.recorded
         if written == changes:
@@ -239,9 +228,6 @@ def entity_differences(
 
     Args:
         state_diff: The entities that differ, with their recorded states.
-        state: The replayed state.
-        recorded_by: The application of the recorded epochs.
-        replayed_by: The application of the replay.
     """
     differences = EntityDifferences()
     for key in sorted(state_diff.recorded):

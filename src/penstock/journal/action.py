@@ -184,8 +184,6 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
     """Return the text of version 0, which creates the table.
 
     Args:
-        app: The application.
-        identity: The table's id.
         time_ms: When it is created, milliseconds since the Unix epoch.
         secret: `Journal.secret`; it is stored in a field that other engines skip.
     """
@@ -270,7 +268,6 @@ def add_of(part: Part, first: Epoch, last: Epoch, time_ms: int) -> Add:
     """Return the action that adds a file to the table.
 
     Args:
-        part: The file.
         first: The first epoch of its rows.
         last: The last epoch of its rows.
         time_ms: When it was written, milliseconds since the Unix epoch.

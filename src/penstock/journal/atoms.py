@@ -40,8 +40,6 @@ class StreamAtom(NamedTuple):
     Attributes:
         number: Its number in the stream, from 0, without gaps.
         events: The encoded events, as `decode_atom` takes them.
-        epoch: The epoch that published it.
-        position: The log position of the record that caused it.
         time_us: The time of this record, in microseconds since the Unix epoch.
     """
 
@@ -84,7 +82,6 @@ class AtomReader:
     """
 
     def __init__(self, journal: Journal) -> None:
-        """Read from a journal, which the caller closes."""
         self._journal = journal
         self._lock = threading.Lock()
         self._cached: OrderedDict[tuple[str, Epoch], pa.Table] = OrderedDict()

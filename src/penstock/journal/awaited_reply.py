@@ -21,7 +21,6 @@ class AwaitedReply:
         """Create it in the event loop of the tail.
 
         Args:
-            tail: Follows the journal.
             timeout_s: The longest wait for the reply, from when the request is durable.
         """
         self._tail = tail

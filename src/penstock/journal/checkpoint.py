@@ -81,9 +81,6 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0)
     """Write a checkpoint up to the newest commit, unless the former one is new enough.
 
     Args:
-        commits: The commits.
-        segments: The segments.
-        app: The application's name.
         slack: Epochs that may be newer than the checkpoint, if the segments are the same.
 
     Raises:
@@ -163,7 +160,7 @@ def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _former(directory: Path) -> _LastCheckpoint | None:
-    """Return the checkpoint in force; None if there is none, or it is damaged."""
+    """Return the checkpoint in force; None without any, or it is damaged."""
     try:
         hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_LastCheckpoint)
         _, checksum = size_and_checksum_of(_path(directory, hint.version))

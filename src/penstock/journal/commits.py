@@ -58,7 +58,6 @@ class CommitLog:
 
         Args:
             directory: The `_delta_log`.
-            app: The application's name.
             merged: Returns the newest epoch in a segment; commits up to it may be removed here.
         """
         self.directory = directory

@@ -81,9 +81,6 @@ class DeltaJournal:
         """Open or create.
 
         Args:
-            path: The directory.
-            app: The application's name.
-            classes: Its classes whose rows are stored.
             secret: The secret of a new journal that continues the history of another journal; None
                 draws a random secret.
             dropped: The classes whose rows are stored and which the application may lack.

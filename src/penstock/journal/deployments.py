@@ -32,7 +32,6 @@ class Deployment(msgspec.Struct, frozen=True):
         number: 1 for the first deployment, 2 for the next.
         since: The first epoch that it may have executed; its last epoch is before the next deployment.
         time_us: When it was recorded, microseconds since the Unix epoch.
-        code: The code.
         shapes: The tag of the shape of each stored class, by its name; see `model.shape`.
         live: Whether a record of the log brought its source while the application ran; otherwise the start of a
             driver did.
@@ -91,11 +90,7 @@ class Deployments:
         Args:
             since: The first epoch that the code may execute.
             time_us: The time, microseconds since the Unix epoch.
-            code: The code.
-            shapes: The tags of the application's stored classes.
             live: Whether a record of the log brings it.
-            by: The principal that has ordered it.
-            waiting: The types of waiting values for the application.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -125,7 +120,6 @@ class Deployments:
 
         Args:
             since: The first epoch that the code may execute.
-            waiting: The types of waiting values for it.
 
         Raises:
             ClassChanged: Waiting values would be read with another meaning.
@@ -207,7 +201,6 @@ def replaces_source(
     earlier and replaced since, for example by a rollback, does not come back. A source that was never deployed is new.
 
     Args:
-        in_force: The deployment in force.
         deployments: All deployments.
         source: The code of the source; None for modules that are never deployed.
     """

@@ -22,7 +22,6 @@ class Expiries:
     """The waits of one event loop that have a time limit; `add` and `remove` take constant time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin without waits."""
         self._loop = loop
         self._ends_s: dict[Expiring, float] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -103,7 +103,7 @@ class Inventory:
 
 
 def newest_listed(root: Path) -> Epoch:
-    """Return the newest epoch with a commit file or a segment; -1 if there is none."""
+    """Return the newest epoch with a commit file or a segment; -1 without any."""
     versions = [version_in(path.name) for path in (root / LOG).iterdir()]
     alone = max((version for version in versions if version is not None), default=0)
     segments = Segments(root)

@@ -56,11 +56,6 @@ def find_replies(
 def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) -> Reply | None:
     """Return the reply to a request that the cascade of a committed record has sent, and processed at once.
 
-    Args:
-        journal: The journal.
-        position: The position of the record in the log.
-        request_id: The id of the sent request.
-
     Returns:
         The reply; None if the cascade has sent no such request.
 
@@ -86,10 +81,7 @@ def find_outcome(
     """Return the outcome of a request by its id, and by the position of the record in whose cascade it ran.
 
     Args:
-        journal: The journal.
-        position: The position.
         part_kind: `TRANSACTIONS` for the record itself, `SENT` for a request that its cascade has sent.
-        request_id: The id of the request.
 
     Returns:
         The outcome; None if the epoch of the position has no such request.

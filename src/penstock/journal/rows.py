@@ -29,12 +29,6 @@ def epoch_rows(
 ) -> pa.Table:
     """Return the rows of one epoch.
 
-    Args:
-        journal: The journal that holds the epoch.
-        commit: The epoch's commit.
-        part_kind: The kind of the rows.
-        columns: The columns to read.
-
     Raises:
         Corrupt: A part is damaged.
     """

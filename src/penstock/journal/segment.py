@@ -58,7 +58,6 @@ class Segment:
     """One segment's index.
 
     Attributes:
-        first, last: Its epochs, both included.
         time_us: When the last one was committed, microseconds since the Unix epoch.
         merged: Whether its rows lie in files of its own.
         files: These files by kind; a kind without rows has none.
@@ -193,7 +192,6 @@ def encode(part_kind: PartKind, tables: Sequence[pa.Table], path: str) -> tuple[
     """Return a segment's file, and its bytes.
 
     Args:
-        part_kind: The kind of the rows.
         tables: The rows, in order of epochs.
         path: The file's path, relative to the journal.
     """

@@ -74,12 +74,12 @@ class Segments:
 
     @property
     def first(self) -> Epoch:
-        """The oldest epoch in a segment; 0 if there are none."""
+        """The oldest epoch in a segment; 0 without any."""
         return self.spans[0][0] if self.spans else Epoch(0)
 
     @property
     def last(self) -> Epoch:
-        """The newest epoch in a segment; -1 if there are none."""
+        """The newest epoch in a segment; -1 without any."""
         return self.spans[-1][1] if self.spans else BEFORE_FIRST
 
     def covering(self, epoch: Epoch) -> Segment | None:
@@ -135,8 +135,6 @@ class Segments:
         """Return the rows of a merged part.
 
         Args:
-            epoch: The epoch of the part.
-            path: The path of the part.
             columns: The columns to read; None reads all.
 
         Returns:
@@ -162,11 +160,8 @@ class Segments:
         """Return the rows of some epochs of a merged segment.
 
         Args:
-            opened: The segment.
-            part_kind: The kind of the rows.
             first: The first epoch.
             last: The last epoch.
-            columns: The columns to read.
 
         Raises:
             Corrupt: The segment is damaged.

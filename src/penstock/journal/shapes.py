@@ -38,8 +38,6 @@ class Shapes:
         """Name the journal's directory; nothing is read yet.
 
         Args:
-            root: The directory.
-            declared: The classes that the process declares.
             dropped: The stored classes that it may lack.
         """
         self._root = root
@@ -211,8 +209,7 @@ def _with_rows(versions: Versions, declared: EntityType | None, since: int) -> V
     A driver that ended before its first epoch has left such a version.
 
     Args:
-        versions: The versions.
-        declared: The class; None if there is no such class.
+        declared: The class; None if the class does not exist.
         since: The epoch before which a version is in force.
     """
     begun = tuple(version for version in versions if version.since < since)

@@ -105,7 +105,6 @@ def pack(
 
     Args:
         first: The position of the first entry.
-        entries: The entries, at consecutive positions.
         dedup_hashes: For each entry, the hash of its id and the hash of its body, joined.
         appended_s: Seconds since the Unix epoch.
     """

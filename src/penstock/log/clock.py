@@ -54,7 +54,6 @@ class LogTime:
         """Begin.
 
         Args:
-            clock_us: The clock of this machine.
             newest_s: The time of the newest append; None for a log without one.
             on_jump: Receives the seconds of each jump.
         """

@@ -23,10 +23,7 @@ class Deduplicator:
 
     Attributes:
         first, end: The positions [first, end) of the admitted entries.
-        entries: The entries to append.
         dedup_hashes: For each of them, the hashes of its id and body.
-        fresh: Their positions by the hashes of their ids.
-        postponed: The entries to schedule.
     """
 
     def __init__(
@@ -40,7 +37,6 @@ class Deduplicator:
 
         Args:
             known: Those of the group's requests that were appended before, by the hash of their id.
-            waiting: Those that are scheduled.
             end: The position of the next entry.
             now_s: Seconds since the Unix epoch.
         """

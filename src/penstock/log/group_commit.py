@@ -25,7 +25,7 @@ GROUP_BYTES: Final = 16_777_216
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """The entries that one caller appends or schedules, and later the outcome."""
+    """The entries that a caller appends or schedules, and later the outcome."""
 
     entries: Sequence[Entry]
     id_hashes: list[bytes]
@@ -65,8 +65,6 @@ def pending_append(
     """Hash the ids and bodies of entries.
 
     Args:
-        entries: The entries of one caller.
-        seed: The seed of the log's hashes.
         record_bytes_max: The longest body; None if a body may have any length.
 
     Raises:

@@ -22,11 +22,9 @@ def end_of_range(connection: sqlite3.Connection, start: Lsn, end: Lsn, size: int
     """Return the greatest end, up to `end`, of a range from `start`; see `Log.limit`.
 
     Args:
-        connection: Reads the blocks.
         start: The first record.
         end: The end that the number of records allows.
         size: The most bytes of bodies.
-        file: The log's file, for the error.
 
     Raises:
         Corrupt: A block is damaged.

@@ -97,8 +97,6 @@ class RequestIdIndex:
         """Return the unexpired requests with some of these id hashes.
 
         Args:
-            connection: Reads the rows, in the caller's transaction.
-            id_hashes: Hashes of the ids that are looked up.
             now_s: Seconds since the Unix epoch.
 
         Raises:

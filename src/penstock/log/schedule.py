@@ -58,11 +58,6 @@ def find(
 ) -> dict[bytes, ScheduledEntry]:
     """Return the scheduled entries with some of these id hashes.
 
-    Args:
-        connection: Reads the rows, in the caller's transaction.
-        id_hashes: Hashes of the ids that are looked up.
-        file: The log's file, for the error.
-
     Raises:
         Corrupt: An entry is damaged.
     """
@@ -82,9 +77,7 @@ def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[
     """Return the due times and entries that are due next, in the order of `take_due`.
 
     Args:
-        connection: Reads the rows.
         count_max: The largest number of entries.
-        file: The log's file, for the error.
 
     Raises:
         Corrupt: One of these entries is damaged.
@@ -100,10 +93,7 @@ def ids(
     """Return the ids of entries that begin with a text, sorted; one entry at a time is in memory.
 
     Args:
-        connection: Reads the rows.
-        beginning: The text.
         count_max: The largest number of ids.
-        file: The log's file, for the error.
 
     Raises:
         Corrupt: An entry is damaged.
@@ -149,7 +139,7 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
 
 
 def take(connection: sqlite3.Connection, id_hash: bytes, file: str) -> list[ScheduledEntry]:
-    """Remove the entry with an id hash, and return it; an empty list if there is none.
+    """Remove the entry with an id hash, and return it; an empty list without any.
 
     Raises:
         Corrupt: The entry is damaged.

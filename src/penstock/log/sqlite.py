@@ -64,7 +64,6 @@ class SqliteLog:
     Args:
         path: The file; it is created if it is missing. Its directory also gets `-wal` and `-shm`
             files while the log is in use, and always the `-lock` file of the writers' lock.
-        record_bytes_max: Greatest length of a body of a limited append.
         retention_s: How long request ids are remembered, by the log's own time (`clock`).
         lock_timeout_ms: How long to wait for another process's append before giving up.
         clock_us: This machine's clock, in microseconds since the Unix epoch.

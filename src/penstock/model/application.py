@@ -189,7 +189,7 @@ class App:
         """Return the entity class with a name, which may also be its former name.
 
         Raises:
-            RequestError: There is no such class; the message suggests similar names.
+            RequestError: The class does not exist; the message suggests similar names.
         """
         entity_type = self.entities.get(name) or self.former.get(name)
         if entity_type is None:

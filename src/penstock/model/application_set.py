@@ -32,7 +32,6 @@ def combined(apps: Sequence[App], name: str = "") -> App:
     A single application without interfaces is returned as it is. The same applications give the same object.
 
     Args:
-        apps: The applications.
         name: The name of the whole; that of the first application if it is empty.
 
     Raises:

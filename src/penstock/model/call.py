@@ -40,8 +40,6 @@ class Call(Generic[T_co]):
         entity: The name of the class; empty for a function.
         key: The key of the entity; None if a creation derives it.
         method: The name of the method or function.
-        positional: The arguments by position.
-        named: The arguments by name.
         request_id: The request id that the caller chose; None for a new id.
     """
 
@@ -71,7 +69,6 @@ def call_of(
         method: The function as its class or module has it: `Item.add`, `Item.create`, `transfer`. Or a method of a
             reference: `item.add`.
         positional: The arguments; those of `Item.add` begin with the reference.
-        named: The arguments by name.
 
     Raises:
         RequestError: A method was given without a reference to an entity of its class.
@@ -114,7 +111,6 @@ def append_of(
 
     Args:
         stream: The stream, or its name.
-        events: The events of the atom.
         request_id: The id of the append; None for a new id.
 
     Raises:
@@ -261,7 +257,6 @@ class Preparing(_Calling):
 
         Args:
             stream: The stream, or its name.
-            events: The events of the atom.
             request_id: The id of the append; None for a new id.
 
         Raises:

@@ -31,8 +31,6 @@ class CatchUp(msgspec.Struct, frozen=True, array_like=True):
     """A piece of the atoms that a workflow has missed.
 
     Attributes:
-        flow: The name of the workflow.
-        stream: The stream that it follows.
         piece: The number of the piece, from 0.
         first: The number of the first atom.
         upto: The number of the atom after the last one that the workflow has missed.
@@ -86,7 +84,6 @@ def filled(body: bytes, read: Callable[[str, int], Numbered]) -> bytes:
     """Return the body of a record for the log: that of a catch-up record with its atoms, and another one unchanged.
 
     Args:
-        body: The body as a cascade made it.
         read: Returns the atoms of a stream from a number on, or from the oldest atom that still exists.
     """
     if not is_catch_up(body):

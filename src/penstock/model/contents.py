@@ -163,7 +163,6 @@ class Contents(NamedTuple):
     Attributes:
         items: A copy of the container; empty for other values.
         attributes: The `__dict__` of the value; None without one.
-        named: A copy of it.
         slots: The values of the slots, in the order of `Form.slots`.
     """
 
@@ -263,11 +262,7 @@ def are_same_items(now: Any, then: Any) -> bool:
 
 
 class Image:
-    """The contents of everything mutable that an entity's attributes reach, at one time.
-
-    Attributes:
-        values: The attributes themselves.
-    """
+    """The contents of everything mutable that an entity's attributes reach, at one time."""
 
     __slots__ = ("_parts", "_references", "values")
 
@@ -350,7 +345,6 @@ def is_private(entity: object, known: Mapping[int, int] = _NONE) -> bool:
     """Say whether only this entity holds its attributes and their mutable parts.
 
     Args:
-        entity: The entity.
         known: References that do not count, by the identity of the object: no code of a user has them.
     """
     values = _get(entity, "__dict__")

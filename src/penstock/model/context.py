@@ -61,7 +61,6 @@ class Transaction:
     """The entities that a request touches, and their changes.
 
     Attributes:
-        request_id: The id of the request.
         time_us: The time at which the request was appended, in microseconds since the Unix epoch.
         instances: The references by entity, loaded or not; an entity has one reference.
         before: The encoded attributes of every entity that was read; None if it did not exist.
@@ -110,9 +109,7 @@ class Transaction:
         """Begin a transaction.
 
         Args:
-            request_id: The id of the request.
             time_us: The time at which the request was appended, in microseconds since the Unix epoch.
-            read: Reads committed attributes.
             entity_types: The entity classes of the application by name; a handler uses only these.
             secret: The secret of the journal, which `random` and `uuid` depend on.
         """

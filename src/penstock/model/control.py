@@ -19,9 +19,6 @@ class DeployedCode(msgspec.Struct, frozen=True):
 
     Attributes:
         archive: The name of the archive with its source: the SHA-256 of the archive.
-        module: The module of the application.
-        name: The attribute of the module that is the application.
-        python: The version of Python.
         libraries: The versions of the libraries that the source imports, by the name of their distribution.
         sources: For a set of applications: the hash of the source of each, by its module and name, `stock:app`.
     """
@@ -38,7 +35,6 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
     """Let all later records run with this code.
 
     Attributes:
-        code: The code.
         dropped: The stored classes that the code may lack.
         by: The principal that has ordered the deployment; empty for a command on the machine.
     """
@@ -70,8 +66,6 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe", tag_field="control
     """Let a workflow take the atoms of its source, and those that it has missed.
 
     Attributes:
-        flow: The name of the workflow.
-        stream: The name of its source.
         start: The first atom that it takes; see `penstock.flow`.
     """
 

@@ -13,7 +13,6 @@ class DerivedValues:
     __slots__ = ("_random", "_request_id", "_secret", "_uuids")
 
     def __init__(self, request_id: RequestId, secret: bytes) -> None:
-        """Begin at the first value."""
         self._request_id = request_id
         self._secret = secret
         self._random: Random | None = None

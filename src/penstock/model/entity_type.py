@@ -54,14 +54,12 @@ class EntityType:
         cls: The user's class; its instances are loaded entities.
         unloaded: The subclass of `cls` whose instances are references that are not loaded.
         asleep: The subclass of `cls` whose instances are entities that no block (`savepoint`) has touched yet.
-        key_name: The attribute that holds the key.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Set by `bind` and by `App`; types without constraints.
         constrained_key, constrained: The same types with their constraints.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
         row_plan: The plan of the rows for `penstock.native`; None where Python reads and writes them.
-        defaults: The default values by attribute, copied at creation.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.
@@ -218,10 +216,7 @@ class EntityType:
         """Return the row of attributes that fit their annotations, unless it is the row `before`.
 
         Args:
-            values: The attributes.
-            row: The tag and the lowered attributes.
             after: The encoded row.
-            before: The row that is stored.
         """
         try:
             stored = self._check(after)
@@ -245,7 +240,6 @@ class EntityType:
 
         Args:
             after: The encoded row.
-            before: The row that is stored.
             error: The reason why the row as a whole does not fit.
         """
         new, old = _RAWS.decode(after), [] if before is None else _RAWS.decode(before)

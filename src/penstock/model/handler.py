@@ -36,7 +36,6 @@ def check_marked(thing: object, mark: str, where: str) -> None:
     """Refuse a mark where it would have no effect: on a class, a property and the like.
 
     Args:
-        thing: The marked object.
         mark: The decorator, in the message: `@readonly`.
         where: `file:line` of the decorator.
 
@@ -64,7 +63,6 @@ def misplaced_mark(member: Any, *, is_handler: bool) -> str:
     """Say that a member of an entity class has a mark that it cannot obey; empty without one.
 
     Args:
-        member: The member as the class has it.
         is_handler: Whether requests can call it if it is a function.
     """
     function = function_in(member)

@@ -64,7 +64,6 @@ class Limit:
     """A limit; either `rate_per_s` or `at_once` is 0.
 
     Attributes:
-        text: The limit as it was written.
         rate_per_s: The requests per second in the long run.
         burst: The requests that are admitted at once after a rest.
         at_once: The requests that may be under way.
@@ -206,14 +205,7 @@ def limits_of(
     streams: Mapping[str, Stream[Any]],
     complaints: list[str],
 ) -> tuple[Limit, ...]:
-    """Return the limits of an application's members, and add mistakes to the complaints.
-
-    Args:
-        entities: The entity classes by name.
-        functions: The signatures of the functions by name.
-        streams: The streams by name.
-        complaints: The mistakes that were found so far.
-    """
+    """Return the limits of an application's members, and add mistakes to the complaints."""
     limits: list[Limit] = []
     for target, where, texts in _declarations(entities, functions, streams):
         for text in texts:
@@ -230,7 +222,7 @@ def limits_of(
 
 
 def key_complaint(limit: Limit, functions: Container[str]) -> str:
-    """Return the mistake of a limit `per key` on a target without keys; empty if there is none."""
+    """Return the mistake of a limit `per key` on a target without keys; empty without any."""
     if limit.per != KEY:
         return ""
     if limit.target in functions:

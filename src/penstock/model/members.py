@@ -17,8 +17,6 @@ class Members:
     """The members of an application.
 
     Attributes:
-        classes: The entity classes by name.
-        functions: The functions by name.
         migrations: The functions that are marked `@migrate`.
         flowing: Streams, workflows and all else that atoms flow through.
         interfaces: The interfaces of entity classes of other applications.

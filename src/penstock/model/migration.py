@@ -50,11 +50,6 @@ def take_migrations(
 ) -> list[str]:
     """Give each class of stored rows its migrating functions, by the number of the version that they make.
 
-    Args:
-        functions: The marked functions.
-        classes: The entity classes by name.
-        tasks: The classes of the rows of tasks by name.
-
     Returns:
         The complaints about functions that name no class, or a version that another function makes.
     """

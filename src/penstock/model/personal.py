@@ -109,12 +109,7 @@ class PersonalType(EntityType):
 
 
 def rows_of(classes: Iterable[EntityType], subject: EntityKey) -> list[EntityKey]:
-    """Return the keys of the rows that an erasure deletes: the entity, and the rows of tasks whose key it is.
-
-    Args:
-        classes: The classes of the stored rows.
-        subject: The erased entity.
-    """
+    """Return the keys of the rows that an erasure deletes: the entity, and the rows of tasks whose key it is."""
     name, text = split_entity_key(subject)
     keyed: list[Any] = [(each, reference_type(each.key_annotation)) for each in classes]
     return [

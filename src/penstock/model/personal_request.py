@@ -50,7 +50,6 @@ def _subject(
 
     Args:
         class_of: Returns an entity class of the application by its name.
-        request: The request.
         arguments: Its arguments, before they are encoded.
 
     Raises:

@@ -24,7 +24,6 @@ def require_references(txn: Transaction, changes: Mapping[EntityKey, bytes | Non
 
     Args:
         txn: The transaction, after its handler has returned.
-        changes: Its changes.
 
     Raises:
         DanglingReference: A reference that must exist does not.
@@ -54,7 +53,7 @@ def _check(txn: Transaction, entity_type: EntityType, key: EntityKey, instance: 
 
 
 def subject_in(value: Any) -> EntityKey | None:
-    """Return the entity of a personal class that a value refers to, at any depth; None if there is none.
+    """Return the entity of a personal class that a value refers to, at any depth; None without any.
 
     Of several, it is the first one in the order of texts, because a set has no order.
     """

@@ -42,7 +42,6 @@ class EntityInterface:
     """The part of an entity class of another application that an application uses.
 
     Attributes:
-        path: The path of the entity class.
         cls: The class that declares the interface; the name of its class is that of the path.
         declared: The description of `cls`, as the application declares it.
         where: `file:line` of the declaration.
@@ -139,8 +138,6 @@ class Registry:
 
         Args:
             path: The application and the portal: `/stock/portals/take`.
-            request: The type of requests.
-            reply: The type of replies.
 
         Raises:
             DefinitionError: The path is wrong.

@@ -18,9 +18,7 @@ class RegistryPath:
     """The path of an entity class, a stream or a portal.
 
     Attributes:
-        app: The name of its application.
         room: `streams` or `portals`; empty for an entity class.
-        name: Its name.
     """
 
     app: str
@@ -35,7 +33,6 @@ def parse_path(path: str, room: str, where: str) -> RegistryPath:
     """Return a path of the registry.
 
     Args:
-        path: The text.
         room: `streams` or `portals`; empty for an entity class.
         where: `file:line` of the declaration, for the error.
 

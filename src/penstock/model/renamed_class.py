@@ -10,12 +10,7 @@ from penstock.model.entity_type import EntityType
 
 
 def by_former_name(classes: Iterable[EntityType], complaints: list[str]) -> dict[str, EntityType]:
-    """Return the renamed classes by their former names, and add a complaint about each name that cannot be one.
-
-    Args:
-        classes: The entity classes of an application.
-        complaints: The mistakes of the application.
-    """
+    """Return the renamed classes by their former names, and add a complaint about each name that cannot be one."""
     every = list(classes)
     owners = {each.name: each for each in every}
     renamed: dict[str, EntityType] = {}

@@ -21,7 +21,6 @@ class Reply:
     """The recorded answer to a request.
 
     Attributes:
-        epoch: The epoch that processed the request.
         error: None if the transaction took effect, else the stable code of the failure.
         data: MessagePack: the value, or the failure.
         cause: The exception that left the handler, where that ran in this process; never recorded.

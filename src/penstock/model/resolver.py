@@ -50,8 +50,6 @@ class Resolver:
         """Name the classes of an application.
 
         Args:
-            app: The name of the application, for complaints.
-            entities: Its entity classes by name.
             interfaces: The classes that stand for entity classes of other applications.
         """
         self._app = app

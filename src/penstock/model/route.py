@@ -54,7 +54,6 @@ class Route:
     """A path of an application.
 
     Attributes:
-        verb: The HTTP method, upper case.
         path: The path; a name in braces is a whole segment.
         entity: The name of the class; empty for a function.
         method: The method or function; `show` reads attributes.

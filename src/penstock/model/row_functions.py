@@ -44,7 +44,6 @@ def row_of(tag: int, names: Sequence[str], lowers: Mapping[str, Lower]) -> RowOf
     """Return the function that makes rows; it raises `KeyError` if an attribute is missing.
 
     Args:
-        tag: The tag of the shape.
         names: The names of the attributes, in the order of the row.
         lowers: The functions that lower attributes, by name; the others are taken as they are.
     """

@@ -37,7 +37,6 @@ class SavepointBlock:
         images: The contents at the beginning of each entity that was touched since; None for an
             entity that the block created.
         deleted: The number of entities that were deleted at the beginning.
-        sent: The length of the outbox at the beginning.
     """
 
     __slots__ = ("_txn", "deleted", "images", "sent")

@@ -30,7 +30,6 @@ class SchemaVersion(msgspec.Struct, frozen=True):
         number: The next version has the next number. The first one has 1; if its class has functions of `@migrate` already,
             it has the highest number that they make.
         since: The first epoch that may have rows of it.
-        shape: The stored shape.
         attributes: The names of the attributes, in the order of a row, without the key.
         origins: The origin of each attribute; empty in version 1.
         migrated: Whether the function that `@migrate(…, since=number)` marks makes its rows. `origins` is empty then.
@@ -58,7 +57,6 @@ def first_version(
     """Return the first version of a class.
 
     Args:
-        shape: The stored shape.
         attributes: The names of the attributes, in the order of a row, without the key.
         since: The first epoch that may have rows of it.
         migrations: The numbers of the versions that functions of `@migrate` make. Another journal has these

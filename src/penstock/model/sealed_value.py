@@ -34,9 +34,6 @@ def seal_value(keys: SubjectKeys, subject: str, data: bytes, context: bytes) -> 
     """Return MessagePack data, encrypted with the key of a subject.
 
     Args:
-        keys: The keys.
-        subject: The name of the subject.
-        data: The data.
         context: `ARGUMENTS`, `REPLY` or `EVENT`.
 
     Returns:

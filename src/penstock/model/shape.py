@@ -52,8 +52,6 @@ def shape_of(
     """Return the shape of a class.
 
     Args:
-        name: The name of the class.
-        key: Name and type of the key.
         attributes: The attributes with their types, in order.
         personal: Whether the rows are encrypted.
     """
@@ -73,7 +71,6 @@ def records_of(key: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the records that the shape of a class describes, by their labels in its lines.
 
     Args:
-        key: The type of the key.
         attributes: The attributes with their types, in order.
     """
     describing = _Describing()
@@ -87,8 +84,6 @@ def field_place(label: str, wire: str, index: int | None) -> str:
     """Return the place of a field in the lines of a shape: `Depot.size`, or `Box[1].height`.
 
     Args:
-        label: The label of the record.
-        wire: The stored name of the field.
         index: Its place in a record that is stored by position; None in others.
     """
     return f"{label}.{wire}" if index is None else f"{label}[{index}].{wire}"

@@ -49,7 +49,6 @@ class Signature:
 
     Attributes:
         name: The name in messages: `Item.update_stock`, or the name of a function.
-        function: The Python function.
         where: `file:line` of the definition.
         readonly: Whether the function is marked `@readonly`.
         time_ms: The processor time that `@limit(time=…)` declares; None if it declares none.

@@ -44,9 +44,6 @@ def time_of(member: Any, where: str, name: str, complaints: list[str]) -> int | 
 
     Args:
         member: The class or the function.
-        where: Its place, for complaints.
-        name: Its name, for complaints.
-        complaints: The mistakes that were found so far.
     """
     times = _times_of(member)
     if len(times) > 1:
@@ -62,10 +59,7 @@ def refuse_time(function: Any, where: str, what: str, complaints: list[str]) -> 
     """Complain of a function that declares a time, and that neither a request nor a workflow runs.
 
     Args:
-        function: The function.
-        where: Its place, for the complaint.
         what: What the function is: `stream even of splitter parity`.
-        complaints: The mistakes that were found so far.
     """
     if _times_of(function):
         complaints.append(
@@ -76,14 +70,7 @@ def refuse_time(function: Any, where: str, what: str, complaints: list[str]) -> 
 
 
 def refuse_rates(function: Any, where: str, what: str, complaints: list[str]) -> None:
-    """Complain of a function that declares a limit on requests, and that no request calls.
-
-    Args:
-        function: The function.
-        where: Its place, for the complaint.
-        what: Its name, for the complaint.
-        complaints: The mistakes that were found so far.
-    """
+    """Complain of a function that declares a limit on requests, and that no request calls."""
     complaints += (
         f"{where}: {what} has @limit({text!r}), which has no effect here, because it counts requests; declare it at "
         "the method or function that they call, or limit a stream with the setting gateway.limits"

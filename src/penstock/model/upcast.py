@@ -51,9 +51,7 @@ class Upcast:
         """Prepare the steps.
 
         Args:
-            declared: The class as it is declared now.
             versions: Its versions, the oldest first; the last one is the declared shape.
-            complete: Adds the fields that records have got.
         """
         self._declared = declared
         self._complete = complete
@@ -66,10 +64,6 @@ class Upcast:
 
     def row(self, key: object, data: bytes) -> bytes:
         """Return a row of the present version, which is canonical.
-
-        Args:
-            key: The key of the entity.
-            data: A row of a known version.
 
         Raises:
             MigrationFailed: A function of `@migrate` has failed, or its result does not fit the class.

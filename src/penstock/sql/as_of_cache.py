@@ -46,14 +46,6 @@ class AsOfCache:
     def __init__(
         self, app: App, journal: Journal, snapshots: Snapshots | None, bytes_max: int
     ) -> None:
-        """Begin with an empty cache.
-
-        Args:
-            app: The application.
-            journal: Its journal.
-            snapshots: Its snapshots.
-            bytes_max: The size of the cache.
-        """
         self._app = app
         self._journal = journal
         self._snapshots = snapshots
@@ -67,9 +59,6 @@ class AsOfCache:
         """Return the entities of a class after an epoch, in the order of keys.
 
         Args:
-            entity: The name of the class.
-            epoch: The epoch.
-            limits: The limits of the query.
             seen_at: The epoch whose columns the rows have; None: the epoch itself.
 
         Raises:

@@ -41,10 +41,7 @@ class TableAsOf:
     """A table with its own clause.
 
     Attributes:
-        schema: The schema that replaces it in the query.
         given_schema: The schema in the query; empty if it names none.
-        name: The table.
-        moment: The point in time.
     """
 
     schema: str
@@ -68,7 +65,6 @@ class AsOfStatement:
     """A query whose clauses are cut out.
 
     Attributes:
-        query: The query for DuckDB.
         parameters: The parameters that the query still has.
         moment: The point in time of tables without their own clause; None is the newest epoch.
         references: The tables with their own clause.

@@ -50,10 +50,7 @@ class AsOfQueries:
         """Name the journal.
 
         Args:
-            app: The application.
-            journal: Its journal.
             settings: The limits of queries; a quarter of the memory is for the cache.
-            snapshots: The snapshots of the journal.
             pool: Executes the queries; None creates a pool.
         """
         self._pool = pool or QueryPool()
@@ -81,10 +78,7 @@ class AsOfQueries:
         """Execute a query.
 
         Args:
-            statement: The parsed query.
-            query: Its limits.
             deadline: When the query must have ended, in seconds of `time.monotonic`.
-            options: The format and the caller.
 
         Raises:
             QueryError: The query is not allowed, is wrong, names an epoch that is not held, or

@@ -20,7 +20,6 @@ class CellLimit:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read the limit from a view's folder."""
         self._path = folder / _FILE
         try:
             self.bytes_max: int | None = int(self._path.read_text())

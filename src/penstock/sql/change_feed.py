@@ -78,13 +78,8 @@ def read_feed(
     """Read the changes of a class in a range of epochs.
 
     Args:
-        app: The application.
-        journal: Its journal.
-        entity: The class.
-        span: The range.
         before: Returns the class before the range, with the columns of the last epoch; called only if the range has
             changes.
-        bytes_max: The limit of the changes' size.
 
     Raises:
         QueryError: The changes are larger than `bytes_max`.

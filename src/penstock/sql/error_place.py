@@ -26,8 +26,6 @@ def syntax_error_place(
     """Return the place of a syntax error as `line 2, column 6: `; empty if DuckDB names none.
 
     Args:
-        cursor: The database.
-        query: The query.
         given: The text in which the place is counted; None is the query itself.
     """
     start = _beginning_of(query)
@@ -49,7 +47,6 @@ def error_place(
     Args:
         cursor: The database; a transaction of it is ended.
         query: A query that `query_guard` allows; it is planned and not executed.
-        parameters: Its parameters.
         given: The text in which the place is counted; None is the query itself.
     """
     start = _beginning_of(query)
@@ -66,12 +63,7 @@ def error_place(
 
 
 def offset_of(message: str, query: str) -> int | None:
-    """Return the position of the first marked character; None if the message marks none.
-
-    Args:
-        message: A message of DuckDB.
-        query: The text that DuckDB was given.
-    """
+    """Return the position of the first marked character; None if the message marks none."""
     marked = _MARKED.search(message)
     lines = query.split("\n")
     if marked is None or int(marked[1]) > len(lines):

@@ -38,15 +38,10 @@ class FailedRequest(msgspec.Struct, frozen=True):
     """A failed request of the background.
 
     Attributes:
-        request_id: Its id.
         epoch: The epoch of its last attempt.
-        time: The time of its record.
         entity: The class; None for a function.
         key: The key; None for a function.
         method: The method or function.
-        code: The code of its failure.
-        kind: The class of the exception.
-        message: The text of the exception.
         parent: The id of the request whose handler has sent it; None if the request is a record of its own.
     """
 

@@ -18,7 +18,6 @@ class GivenText:
     """A query as its caller gave it.
 
     Attributes:
-        text: The query.
         cuts: The replaced ranges, in order.
     """
 

@@ -56,8 +56,6 @@ class QueryResult:
     """The rows of a query.
 
     Attributes:
-        epoch: Their epoch.
-        table: The rows.
         types: The SQL type of each column.
     """
 
@@ -74,7 +72,6 @@ class QueryLimits:
         deadline: When the query must have ended, in seconds of `time.monotonic`.
         time_ms: The time that the query may take.
         rows_max: The number of rows in its result.
-        settings: The limits of the view.
     """
 
     deadline: float
@@ -135,7 +132,6 @@ def translating_errors(
     """Translate errors of DuckDB.
 
     Args:
-        limits: The limits of the query.
         place: Returns the place of an error, for the beginning of its message.
 
     Raises:
@@ -160,11 +156,7 @@ def read(
     """Execute a query and return its rows.
 
     Args:
-        cursor: The database, in a transaction.
-        query: The query.
         parameters: Its parameters; their names may begin with `$`.
-        limits: Its limits.
-        epoch: The epoch of the tables.
     """
     if isinstance(parameters, dict):
         parameters = {name.removeprefix("$"): value for name, value in parameters.items()}

@@ -60,7 +60,6 @@ class QueryBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A query of the state at one epoch.
 
     Attributes:
-        query: One SELECT statement.
         parameters: A list for `?` and `$1`, an object for `$name`.
         min_epoch: The oldest epoch that may answer; None is the newest one committed when the
             query arrives.

@@ -68,7 +68,6 @@ def check_query(
     """Check a query, and return the tables that it names.
 
     Args:
-        query: The query.
         tables: The names of the allowed tables, as queries write them.
         cursor: A connection that parses the query without executing it.
         schemas: Additional schemas; the query must read from each of them.

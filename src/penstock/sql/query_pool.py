@@ -66,7 +66,6 @@ class _Head(msgspec.Struct):
     """The header of a child's output.
 
     Attributes:
-        epoch: The epoch of the result.
         types: The SQL type of each column.
         size: The bytes of the body, which follows the header. Bytes for `QueryJob.keep` follow it.
         error: Instead of a result, the class name and the message of an error.
@@ -83,7 +82,6 @@ class ResultOptions:
     """The format and the caller of a query.
 
     Attributes:
-        result_format: The format of the result.
         caller: The caller's name; slots are shared among callers.
     """
 
@@ -96,9 +94,7 @@ class EncodedResult:
     """A result in its format.
 
     Attributes:
-        epoch: The epoch of the rows.
         types: The SQL type of each column.
-        body: A file, positioned at the beginning of the result.
         size: The bytes of the result.
     """
 
@@ -119,9 +115,6 @@ class QueryJob:
     """A query for a child.
 
     Attributes:
-        execute: Executes the query, in the child.
-        options: The format and the caller.
-        limits: The limits of the query.
         still: A context for the fork, in which no other thread changes the data of `execute`.
         kept: Returns bytes for later children, in the child.
         keep: Receives these bytes, in the parent.
@@ -168,7 +161,6 @@ class QueryPool:
     """The slots for queries. Many threads may use the pool at once."""
 
     def __init__(self, closed: Sequence[int] = ()) -> None:
-        """Begin with free slots; children close the given descriptors."""
         self.still = threading.Lock()
         """While a thread holds this lock, no other thread forks a process."""
         self._closed = closed

@@ -140,9 +140,6 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
     """Keep an application's view and execute queries, until the process is options to stop.
 
     Args:
-        app: The application.
-        spec: The application, as on the command line.
-        config: Its configuration.
         supervised: Whether the end of standard input stops the process, too.
 
     Raises:

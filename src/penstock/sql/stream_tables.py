@@ -42,7 +42,6 @@ class StreamTables:
         """Prepare the tables.
 
         Args:
-            app: The application.
             events_max: The most events of each stream.
         """
         self._app = app
@@ -118,7 +117,6 @@ class StreamTables:
         """Add atoms, and remove the oldest events beyond the limit.
 
         Args:
-            connection: The database.
             events: Rows of the journal's kind `events`, in the order of epochs.
             cell_bytes_max: Events with more stored bytes are NULL; None: no limit.
         """

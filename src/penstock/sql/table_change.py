@@ -66,14 +66,7 @@ def retype_table(
     former: TypedTable,
     present: ShownTable,
 ) -> None:
-    """Give a table the wide types, or the narrow types again, and copy its rows.
-
-    Args:
-        connection: The database.
-        names: The schema and the name of the table.
-        former: The table as it is.
-        present: The table as it will be.
-    """
+    """Give a table the wide types, or the narrow types again, and copy its rows."""
     schema, name = names
     target, temporary = written_name(schema, name), f"{name} former"
     run = connection.execute
@@ -111,7 +104,6 @@ def exchange_tables(
     A class that has not changed keeps its table. The table of a changed class is filled again.
 
     Args:
-        connection: The database, in a transaction.
         former: The tables that exist, by the name of their class.
         present: The tables of the other version.
         states: Returns the entities of a class at the epoch of the view, with the columns of the other version.

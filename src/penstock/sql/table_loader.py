@@ -56,15 +56,6 @@ class TableLoader:
         connection: duckdb.DuckDBPyConnection,
         limits: QueryLimits,
     ) -> None:
-        """Prepare the database of a query.
-
-        Args:
-            app: The application.
-            journal: Its journal.
-            cache: The cache of typed states.
-            connection: The database.
-            limits: The limits of the query.
-        """
         self._app = app
         self._journal = journal
         self._cache = cache

@@ -63,7 +63,6 @@ class ViewStatus(msgspec.Struct, frozen=True):
         lag: The number of epochs between them.
         rebuilding: Whether the view is being rebuilt from the journal.
         rows: The number of entities.
-        size_bytes: The size of the file and its log.
     """
 
     epoch: int
@@ -88,10 +87,6 @@ class View:
         """Open the view's file.
 
         Args:
-            data: The data directory.
-            app: The application.
-            journal: Its journal.
-            settings: The limits of the view.
             code: Loads later deployments; None: the view keeps the application that it was given.
 
         Raises:

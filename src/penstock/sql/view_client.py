@@ -52,7 +52,6 @@ def async_view_client(socket: str, timeout_s: float) -> "httpx.AsyncClient":
     """Return an asynchronous client of the view that listens at a socket.
 
     Args:
-        socket: The path of the socket.
         timeout_s: The longest time for each part of a response.
     """
     import httpx  # noqa: PLC0415 -- most processes ask no view
@@ -82,7 +81,6 @@ def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None)
     Args:
         client: A client of the view or of a gateway.
         body: The encoded `Question`.
-        accept: The media type of the answer.
         api_key: The API key, if the gateway needs one.
 
     Raises:

@@ -94,12 +94,6 @@ class ViewStore:
     def __init__(self, data: Path, app: App, identity: str, settings: ViewConfig) -> None:
         """Open the file; create it if it is missing, damaged or stale.
 
-        Args:
-            data: The data directory.
-            app: The application.
-            identity: The identity of its journal.
-            settings: The limits of the view.
-
         Raises:
             ConfigError: Another process has the file open.
             StateUnavailable: The directory cannot be written.

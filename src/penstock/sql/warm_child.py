@@ -86,8 +86,6 @@ class WarmChild:
 
         Args:
             pool: Starts and counts children.
-            store: The tables.
-            settings: The limits of the view.
             still: A context in which no other thread changes the tables; its value is their epoch.
         """
         self._pool = pool

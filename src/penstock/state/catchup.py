@@ -50,10 +50,6 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     may not see each epoch.
 
     Args:
-        state: The store.
-        journal: The source of the changes.
-        upto: The epoch to reach.
-        spec: The store's partition.
         progress: Called after each write.
         batch: Changes after which a write ends.
         snapshots: Snapshots of the journal, to begin from.

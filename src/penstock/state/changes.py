@@ -39,7 +39,6 @@ class SortedChanges:
 
         Args:
             keys: Strings, each once.
-            states: Binary.
         """
         raw = keys.cast(pa.binary())
         order = pc.sort_indices(raw)

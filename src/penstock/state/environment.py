@@ -273,7 +273,7 @@ def discard_unused(path: Path) -> bool:
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Return the identity of the file at a store's path; None if there is no file."""
+    """Return the identity of the file at a store's path; None without file."""
     try:
         status = os.stat(path / DATA_FILE)  # noqa: PTH116 - on the path of every epoch
     except FileNotFoundError:

@@ -14,7 +14,6 @@ def remove_former_stores(directory: Path, partitions: int) -> list[str]:
     """Delete the stores of other numbers of partitions, except those that a process has open.
 
     Args:
-        directory: The directory of the stores.
         partitions: The number of partitions in use.
 
     Returns:

@@ -24,8 +24,6 @@ def glance_at_keys(directory: Path, class_name: str, beginning: str, most: int) 
     """Return the texts of some keys of a class, sorted.
 
     Args:
-        directory: The directory of the stores.
-        class_name: The class.
         beginning: The text with which the keys begin.
         most: The most keys to return.
 

@@ -55,9 +55,7 @@ class LmdbState:
 
         Args:
             path: The store's own directory.
-            journal_identity: The journal that feeds it.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
-            spec: The partition it holds, and of how many.
             map_size: Address space in bytes to begin with; it doubles when it is full.
 
         Raises:
@@ -237,9 +235,6 @@ class _Encoded:
     """Changes as a store takes them, in key order.
 
     Sorted puts follow one path down the tree for many keys: twice as fast as unsorted ones.
-
-    Attributes:
-        deleted: The keys to delete.
     """
 
     def __init__(self, changes: Iterable[Change]) -> None:

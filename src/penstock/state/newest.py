@@ -20,9 +20,7 @@ def read_newest(
     """Return the newest epoch, and the rows of some keys at that epoch; None for a row that does not exist.
 
     Args:
-        journal: The journal.
         stores: Its stores, which the read brings to the newest epoch.
-        keys: The keys.
 
     Raises:
         OperationalError: Journal or state cannot be read.
@@ -52,7 +50,6 @@ def at_newest(journal: Journal, stores: Stores, read: Callable[[PartitionedReade
     """Return what a function reads from the stores at the newest epoch; None before the first epoch.
 
     Args:
-        journal: The journal.
         stores: Its stores, which the read brings to the newest epoch.
         read: Reads from all stores.
 

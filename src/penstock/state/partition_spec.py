@@ -1,4 +1,4 @@
-"""Partition specification: the part of all entities that one store holds."""
+"""Partition specification: the part of all entities that a store holds."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -96,7 +96,6 @@ class Stores:
 
         Args:
             directory: A directory on local disk; all its content can be rebuilt.
-            journal: The source of the state.
             partitions: The number of stores, until `use` chooses another number.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
             progress: Called after each write of a catch-up.
@@ -154,8 +153,6 @@ class Stores:
         """Bring one store to `epoch`; raises like `at`.
 
         Args:
-            partition: The store.
-            epoch: The epoch.
             former: Another number of stores. If this store is empty, it begins with its rows from theirs.
         """
         if former:

@@ -1,4 +1,4 @@
-"""The reading of one method: what it does to entities, streams and portals, by an abstract interpretation of its source.
+"""The reading of one method: its effects on entities, streams and portals, by an abstract interpretation of its source.
 
 Names have the values of annotations, attributes and assignments, in the order of the statements; branches are joined,
 and the body of a loop is read twice. A function of the application is followed with the arguments of the call, and its
@@ -102,10 +102,9 @@ _METHOD_AT: Final = {send: 0, send_after: 1, send_at: 1, ask: 0}
 
 @dataclass(slots=True)
 class Known:
-    """What all readings of an application share.
+    """The state that all readings of an application share.
 
     Attributes:
-        classes: The entity classes, by name.
         method_names, attribute_names: The names of all entities, for accesses to unknown receivers.
         returned: Returns the result of a method of an entity class.
         exclusive: The tasks whose handlers never run between the steps of a waiting handler of the same key.
@@ -127,7 +126,6 @@ class Scope:
     Attributes:
         function: The function, or the function around it: it has the globals and the file.
         owner: The class that defines it, for `super()`.
-        parent: The scope around a nested function.
         shared: The names that a `global` or `nonlocal` declares.
     """
 
@@ -180,11 +178,7 @@ class _Activation:
 
 
 class Reading:
-    """Reads one method, with the functions that it calls.
-
-    Attributes:
-        edges, warnings: What it has found, in the order of the source.
-    """
+    """Reads one method, with the functions that it calls."""
 
     def __init__(self, known: Known, source: Endpoint) -> None:
         self.edges: dict[Edge, None] = {}
@@ -248,7 +242,7 @@ class Reading:
             running.names = _merged((running.names, names))
             return running.returned
         flags = self._loops > 0, self._branches > 0
-        called = node, scope.function  # functions of one lambda differ by what they enclose
+        called = node, scope.function  # functions of one lambda differ in their cells
         key = called, scope.parent, flags, frozenset(names.items())
         if key not in self._finished:
             self._contexts[called] = self._contexts.get(called, 0) + 1
@@ -278,10 +272,10 @@ class Reading:
         del self._active[node]
         if outside is not None:
             self._scope = outside
-        found = self.edges
+        effects = self.edges
         if running.is_recursive:  # its effects repeat
-            found = {replace(edge, looped=True): None for edge in found}
-        self.edges = before | found
+            effects = {replace(edge, looped=True): None for edge in effects}
+        self.edges = before | effects
         return running.returned
 
     def _bound(

@@ -24,7 +24,6 @@ class Sources:
     """Syntax trees of the files that an application's functions come from."""
 
     def __init__(self, packages: frozenset[str]) -> None:
-        """Follow functions of these outermost packages wherever they are installed."""
         self._packages = packages
         self._trees: dict[str, Mapping[tuple[str, int], list[ast.FunctionDef | ast.Lambda]]] = {}
 

@@ -42,11 +42,11 @@ class BuiltValue:
 
     Attributes:
         iterated: The elements, or the keys of a dictionary.
-        found: What `[…]` finds: the elements, or the values of a dictionary.
+        looked_up: The result of `[…]`: the elements, or the values of a dictionary.
     """
 
     iterated: "Value"
-    found: "Value"
+    looked_up: "Value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ def single(atom: Atom) -> Value:
     return frozenset({atom})
 
 
-def built(element: Value, found: Value | None = None) -> Value:
+def built(element: Value, looked_up: Value | None = None) -> Value:
     """Return a collection of elements, or a dictionary of keys and values."""
-    return single(BuiltValue(element, element if found is None else found))
+    return single(BuiltValue(element, element if looked_up is None else looked_up))
 
 
 def join(values: Iterable[Value]) -> Value:
@@ -157,8 +157,8 @@ def _retag(atom: Atom, origin: Origin) -> Atom:
     match atom:
         case TypedValue(type=annotation):
             return TypedValue(annotation, origin)
-        case BuiltValue(iterated=iterated, found=found):
-            return BuiltValue(retag(iterated, origin), retag(found, origin))
+        case BuiltValue(iterated=iterated, looked_up=looked_up):
+            return BuiltValue(retag(iterated, origin), retag(looked_up, origin))
         case TupleValue(items=items):
             return TupleValue(tuple(retag(item, origin) for item in items))
         case _:
@@ -174,8 +174,8 @@ def _origin(atom: Atom) -> Origin:
     match atom:
         case TypedValue(origin=origin):
             return origin
-        case BuiltValue(iterated=iterated, found=found):
-            return origin_of(iterated | found)
+        case BuiltValue(iterated=iterated, looked_up=looked_up):
+            return origin_of(iterated | looked_up)
         case TupleValue(items=items):
             return origin_of(join(items))
         case BoundMethod(receiver=receiver):
@@ -274,8 +274,8 @@ def unpack(atom: Atom, count: int) -> list[Value]:
 def lookup(atom: Atom) -> Value:
     """Return the value of `atom[…]`: an element of a sequence, or a value of a dictionary."""
     match atom:
-        case BuiltValue(found=found):
-            return found
+        case BuiltValue(looked_up=looked_up):
+            return looked_up
         case TypedValue(type=annotation, origin=origin, home=home) if is_mapping(annotation):
             arguments = typing.get_args(annotation)
             return of_type(arguments[1] if len(arguments) == 2 else Any, origin, home)

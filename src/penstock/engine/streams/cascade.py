@@ -1,4 +1,4 @@
-"""A cascade: everything that one log record causes, as queues of requests and of workflow steps.
+"""A cascade: everything that a log record causes, as queues of requests and of workflow steps.
 
 `cascade_runner` runs it. This module has its parts as plain data. Those of each step are structs of msgspec, because
 CPython makes these faster than named tuples.
@@ -32,14 +32,14 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """A step: a task takes the questions to a portal that one step has sent."""
+    """A step: a task takes the questions to a portal that a step has sent."""
 
     portal: str
     questions: tuple[PortalQuestion, ...]
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """A step: a task takes the answers that one step has given."""
+    """A step: a task takes the answers that a step has given."""
 
     workflow: str
     task: str
@@ -85,7 +85,6 @@ class Cascade(msgspec.Struct):
     """The work that a log record has caused, and its results.
 
     Attributes:
-        root: The id of the record's request.
         time_us: The time of the record, in microseconds since the Unix epoch.
         continues: Whether the record continues a cascade that was cut.
         catch_up: The piece that the record gives to a late workflow, if it is such a record.
@@ -95,8 +94,6 @@ class Cascade(msgspec.Struct):
         requests: The next requests, which run before all workflow steps: their ids and bodies.
         queue: The next workflow steps.
         published: The atoms that it has published; those of its requests are of step 0, and come first.
-        completed: The requests that it has processed.
-        later: The records that it appends to the log.
         queue_bytes: The bytes of the next workflow steps.
         stored_steps: The number of workflow steps behind them, in pages of the state.
         stored_bytes: The bytes of these steps.
@@ -187,13 +184,7 @@ def size_of(step: Step) -> int:
 
 
 def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:
-    """Return the cascade of a record, which has caused nothing yet.
-
-    Args:
-        root: The id of the record's request.
-        body: Its body.
-        time_us: The time of the record.
-    """
+    """Return the cascade of a record, which has caused nothing yet."""
     if MARK not in root:
         return Cascade(root, time_us)
     catch_up = decode_catch_up(body) if is_catch_up(body) else None

@@ -100,12 +100,8 @@ class CascadeRunner(CascadeSteps):
         """Begin without waiting handlers.
 
         Args:
-            app: The application.
-            executor: Runs the steps as transactions.
-            read: Reads the rows of tasks, and system rows.
             keys: Returns the stored keys that begin with a prefix, in order.
             apply: Takes the writes of a step, which later steps read.
-            limits: The limits of one step, and of one cascade.
             durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
         """
         super().__init__(app, executor, read, keys, apply, limits.output_bytes)
@@ -129,9 +125,6 @@ class CascadeRunner(CascadeSteps):
         """Run the requests that a record has sent, and those that they send.
 
         Args:
-            root: The id of the record's request.
-            body: Its body.
-            time_us: The time of the record.
             outcome: How the request ended. A continuation ends with an error only if it was cancelled or set aside;
                 then the rest of its cascade is dropped.
 
@@ -227,7 +220,6 @@ class CascadeRunner(CascadeSteps):
         Args:
             cascade: The cascade; `published` has the atoms of its requests.
             failure: The failure of the record's request, or None; all steps of a record that was set aside fail.
-            reply: The result of the record's request.
         """
         is_set_aside = cascade.continues or cascade.catch_up is not None
         is_set_aside = is_set_aside or (failure is not None and failure.code == Internal.code)
@@ -326,9 +318,7 @@ class CascadeRunner(CascadeSteps):
         """Queue the first steps of a cascade: an answer to a handler, the rest of a cut cascade, and the atoms.
 
         Args:
-            cascade: The cascade.
             failure: The failure of the record's request, or None.
-            reply: The result of the record's request.
             refusal: The failure of all steps, none of which runs; None where they run.
 
         Returns:

@@ -65,10 +65,7 @@ class CascadeSteps:
 
     Attributes:
         on_failure: Takes the failure of each step that fails.
-        paused: The workflows that are paused.
-        step_runner: Runs the steps of workflows.
         shared: The turns of large atoms that other tasks have run.
-        personal: Leaves out of steps what refers to erased persons.
     """
 
     def __init__(
@@ -83,9 +80,6 @@ class CascadeSteps:
         """Begin without waiting handlers.
 
         Args:
-            app: The application.
-            executor: Runs the steps as transactions.
-            read: Reads the rows of tasks, and system rows.
             keys: Returns the stored keys that begin with a prefix, in order.
             apply: Takes the writes of a step, which later steps read.
             output_bytes: The most bytes of what one step publishes and sends.

@@ -18,8 +18,6 @@ class DirectTask(NamedTuple):
     """The only task of a workflow.
 
     Attributes:
-        task: The task.
-        decode: Decodes an event for it.
         key: Returns the key of an event; None for a task without keys.
         out: The `out` of its handler, in a tuple; empty if the handler takes none.
     """

@@ -41,7 +41,6 @@ class FlowEvents:
     """Computes the events of the nodes of one workflow for one atom.
 
     Attributes:
-        atom: The atom of the source.
         outputs: The keys and encoded events that each task has published, by the name of the task.
     """
 
@@ -60,7 +59,6 @@ class FlowEvents:
         """Yield the events of a node for a task in pieces, in order; the functions before it run for a whole piece.
 
         Args:
-            node: The node.
             target: The type of the events that the task takes.
 
         Raises:
@@ -98,7 +96,6 @@ class FlowEvents:
         """Return the keys and the encoded events of a node, in order; the functions before it run in the iteration.
 
         Args:
-            node: The node.
             target: The type of the events where they go.
 
         Raises:

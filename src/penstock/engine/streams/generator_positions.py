@@ -26,7 +26,6 @@ class GeneratedId(NamedTuple):
 
     Attributes:
         series: The id without the number, which is the same for all atoms.
-        generator: The name of the generator.
         number: The number of the atom, from 0.
     """
 
@@ -62,8 +61,6 @@ class GeneratorPositions:
         """Begin with the positions in the state.
 
         Args:
-            app: The application.
-            read: Reads system rows.
             apply: Takes the writes.
         """
         self._app_name = app.name

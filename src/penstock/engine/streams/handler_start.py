@@ -63,11 +63,7 @@ def task_output(task: TaskType) -> TaskOutput:
 
 
 class HandlerStarts:
-    """The places of one task's keys, each with its `self`; a key that comes again in a step costs one look-up.
-
-    Attributes:
-        task: The task.
-    """
+    """The places of one task's keys, each with its `self`; a key that comes again in a step costs one look-up."""
 
     __slots__ = ("_known", "task")
 
@@ -118,7 +114,6 @@ def start_handler(
     """Call a handler, and return its result; that of an `async` handler is a coroutine that has not begun.
 
     Args:
-        task: The task.
         item: The encoded event or the question; None for `on_atom_complete`.
         instance: The `self` of the handler.
         out: Its `out`.
@@ -145,11 +140,7 @@ def question_of(
     """Return the text of the key under which a portal takes a request, and the encoded request.
 
     Args:
-        topology: The streams of the application.
-        asker: The asking task.
         key: The key of the asking handler; None without keys.
-        portal: The portal.
-        request: The request.
 
     Raises:
         UserError: No task of the application replies to the portal, or the request has no key.

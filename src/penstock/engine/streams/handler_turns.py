@@ -61,7 +61,6 @@ class HandlerTurns:
         pending: The events that `pack` has not encoded; None if each event is encoded when it is published.
         is_unfit: Whether a pending event cannot be encoded, or is beyond the limit of bytes. The caller takes the step
             again, without pending events, so that the handler which has published the event gets the error.
-        output: What the step publishes and sends.
         begun: The handlers that the step has begun or continued, and whose coroutines end if the step fails.
         is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
             the step again, which notes them then.
@@ -69,7 +68,6 @@ class HandlerTurns:
         shared_writes: The rows that other tasks have changed for the step (`key_shares`).
         missing: The rows that the step has looked for, and that are not stored.
         changed: Those of them that a handler has changed before another one began.
-        cleared: The rows that a handler has cleared since then.
     """
 
     # Defaults of the class cost no step anything.
@@ -92,13 +90,6 @@ class HandlerTurns:
     has_listed_keys = False
 
     def __init__(self, plan: WorkflowPlan, services: StepServices, txn: Transaction) -> None:
-        """Prepare a step.
-
-        Args:
-            plan: The workflow.
-            services: The surroundings.
-            txn: The transaction of the step.
-        """
         self._plan = plan
         self._services = services
         self._topology = services.app.topology

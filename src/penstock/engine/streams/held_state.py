@@ -77,7 +77,6 @@ def _present(former: Any, value: Any, used: set[int]) -> Any:
 
     Args:
         former: The former value in the same place.
-        value: The value.
         used: The identities of the former objects that have a place.
     """
     cls = type(value)

@@ -38,7 +38,6 @@ class TaskTurns(msgspec.Struct, array_like=True):
     """What the handlers of one task have done in one step.
 
     Attributes:
-        task: The name of the task.
         turns: The number of the turns of all shares.
         places: The turn of each output: uint32.
         sizes: The bytes of each output: uint32.
@@ -76,9 +75,7 @@ class StepTurns(msgspec.Struct, array_like=True):
     """What the handlers of all divided tasks have done in one step.
 
     Attributes:
-        step: The id of the step.
         tasks: The turns of each task.
-        writes: The changed rows.
     """
 
     step: RequestId
@@ -90,7 +87,6 @@ class KeyShare:
     """The share of one task.
 
     Attributes:
-        tasks: The turns in the running step.
         steps: The turns in the steps before it.
     """
 
@@ -114,7 +110,6 @@ class KeyShare:
         Args:
             task: The task that takes the events.
             piece: The events of all shares.
-            turns: Their turns.
         """
         keys, events, encoded = piece
         owned = self._owned.setdefault(task.name, _OwnedKeys(self, task))
@@ -130,7 +125,6 @@ class KeyShare:
         """Note what a task has done.
 
         Args:
-            task: The task.
             turns: The number of turns of all shares.
             places: The turn of each output.
             outputs: The encoded events.
@@ -155,7 +149,6 @@ class SharedTurns:
     """
 
     def __init__(self, shares: Sequence[list[StepTurns]]) -> None:
-        """Take the steps of each share; all shares have the same ones."""
         self._steps = {steps[0].step: steps for steps in zip(*shares, strict=False)}
         self.is_void = False
 
@@ -234,8 +227,6 @@ def is_divided(topology: Topology, stream: str, cascade_steps: int) -> bool:
     """Say whether the large atoms of a stream are divided, for at least one task.
 
     Args:
-        topology: The streams of the application.
-        stream: The name of the stream.
         cascade_steps: The most steps of a cascade.
     """
     plans = subscribed(topology, stream)
@@ -254,8 +245,6 @@ def undivided_because(topology: Topology, stream: str, cascade_steps: int) -> st
     Only those of streams that take appends are, because then nothing else in an epoch of appends uses the tasks.
 
     Args:
-        topology: The streams of the application.
-        stream: The name of the stream.
         cascade_steps: The most steps of a cascade.
     """
     takers, plans = topology.subscribers.get(stream, []), subscribed(topology, stream)

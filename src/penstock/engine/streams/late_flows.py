@@ -67,7 +67,6 @@ def subscription(control: Subscribe, published: int) -> bytes:
     """Return the row of a workflow that subscribes.
 
     Args:
-        control: The control record.
         published: The number of atoms that the source has published.
     """
     start = control.start
@@ -96,8 +95,6 @@ class LateFlows:
         """Take the streams of the application and the state.
 
         Args:
-            topology: The streams.
-            read: Reads rows.
             apply: Takes changes of rows.
         """
         self.workflows = topology.late_workflows

@@ -33,15 +33,7 @@ def failed_answers(questions: Iterable[PortalQuestion], failure: Failure) -> lis
 def failed_atom(
     stream: Stream[FailedAtom], step: str, source: str, failure: Failure, events: Atom
 ) -> bytes:
-    """Return the event that sets an atom aside.
-
-    Args:
-        stream: The consumer's stream of failed atoms.
-        step: The id of the step that failed.
-        source: The stream of the atom.
-        failure: The failure.
-        events: The events of the atom.
-    """
+    """Return the event that sets an atom aside."""
     text = f"{failure.kind}: {failure.message}"
     return stream.events.encode(FailedAtom(source, step, failure.code, text, events))
 

@@ -22,9 +22,6 @@ class TakenStep:
         number: The number of the step in its cascade, from 1.
         parent: The step that queued it; 0 for a step that the record itself has caused.
         step: The consumer, and the atom, questions or answers that it took.
-        queued: The steps that it has queued.
-        published: The atoms that it has published.
-        later: The records that it appends to the log.
         failure: Why it failed; None if it took effect.
     """
 

@@ -58,7 +58,6 @@ def resuming_id(flow: str, number: int, *, skip: bool) -> RequestId:
     """Return the id of the record that ends a pause.
 
     Args:
-        flow: The name of the workflow.
         number: The number of the pause.
         skip: Whether the failed atom is set aside.
     """
@@ -82,8 +81,6 @@ class PausedFlows:
         """Take the streams of the application and the state.
 
         Args:
-            topology: The streams.
-            read: Reads rows.
             apply: Takes changes of rows.
         """
         self._topology = topology
@@ -96,14 +93,7 @@ class PausedFlows:
         return decode_paused(self._read(paused_key(flow)))
 
     def begin(self, flow: str, step: Step, failure: Failure, time_us: int) -> None:
-        """Pause a workflow, and hold the step that failed.
-
-        Args:
-            flow: The name of the workflow.
-            step: The step.
-            failure: Its failure.
-            time_us: The time of the record.
-        """
+        """Pause a workflow, and hold the step that failed."""
         self._hold(flow, step, PausedFlow(self.state_of(flow).number + 1, 1, failure, time_us))
 
     def holds(self, step: Step) -> bool:

@@ -37,12 +37,6 @@ class PersonalWork:
     """
 
     def __init__(self, app: App, waits: Waits) -> None:
-        """Begin.
-
-        Args:
-            app: The application, which has the keys of its persons.
-            waits: The waiting handlers.
-        """
         self._app = app
         self._waits = waits
         self.met = False
@@ -93,7 +87,6 @@ class PersonalWork:
         """Return the reply to a request as the handler that has sent the request keeps it.
 
         Args:
-            answer: The reply.
             subject: The person whom the request concerns; None for other requests.
         """
         keys = self._app.keys

@@ -99,7 +99,6 @@ def cascade_differences(
     """Yield the results of a cascade that differ from the recorded results.
 
     Args:
-        recorded: The recorded results.
         cascade: The cascade that has run again; None if the record has caused nothing.
         keys: The keys of the persons; None for an application without personal classes.
     """
@@ -132,7 +131,7 @@ def _is_erased(
 def differing_atoms(
     recorded: RecordedCascade, cascade: Cascade | None, keys: SubjectKeys | None
 ) -> Iterator[str]:
-    """Yield the stream of each atom that differs, or that one side does not have; see `cascade_differences`."""
+    """Yield the stream of each atom that differs, or that a side does not have; see `cascade_differences`."""
     published = [] if cascade is None else cascade.published
     for stream, _, was, now in _atom_pairs(recorded.atoms, published, keys):
         if was is None or now is None or was.events != now.events:

@@ -56,7 +56,6 @@ class Resumption:
         """Prepare a resumption.
 
         Args:
-            app: The application.
             executor: Has the secret of the journal, and makes the contexts of transactions.
             handler: The handler; its coroutines are not in memory.
             abandoned: Takes the coroutines that were given up in the first run; the caller closes them.

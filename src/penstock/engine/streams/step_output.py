@@ -15,7 +15,6 @@ class StepOutput:
     """The events, questions, answers and requests of one step, whose bytes are limited together.
 
     Attributes:
-        events: The atom that the step publishes.
         requests: The requests and the ends of times that its handlers have sent.
         questions: The requests to portals, by the name of the portal.
         answers: The replies that its handlers have given, by the workflow and the task of the asker.
@@ -38,7 +37,6 @@ class StepOutput:
         """Begin empty.
 
         Args:
-            txn: The transaction of the step.
             size_max: The most bytes.
         """
         self._txn = txn

@@ -37,8 +37,6 @@ class StepRunner:
         """Begin without a step.
 
         Args:
-            services: The surroundings of the steps.
-            read: Reads the rows of tasks.
             apply: Takes the writes of a step, which later steps read.
         """
         topology = services.app.topology
@@ -66,8 +64,6 @@ class StepRunner:
         """Run the step of a workflow, and keep or undo its changes of the state and of the waiting handlers.
 
         Args:
-            cascade: The cascade of the step.
-            plan: The workflow.
             take: Lets the step take an atom, questions or answers.
             is_eager: Whether each event is encoded when it is published.
             attempt: Counts from 1; the step is taken again where rows were not noted, or events do not fit.

@@ -17,12 +17,9 @@ class StepServices(NamedTuple):
     """The surroundings that all steps of a runner share.
 
     Attributes:
-        app: The application.
         waits: The waiting handlers; a step changes them.
         keys: Returns the stored keys that begin with a prefix, in order.
         size_max: The most bytes of all events, questions and answers of a step; and of the history of a handler.
-        executor: Runs the steps as transactions.
-        personal: Leaves out of steps what refers to erased persons.
     """
 
     app: App

@@ -171,7 +171,6 @@ class Codec(NamedTuple, Generic[T]):
     """How the entries of a queue are stored.
 
     Attributes:
-        name: The name of its system rows.
         encode: Returns entries as bytes.
         decode: Reads them; a deployment meanwhile may have changed their number.
         size: Returns the bytes of an entry, for the limits of the queue.
@@ -202,13 +201,6 @@ class StoredQueue(Generic[T]):
     """
 
     def __init__(self, codec: Codec[T], cascade: RequestId, read: Read) -> None:
-        """Read the head.
-
-        Args:
-            codec: How the entries are stored.
-            cascade: The id of the cascade.
-            read: Reads rows.
-        """
         self._codec = codec
         self._cascade = cascade
         self._read = read

@@ -31,11 +31,7 @@ class PortalQuestion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request to a portal, on its way to the replying task.
 
     Attributes:
-        id: The id of the request.
-        handler: The id of the asking handler.
         workflow, task: The names of the workflow and of the task of that handler.
-        portal: The name of the portal.
-        key: The text of the key of the replying task.
         data: The encoded request.
     """
 
@@ -77,7 +73,6 @@ class Turn(msgspec.Struct, array_like=True):
         time_us: The time of the step, in microseconds since the Unix epoch.
         number: The number of the turn in its step; `random` and `uuid` depend on it.
         rows: The rows that the turn has read, as they were at their first use; None for a row without state.
-        asks: The requests that the turn has sent.
         is_lost: Whether the step that took the reply failed, so the coroutine that waited for it was given up.
     """
 
@@ -129,19 +124,14 @@ class Waiting:
 
     Attributes:
         id: The id: that of its question; else the step, and the number of the first turn there.
-        task: Its task.
         key: Its key; None without keys.
-        place: The names of both.
         item: The event or the question that it has taken; None for `on_atom_complete`.
-        turns: Its history.
         awaiting: The number of the coroutine that waits, by the id of the awaited request.
         asks: The requests without a reply, by id; only while the coroutines are in memory.
-        state: The attributes that variables of the coroutines hold.
         coroutines: The coroutine of the handler itself, None for a plain method; then those of its `then`. The list is
             empty while the coroutines are not in memory.
         counted: The number of turns in `size`, which is the approximate size of the history in bytes.
         stored: The number of turns that have a row; if there are any, the item has a row, too.
-        digest: A hash of the rows of these turns.
         is_recalled: Whether `item` and `turns` are in memory; else only the handler's own row was read.
         is_in_line: Whether the line of its key counts it.
         timers: The number of its records in the log that end the time of a question.

@@ -128,7 +128,6 @@ class Waits:
 
     Attributes:
         abandoned: The coroutines that nothing continues; the caller closes them.
-        lines: The lines of the keys.
         awaited: The handlers that have begun to wait, each with its request; the caller empties it.
     """
 
@@ -142,8 +141,6 @@ class Waits:
         """Begin with nothing in memory.
 
         Args:
-            read: Reads system rows.
-            tasks: The tasks by name.
             keys: Returns the stored keys that begin with a prefix, in order.
             executor: Has the secret on which `random` and `uuid` depend.
         """
@@ -305,7 +302,7 @@ class Waits:
         """Give up the coroutine that waits for a reply, because the step that took the reply failed.
 
         Returns:
-            The question that gets no reply then; None if there is none.
+            The question that gets no reply then; None without any.
         """
         handler = self.handler(answer.handler)
         if handler is None:
@@ -326,10 +323,6 @@ class Waits:
         A question waits for the handlers of the key behind which it is in line, or for the handler that has taken it;
         a handler waits for each question that it awaits. One that is on its way waits for none yet. So a cycle closes
         only when a question is put in line, or when a handler awaits a question that it had sent before.
-
-        Args:
-            question: The id of the question.
-            asker: The id of the handler that has sent it.
         """
         waiting = self.handler(asker)
         if waiting is None or question not in waiting.awaiting:
@@ -367,8 +360,6 @@ class Waits:
         """Return the reply to a handler that has processed with a record, or the end of the time of its question.
 
         Args:
-            record: The id of the record.
-            reply: The result of its request.
             failure: The failure of its request; None if it took effect.
 
         Returns:

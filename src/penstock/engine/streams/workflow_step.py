@@ -58,7 +58,6 @@ class WorkflowStep(HandlerTurns):
         """Run an atom of the source through all tasks.
 
         Args:
-            atom: The atom.
             direct: The direct task of the workflow, if it has one.
         """
         if direct is not None and len(atom) == 1 and not direct.task.noted:
@@ -98,8 +97,6 @@ class WorkflowStep(HandlerTurns):
 
         Args:
             direct: The only task.
-            instance: The state of the event's key.
-            value: The event.
             data: The encoded event.
         """
         handler: Any = direct.task.cls.on_event  # type: ignore[attr-defined]
@@ -277,9 +274,7 @@ class WorkflowStep(HandlerTurns):
         """Give a task an event or a question, or hold it back behind a waiting handler.
 
         Args:
-            task: The task.
             key: The key; None without keys.
-            text: The text of the key.
             item: The encoded event, or the question.
             event: The decoded event, if handlers can share it.
         """

@@ -23,7 +23,6 @@ class Ask(Generic[A]):
         id: The name of the request: the step that sent it, and its number there.
         target: The portal, or the method, in messages.
         reply: The encoded result; None until it arrives.
-        failure: The error that arrived in place of a result.
     """
 
     __slots__ = ("_decode", "_is_limited", "failure", "id", "reply", "target")
@@ -69,9 +68,6 @@ class Ask(Generic[A]):
 
         A request without a result after this time fails with `AskFailed`. A result that comes later has no effect.
         The request itself is processed in any case.
-
-        Args:
-            time: The time from the time of the running step.
 
         Raises:
             UserError: The time is not greater than 0, is over 1,000 years, or the request has a time already.

@@ -40,8 +40,6 @@ def encoded_events(
     """Return the bytes of each event.
 
     Args:
-        events: The type of the events.
-        values: The events.
         encode: `events.encode_readable` for an append that goes to a gateway; by default `events.encode`.
 
     Raises:
@@ -137,7 +135,6 @@ def _misfit(
     """Return the error about a wrong event.
 
     Args:
-        events: The type of the events.
         error: The error of msgspec, or of a class of the application.
         place: The index of the event in brackets; empty if the path in the message begins with it.
         line: The number of the line, with a colon.

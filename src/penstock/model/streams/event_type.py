@@ -58,9 +58,7 @@ class EventType(Generic[T]):
 
     Attributes:
         place: The name of the place in messages: `stream lines`.
-        annotation: The type.
         constrained: The type with its constraints.
-        noun: The name of the values in messages.
         is_shared: Whether handlers can share a decoded value, because it never changes.
         keys: The keys of the persons that values refer to, from `App.use_keys`.
     """
@@ -89,9 +87,7 @@ class EventType(Generic[T]):
         """Take a type.
 
         Args:
-            place: The name of the place in messages.
             annotation: A type that can be stored; `schema.complaints_of` has checked it.
-            noun: The name of the values in messages.
         """
         self.place = place
         self.noun = noun

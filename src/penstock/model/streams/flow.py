@@ -69,11 +69,9 @@ class FlowNode:
     """One operator of a flow.
 
     Attributes:
-        operator: The operator.
         inputs: The nodes whose events it takes, in order.
         function: The function of `map`, `filter`, `flat_map` and `key`; the class of a task.
         where: `file:line` of the operator.
-        name: The name of a task in its workflow.
         exclusive: Whether the events of a key wait while a handler of that key waits for a reply.
     """
 
@@ -183,7 +181,6 @@ class Flow(Generic[T]):
         """End the flow: publish its events as a stream.
 
         Args:
-            name: The name of the stream.
             events: The type of the events; needed if the last function does not declare it.
         """
         workflow: Workflow[T] = Workflow(
@@ -213,7 +210,6 @@ class Workflow(Stream[T]):
     """A workflow, and the stream that it publishes: one atom for each atom that it takes.
 
     Attributes:
-        flow_name: The name of the workflow.
         source: The stream whose atoms it takes.
         last: The last node of its graph.
         failed: The stream of the atoms at which a handler failed.

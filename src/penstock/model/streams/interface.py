@@ -12,11 +12,7 @@ A = TypeVar("A")
 
 
 class StreamInterface(Stream[T]):
-    """A stream of another application, with the type of events that this application reads or emits.
-
-    Attributes:
-        path: The path of the stream.
-    """
+    """A stream of another application, with the type of events that this application reads or emits."""
 
     def __init__(self, path: RegistryPath, annotation: Any, where: str) -> None:
         super().__init__(path.name, annotation, where)
@@ -37,11 +33,7 @@ class SequencerInterface(StreamInterface[T]):
 
 
 class PortalInterface(Portal[Q, A]):
-    """A portal of another application, with the types of requests and replies that this application uses.
-
-    Attributes:
-        path: The path of the portal.
-    """
+    """A portal of another application, with the types of requests and replies that this application uses."""
 
     def __init__(self, path: RegistryPath, request: Any, reply: Any, where: str) -> None:
         super().__init__(path.name, request, reply, None, where)

@@ -12,16 +12,11 @@ from penstock.model.streams.stream import Atom
 
 
 class PackedAtom(Sequence[bytes]):
-    """The events of an atom; equal to a tuple of them.
-
-    Attributes:
-        data: The MessagePack array.
-    """
+    """The events of an atom; equal to a tuple of them."""
 
     __slots__ = ("_count", "_events", "data")
 
     def __init__(self, pieces: Sequence[bytes], count: int) -> None:
-        """Take the encoded events, each piece several of them without anything between, and their number."""
         self.data = b"".join((array_head(count), *pieces))
         self._count = count
         self._events: Atom | None = None

@@ -21,13 +21,12 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Portal(Generic[Q, A]):
-    """A service that one task offers: it takes requests of one type, and gives replies of one type.
+    """A service that a task offers: it takes requests of one type, and gives replies of one type.
 
     Attributes:
         name: The name, unique among the portals of an application.
         key: Returns the key under which the replying task takes a request; None for the key of the asker.
         where: `file:line` of the declaration.
-        annotations: The types of requests and replies.
         declared: The same types as they were declared, with their constraints.
         request_type, reply_type: Encode and decode; set when an application is built.
         origin: The portal itself, or the portal of another application that it stands for.

@@ -14,12 +14,7 @@ T = TypeVar("T")
 
 
 class Split(Stream[T]):
-    """An output of a splitter; its name begins with that of the splitter.
-
-    Attributes:
-        splitter: The splitter.
-        label: The name that the splitter gives it.
-    """
+    """An output of a splitter; its name begins with that of the splitter."""
 
     def __init__(self, label: str, splitter: "Splitter[T]", where: str) -> None:
         super().__init__(f"{splitter.name}-{label}", splitter.source.annotation, where)
@@ -34,10 +29,8 @@ class Splitter(Generic[T]):
     event of an atom gets no atom.
 
     Attributes:
-        name: The name of the splitter.
         source: The stream whose atoms it takes.
         predicates: The predicates, in the order of `streams`.
-        streams: Its output streams.
         failed: The stream of the atoms at which a predicate failed.
         where: `file:line` of the declaration.
     """
@@ -88,9 +81,6 @@ class Sequencer(Stream[T]):
 
     It keeps the order of each input, and it drops empty atoms, so that cycles come to an end. Its inputs may be
     connected after its declaration: that is how workflows form a cycle.
-
-    Attributes:
-        inputs: The streams of its declaration.
     """
 
     def __init__(
@@ -142,7 +132,6 @@ class RequestSink(Generic[T]):
 
     Attributes:
         name: The name of the stream, and that of the method.
-        source: The stream.
         method: The method or function that the requests call.
         arguments: Returns the arguments of the request for an event; those of a method begin with the reference.
         failed: The stream of the atoms at which `arguments` failed.

@@ -16,11 +16,7 @@ _NAME: Final = "nothing"
 
 
 class Service:
-    """A task that replies to portals; a member of an `App`.
-
-    Attributes:
-        workflow: The workflow that the task is in.
-    """
+    """A task that replies to portals; a member of an `App`."""
 
     def __init__(self, workflow: Workflow[Any]) -> None:
         self.workflow = workflow

@@ -1,6 +1,6 @@
 """Streams: named, totally ordered sequences of atoms.
 
-An atom is the finite list of events that one transaction, one append or one step publishes on a stream. A
+An atom is the finite list of events that a transaction, an append or a step publishes on a stream. A
 consumer takes an atom whole. `stream(…)` declares a stream that takes appends from outside and the events of
 handlers; workflows, splitters and sequencers publish streams of their own.
 """
@@ -99,7 +99,7 @@ def stream(name: str, events: type[T], *, limits: str | Sequence[str] = ()) -> O
 def emit(target: Stream[T], event: T) -> None:
     """Publish an event when the running transaction takes effect.
 
-    All events that one transaction publishes on a stream are one atom. A transaction that is undone, or a
+    All events that a transaction publishes on a stream are one atom. A transaction that is undone, or a
     savepoint that is undone, publishes nothing. The event is copied at once.
 
     Raises:

@@ -24,11 +24,8 @@ def task_type(
     """Describe a task; return None after a complaint.
 
     Args:
-        node: The operator of the flow.
-        workflow: The name of the workflow.
         taken: The type of the events that reach the task; `UNKNOWN` if nothing declares it.
         key_annotation: The type of the keys; None for a flow without keys.
-        resolver: Resolves annotations, and collects complaints.
         is_service: Whether the task takes questions only.
     """
     cls: Any = node.function

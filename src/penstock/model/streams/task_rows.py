@@ -35,10 +35,8 @@ def row_types(
     """Return the entity classes of a task's rows.
 
     Args:
-        cls: The user's class.
         name: Workflow and task: `wordcount.Count`.
         key_annotation: The type of the keys; None for a task without keys.
-        resolver: Resolves annotations, and collects complaints.
 
     Returns:
         The class of the rows by key, and that of the row that all keys share; None without such attributes.
@@ -95,10 +93,7 @@ def _entity_class(
 
     Args:
         made: The class, derived from the user's class or without a base.
-        cls: The user's class.
-        key_annotation: The type of the key.
         stored: The attributes, each with the class in the lineage of `cls` that declares it.
-        resolver: Resolves annotations, and collects complaints.
     """
     where = where_of(cls)
     made.__annotations__ = {**annotations_of(made), KEY: key_annotation}

@@ -41,12 +41,10 @@ class TaskType:
 
     Attributes:
         name: Workflow and task: `wordcount.Count`.
-        cls: The user's class.
         where: `file:line` of the operator.
         is_keyed: Whether the task has state by key.
         key_annotation: The type of the keys; `UNKNOWN` for `str` and `int`.
         exclusive: Whether the events of a key wait while a handler of that key waits.
-        rows: The rows by key, as an entity class.
         shared: The row of the attributes that all keys share; None without such attributes.
         event: The type of the events that it takes.
         output: The type of the events that it publishes; None if it publishes none.

@@ -67,13 +67,8 @@ class Topology:
 
     Attributes:
         streams: All streams by name, also those of workflows, splitters and sequencers.
-        workflows: The plans of the workflows by name.
-        portals: The portals by name.
-        generators: The generators by name.
         subscribers: The consumers of each stream, by the name of the stream, in the order of the members.
         responders: The workflow and the task that reply to a portal, by the name of the portal.
-        tasks: The tasks by name.
-        rows: The entity classes of the tasks' rows, by name.
         blank_rows: The row of a key without state, by the name of its entity class.
         interfaces: The streams and portals of other applications.
         late_workflows: The workflows that declare where in their source they start, by name.
@@ -105,12 +100,7 @@ class Topology:
 
 
 def topology_of(members: Iterable[StreamMember | Flow[Any]], resolver: Resolver) -> Topology:
-    """Return the topology of an application; mistakes become complaints of the resolver.
-
-    Args:
-        members: The members, in the order of the program.
-        resolver: Resolves annotations, and collects complaints.
-    """
+    """Return the topology of an application; mistakes become complaints of the resolver."""
     building = _Building(resolver)
     for member in members:
         if isinstance(member, Flow):

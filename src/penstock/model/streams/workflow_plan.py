@@ -27,7 +27,6 @@ class WorkflowPlan:
     """A workflow, ready to run.
 
     Attributes:
-        workflow: The workflow.
         tasks: Its tasks in the order in which they take an atom.
         nodes: The node of each task, by the name of the task.
         behind: The tasks that take events of a task, directly or through others, by the name of the task; in the

@@ -18,7 +18,6 @@ def field_defaults(declared: EntityType, earlier: Collection[Shape]) -> dict[str
     """Return the defaults of the fields that rows of earlier versions may lack.
 
     Args:
-        declared: The class.
         earlier: The shapes of its earlier versions.
 
     Returns:

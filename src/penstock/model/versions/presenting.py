@@ -24,8 +24,6 @@ def present_here(
     """Upcast rows in this process.
 
     Args:
-        entity_type: The class.
-        texts: The texts of the keys.
         states: The rows as they are stored.
 
     Returns:

@@ -17,7 +17,6 @@ def learn_removed(app: App, schemas: Mapping[str, Versions]) -> None:
     """Let an application read the rows of the classes that it does not declare.
 
     Args:
-        app: The application.
         schemas: The versions of each class that the journal has rows of.
     """
     app.learn_removed(

@@ -34,8 +34,6 @@ class SchemaChange(NamedTuple):
     """A change of a class.
 
     Attributes:
-        name: The name of the class.
-        version: The version that the declared class is.
         changes: A line for each difference: an attribute added, removed, renamed, or of another type.
         refusals: The reasons why stored entities do not fit, each with a remedy; empty if the change is compatible.
     """
@@ -50,7 +48,6 @@ class ClassComparison(NamedTuple):
     """The stored classes beside the classes of an application.
 
     Attributes:
-        changes: The changed classes.
         after: The versions of each stored class, with the declared one last.
         refusals: The reasons why stored entities cannot be read; empty if they can.
     """
@@ -70,7 +67,6 @@ def compare_classes(
 
     Args:
         stored: The versions of each stored class, the oldest first.
-        classes: The classes of the application.
         since: The first epoch that may have rows of new versions.
         dropped: The stored classes that the application may lack; any other class that it lacks is refused, because a
             class that disappears by accident would hide its entities.
@@ -114,13 +110,7 @@ def with_first_versions(
     entities: Iterable[EntityKey],
     classes: Mapping[str, EntityType],
 ) -> dict[str, Versions]:
-    """Return versions with a first one for each class that has entities and no version yet.
-
-    Args:
-        versions: The versions of some classes.
-        entities: The entities.
-        classes: The classes of the application.
-    """
+    """Return versions with a first one for each class that has entities and no version yet."""
     names = sorted(
         {split_entity_key(key)[0] for key in entities} & classes.keys() - versions.keys()
     )
@@ -137,9 +127,6 @@ def _remove(comparison: ClassComparison, name: str, versions: Versions, since: i
     """Add a class that is removed, or was removed before, to a comparison.
 
     Args:
-        comparison: The comparison.
-        name: The class.
-        versions: Its versions.
         since: The first epoch without the class.
     """
     comparison.after[name] = versions
@@ -160,10 +147,8 @@ def _absent(
     """Return the refusal of an application that lacks a stored class.
 
     Args:
-        name: The class.
         newest: Its newest version.
         stored: The versions of each stored class.
-        classes: The classes of the application.
     """
     alike = [
         other
@@ -219,7 +204,6 @@ def change_of(
 
     Args:
         versions: The versions of the class, the oldest first.
-        declared: The class.
         since: The first epoch that may have rows of the new version.
     """
     newest = versions[-1]
@@ -305,7 +289,6 @@ class _Comparison:
         """Find the origin of an attribute.
 
         Args:
-            name: The attribute.
             is_migrated: Whether a function makes the new version, so that nothing about attributes is refused.
         """
         annotation = self._declared.attributes[name]

@@ -48,8 +48,6 @@ def stored_type(name: str, shape: Shape, fields: Mapping[str, bytes] = NO_DEFAUL
     """Return a class with the given name and shape.
 
     Args:
-        name: The name.
-        shape: The shape.
         fields: The encoded defaults of fields of records, by their places in the lines of the shape.
 
     Returns:
@@ -75,7 +73,6 @@ def learn(entity_type: EntityType, versions: Sequence[SchemaVersion]) -> None:
     """Let a class read rows of all its versions; a new field of a record has the default of the version that has got it.
 
     Args:
-        entity_type: The class.
         versions: Its versions, the oldest first; the last one is its shape.
     """
     makers: dict[int, EntityType] = {}
@@ -138,11 +135,7 @@ _numbers: Final[Any] = _StoredNumbers
 
 
 class _Reading:
-    """The types that the lines of one shape describe.
-
-    Attributes:
-        key: The type of the key.
-    """
+    """The types that the lines of one shape describe."""
 
     def __init__(self, shape: Shape, fields: Mapping[str, bytes]) -> None:
         self._shape = shape
@@ -267,7 +260,6 @@ def _struct(
     """Make a record whose values are stored by name.
 
     Args:
-        name: The name of the record.
         python_names: The name of each field in Python, by its stored name.
         tag: The field and the value that mark the record, as in its shape; empty without a mark.
         defaults: The encoded default of each field, by its name in Python; None without a default.

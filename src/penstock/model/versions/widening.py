@@ -40,7 +40,6 @@ def narrowing(former: Any, present: Any) -> str | None:
 
     Args:
         former: The type of stored values, as the resolver returns types.
-        present: The type that is declared now.
     """
     return _Comparison().narrowing(former, present)
 
@@ -50,7 +49,6 @@ def misreading(former: Any, present: Any) -> str | None:
 
     Args:
         former: The type of values that wait: arguments of requests, or events.
-        present: The type that is declared now.
     """
     return _Misreading().of(former, present)
 

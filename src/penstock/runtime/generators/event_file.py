@@ -27,14 +27,12 @@ class EventFile(ABC):
     """A file of events, read from its beginning.
 
     Attributes:
-        path: The path.
         line: The number of the last line, or row, that was read.
     """
 
     unit = "line"
 
     def __init__(self, path: str, events: EventType[Any]) -> None:
-        """Take a path and the type of the events."""
         self.path = path
         self.line = 0
         self._annotation = events.annotation

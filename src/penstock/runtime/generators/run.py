@@ -35,8 +35,6 @@ class GeneratorState:
     """The state of a generator, for people and programs.
 
     Attributes:
-        name: The name.
-        stream: The name of its stream.
         status: Whether it is running, is finished or has failed.
         atoms: The number of its atoms that are on the stream, also those of earlier runs.
         events: The number of events that this run has appended.
@@ -59,7 +57,6 @@ class GeneratorRun:
     """A generator between its first atom and its last one.
 
     Attributes:
-        generator: The generator.
         status: Whether it is running, is finished or has failed.
         atoms: The number of its atoms that are on the stream.
         due_us: The time of the next atom, in microseconds since the Unix epoch.

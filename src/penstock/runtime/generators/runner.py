@@ -58,8 +58,6 @@ class GeneratorRunner:
         """Begin with no generator; each begins at its first atom.
 
         Args:
-            app: The application.
-            port: Appends the atoms.
             names: The generators; None for all generators of the application.
             repeats: Give the last atom on the stream once more; other code may give other events for it.
         """
@@ -91,7 +89,7 @@ class GeneratorRunner:
             The generator; None if no atom is due.
 
         Raises:
-            RequestError: There is no such generator.
+            RequestError: The generator does not exist.
         """
         runs = sorted(self._chosen(name, now_us), key=lambda run: (run.due_us, run.atoms))
         for run in runs:

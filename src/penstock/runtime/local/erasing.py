@@ -15,9 +15,7 @@ def erase(app: App, state: dict[EntityKey, bytes], control: Erase) -> None:
     Keys in the file of a data directory stay as they are: only a driver destroys them.
 
     Args:
-        app: The application.
         state: All rows; those of the person are removed.
-        control: The erasure.
 
     Raises:
         RequestError: The person was erased meanwhile, or there are no keys.

@@ -229,7 +229,7 @@ class LocalRuntime:
             Whether an atom was appended. No atom is due, or the generator is finished or has failed: see `generators`.
 
         Raises:
-            RequestError: There is no such generator.
+            RequestError: The generator does not exist.
         """
         return self._generators.step(generator, self._clock(), early=early) is not None
 
@@ -250,7 +250,7 @@ class LocalRuntime:
             skip: Set the failed atom aside, and begin with the next one.
 
         Raises:
-            RequestError: There is no such workflow, or it is not paused.
+            RequestError: The workflow does not exist, or it is not paused.
         """
         paused = self.paused()
         if flow not in self.app.topology.workflows:

@@ -107,8 +107,6 @@ def encoded_call(
     """Return the body and the access hint of a log entry for a call or an append.
 
     Args:
-        app: The application.
-        limits: The limits of sizes.
         target: The method, function or stream.
         source: The arguments or events.
 

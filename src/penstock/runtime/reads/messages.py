@@ -25,13 +25,9 @@ class ReaderSettings(msgspec.Struct, frozen=True):
     """The settings that a reader gets at its start.
 
     Attributes:
-        spec: The name by which a process loads the application.
         data: The data directory, an absolute path.
-        limits: The limits of one call.
         count: The number of readers that run at a time.
         log_format: `text` or `json`.
-        log_level: The lowest level of log lines.
-        sizes: The limits of sizes.
     """
 
     spec: str
@@ -77,13 +73,7 @@ class Encoding(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Upcasting(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A row of an earlier schema version that the reader must convert, because this may run code of the application.
-
-    Attributes:
-        entity: The name of the class.
-        key: The text of the key.
-        row: The row, as the state has it.
-    """
+    """A row of an earlier schema version that the reader must convert, because this may run code of the application."""
 
     entity: str
     key: str

@@ -61,7 +61,6 @@ class _State(NamedTuple):
     """The state that answers a question.
 
     Attributes:
-        epoch: The epoch of the state.
         time_us: The time of its commit, in microseconds since the Unix epoch.
         get: Returns the encoded attributes of an entity.
     """
@@ -76,11 +75,6 @@ class CallReader:
 
     def __init__(self, app: App, data: Path, limits: Limits) -> None:
         """Open the journal; the stores are opened when they are needed.
-
-        Args:
-            app: The application.
-            data: The data directory.
-            limits: The limits of one call.
 
         Raises:
             PenstockError: The journal cannot be opened with this application.
@@ -212,8 +206,6 @@ def encoded(app: App, sizes: SizeLimits, question: Encoding | Upcasting) -> Enco
     """Encode a call, or upcast a row, whatever code of the application raises meanwhile.
 
     Args:
-        app: The application.
-        sizes: The limits of sizes.
         question: The call, or the row.
     """
     try:

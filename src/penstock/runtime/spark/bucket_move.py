@@ -26,7 +26,6 @@ class BucketMove:
     """Executes the control records that move buckets."""
 
     def __init__(self, data: Path, jobs: Jobs) -> None:
-        """Take the data directory, and the jobs, which use the number of partitions."""
         self._stores = data / STATE
         self._jobs = jobs
 

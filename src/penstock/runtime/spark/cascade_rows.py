@@ -38,12 +38,6 @@ class CascadeRows:
     def add(self, position: int, partition: LogPartition, record: Record, cascade: Cascade) -> int:
         """Add the results of a cascade, without its writes.
 
-        Args:
-            position: The position of its record.
-            partition: The partition of the log that holds the record.
-            record: The record.
-            cascade: The cascade.
-
         Returns:
             The bytes of its events, replies, changes and records.
         """
@@ -73,7 +67,6 @@ class CascadeRows:
         """Return the rows, by kind.
 
         Args:
-            epoch: The epoch.
             reached: The number of atoms of each stream before the epoch.
         """
         streams, *atoms = _columns(self._atoms, 8)

@@ -89,7 +89,7 @@ class ClassArchive:
         return not self.exists and time.time() - failed_at > RETRY_S
 
     def options(self) -> list[str]:
-        """Return the options with which Java reads the archive; none if there is no archive."""
+        """Return the options with which Java reads the archive; none without archive."""
         if not self.exists:
             return []
         # Java says nothing about an archive that it cannot use.

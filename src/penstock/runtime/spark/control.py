@@ -37,7 +37,6 @@ class ControlEffect:
     """The effect of a control record, prepared.
 
     Attributes:
-        result: The result of the record.
         writes: The entities and system rows that it changes; None deletes.
         switch: Is called when the epoch is committed; after an error it is called again.
         partitions: The number of partitions that the commit names; 0: the present number.
@@ -77,8 +76,6 @@ class ControlEpochs:
         """Prepare for the records of a log.
 
         Args:
-            config: The settings.
-            log: The log.
             executors: The executor of each type of control.
         """
         self.executors: Final = dict(executors)
@@ -147,14 +144,7 @@ class ControlEpochs:
     def _publish(
         self, epoch: Epoch, place: LogRange, record: Record, outcome: Outcome
     ) -> TaskResult:
-        """Write the row of the record, and its changes, as the parts of the epoch.
-
-        Args:
-            epoch: The epoch.
-            place: The place of the record in the log.
-            record: The record.
-            outcome: How it ended.
-        """
+        """Write the row of the record, and its changes, as the parts of the epoch."""
         rows = RoundRows(epoch)
         rows.add(0, place.partition, record, outcome, None)
         rows.wrote(0, outcome.writes)

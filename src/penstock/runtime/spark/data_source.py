@@ -68,11 +68,9 @@ class FeedOptions:
     """The options of a query, checked; it can be pickled.
 
     Attributes:
-        location: The place of the application.
         data: The data directory; None is `.penstock` and the name of the application.
         stream: The name of the stream; None for a class.
         entity: The name of the class; None for a stream.
-        start: The beginning.
         wide: Whether the columns have the wide types.
         epochs_max: The most epochs in a batch of a streaming query; None for all that exist.
     """
@@ -325,8 +323,6 @@ def batches_of(
     """Yield the rows of a partition with the types of Spark.
 
     Args:
-        chosen: The options of the query.
-        schema: The columns of the query.
         partition: A `SpanPartition`; Spark makes another one when there are no spans, and it has no rows.
     """
     if not isinstance(partition, SpanPartition):

@@ -34,13 +34,6 @@ class DeployExecutor:
     """Puts the code of a deployment in force."""
 
     def __init__(self, data: Path, jobs: Jobs, late: LateSubscribers) -> None:
-        """Prepare for a data directory.
-
-        Args:
-            data: The data directory.
-            jobs: Runs the code.
-            late: Subscribes late workflows.
-        """
         self._data = data
         self._jobs = jobs
         self._late = late

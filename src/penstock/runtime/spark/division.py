@@ -24,8 +24,6 @@ class Attempt(msgspec.Struct, frozen=True):
     """An attempt at an epoch, noted before it began.
 
     Attributes:
-        epoch: The epoch.
-        records: Requests in the attempt.
         deaths: Drivers that had died while the first of these requests ran alone.
     """
 

@@ -61,7 +61,6 @@ class EpochDriver:
     Attributes:
         on_epoch: Called with the report of each committed epoch.
         failure: The `PenstockError` that the last call of `advance` raised, if any.
-        controls: Executes control records.
         late: Subscribes workflows that begin with earlier atoms.
     """
 
@@ -71,11 +70,7 @@ class EpochDriver:
         """Continue after the newest epoch of the journal.
 
         Args:
-            config: The settings.
-            log: The log of the requests.
             journal: The journal, where the driver commits epochs.
-            jobs: Runs task commands.
-            scratch: Directory for temporary files, used by this run alone.
         """
         self._config = config
         self._log = log
@@ -364,10 +359,7 @@ class EpochDriver:
         """Commit the parts; on return the epoch is durable.
 
         Args:
-            epoch: The epoch.
-            ranges: Its records.
             count: Their number.
-            results: The results that name the parts.
             partitions: The number of partitions from the next epoch on; 0: the present number.
 
         Raises:

@@ -32,10 +32,6 @@ class RecordsOfRange(Records):
 def read_epoch(log: Log, ranges: Sequence[LogRange]) -> Records:
     """Return the records of an epoch in its order: (LSN, partition).
 
-    Args:
-        log: The log.
-        ranges: The ranges of the epoch.
-
     Raises:
         Corrupt: A record is damaged.
         LogUnavailable, Truncated: The log cannot be read, or no longer has the records.

@@ -24,12 +24,6 @@ class Eraser:
     """Executes erasures for the driver of one data directory."""
 
     def __init__(self, data: Path, journal: str) -> None:
-        """Prepare.
-
-        Args:
-            data: The data directory.
-            journal: The identity of its journal.
-        """
         self._data = data
         self._shapes = Shapes(DataDirectory(data).journal_path, {})
         self._journal = journal

@@ -22,11 +22,7 @@ def executors_of(
     """Return the executors for the driver of epochs.
 
     Args:
-        config: The settings.
-        jobs: Runs task commands.
-        late: Subscribes late workflows.
         published: Returns the number of atoms of each stream.
-        eraser: Erases persons.
     """
     return {
         Deploy: DeployExecutor(config.data, jobs, late),

@@ -84,8 +84,6 @@ class Feed(Protocol):
         """Yield its rows.
 
         Args:
-            rows: Rows of the journal.
-            journal: The journal, for the times of epochs.
             atom: Atoms with a lower number are left out.
 
         Raises:
@@ -191,9 +189,7 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
     """Return where a feed begins, as a span without an end: its first epoch and its first atom.
 
     Args:
-        journal: The journal.
         stream: The name of the stream; None for a class.
-        start: The start that the caller asked for.
 
     Raises:
         Gone: Retention has removed the start; the message names the oldest epoch or atom.
@@ -279,7 +275,6 @@ def _pieces(rows: pa.Table, ends: np.ndarray) -> Iterator[pa.Table]:
     """Divide rows into tables of about `PIECE_ROWS`.
 
     Args:
-        rows: The rows.
         ends: For each of them, the number of rows that it and all before it will have; int64 of shape (rows,).
     """
     cuts = np.flatnonzero(np.diff(ends // PIECE_ROWS)) + 1

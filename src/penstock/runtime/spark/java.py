@@ -105,7 +105,7 @@ def bundled_java(is_known: Callable[[Java], bool] | None = None) -> Java | None:
 
 
 def described(executable: Path) -> Java | None:
-    """Return the Java of an executable as its own file `release` describes it; None if there is none."""
+    """Return the Java of an executable as its own file `release` describes it; None without any."""
     home = executable.resolve().parent.parent
     try:
         text = (home / "release").read_text(errors="replace")

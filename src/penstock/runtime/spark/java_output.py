@@ -45,11 +45,6 @@ class TraceFolder:
     """Makes one line of each trace; it keeps the newest line until it knows what follows."""
 
     def __init__(self, path: Path) -> None:
-        """Create the folder of traces.
-
-        Args:
-            path: The file that a folded line names.
-        """
         self._path = path
         self._kept: str | None = None
         self._thrown: str | None = None  # below the kept line; a trace of Java may follow it
@@ -125,7 +120,6 @@ class JavaOutput:
 
         Args:
             process: The process; its standard output is a pipe.
-            data: The data directory.
             stream: Where lines appear; standard error if None.
         """
         assert process.stdout is not None

@@ -52,7 +52,6 @@ class Jobs:
         """Prepare the jobs of a runtime.
 
         Args:
-            context: Spark.
             settings: The settings of all workers.
             residents: The number of resident tasks, which run the commands of epochs from `start_resident` on.
         """
@@ -119,10 +118,6 @@ class Jobs:
 
     def run_overlapped(self, requests: RunTransactions, steps: RunSteps) -> list[TaskResult]:
         """Run the requests of an epoch and, at the same time, the workflow steps whose records they relay; raises as `run`.
-
-        Args:
-            requests: Runs the requests, and writes the relay.
-            steps: Reads the relay.
 
         Returns:
             Both results. That of the steps is empty if it has read the relay of an attempt that died.

@@ -79,7 +79,6 @@ class Jvm:
         """Start Java; return without waiting for it.
 
         Args:
-            config: The settings.
             scratch: A directory that only this process uses; it is created if it is missing.
             record: Where Java writes a class archive when it ends; None if it writes none.
 

@@ -43,9 +43,6 @@ class LargeAtoms:
         """Say whether a run ends before a record: it has a large atom, or the shares end here.
 
         Args:
-            command: The command of the run.
-            position: The position of the record.
-            record: The record.
             shared: The turns of the shares; None without shares.
         """
         if shared is not None:
@@ -67,8 +64,6 @@ class LargeAtoms:
         """Run the handlers of a share, for the first records that are appends to one stream.
 
         Args:
-            task: Executes the records.
-            records: The records of the epoch.
             share: The share, which takes the results.
             quarantine: Takes notes. After a death of the worker nothing runs here, so a single task finds the cause.
             output_bytes_max: The bytes after which the run ends.
@@ -112,7 +107,7 @@ class LargeAtoms:
 
 
 def read_shares(paths: Sequence[str]) -> SharedTurns | None:
-    """Read the files of all shares; None if there are none."""
+    """Read the files of all shares; None without any."""
     return (
         SharedTurns([decode_shares(Path(path).read_bytes()) for path in paths]) if paths else None
     )

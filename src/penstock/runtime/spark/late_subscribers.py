@@ -35,9 +35,7 @@ class LateSubscribers:
         """Begin without workflows.
 
         Args:
-            config: The settings.
             log: Takes the records.
-            journal: Has the atoms.
         """
         self._config = config
         self._log = log

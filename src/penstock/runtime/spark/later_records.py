@@ -47,8 +47,6 @@ class LaterRecords:
         """Begin after the newest epoch, whose records an earlier driver may have appended already.
 
         Args:
-            log: The log.
-            journal: The journal.
             last: The newest commit.
             retention_s: How long the log knows an id after its append.
             fill: Returns the body that the log takes, for the body in the journal.

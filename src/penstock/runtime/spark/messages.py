@@ -134,7 +134,6 @@ class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
-        waiting: The types of waiting values for this code.
     """
 
     schemas: dict[str, Versions]
@@ -162,8 +161,6 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         mentioned: The mentions in written rows: uint64, pairs.
         output: Path of the round output; empty without one.
         relay: Path of the file of the relay that was written, or read to its end; empty without one.
-        parts: The part files that were written.
-        aborts: Transactions in the parts that were undone.
         failed: Requests in the parts that no caller waits for, and whose failure no application has declared.
         atoms: The number of atoms in the parts, by stream.
         events: The number of their events, by stream.
@@ -174,7 +171,6 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
         loaded: The encoded `LoadedCode` of `LoadCode`.
-        failure: The error that ended the task.
     """
 
     position: bytes = b""
@@ -245,8 +241,6 @@ def worker_settings(
 
     Args:
         spec: The application, as for `load_app`.
-        config: The settings of the runtime.
-        scratch: The directory for temporary files of this run.
         since: The first epoch of the deployment of the application.
     """
     return WorkerSettings(
@@ -268,7 +262,6 @@ class TaskMessage(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         settings: Encoded `WorkerSettings`, which a worker decodes only when they change.
-        command: The command.
     """
 
     settings: bytes

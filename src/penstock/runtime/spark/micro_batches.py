@@ -34,10 +34,6 @@ class MicroBatches:
         """Wait for batches.
 
         Args:
-            driver: Processes ranges of the log.
-            log: The log.
-            config: The settings.
-            checkpoint: The directory of Spark's offsets.
             stopping: Ends a batch after the running epoch.
         """
         self._driver = driver

@@ -31,7 +31,6 @@ class EpochPlan(NamedTuple):
     """The tasks of an epoch.
 
     Attributes:
-        tasks: The tasks that run its requests.
         overlapped: Whether another task runs the workflow steps while the only task runs the requests.
     """
 
@@ -89,8 +88,6 @@ class ParallelismPolicy:
         """Learn from a finished epoch how often transactions ran again, and how long requests and steps took.
 
         Args:
-            count: Transactions in the epoch.
-            tasks: Tasks of the epoch.
             reran: Executions beyond the first of each transaction.
             results: The results of its tasks; those of the first round come first.
         """
@@ -109,9 +106,7 @@ def planned(log: Log, ranges: list[LogRange], tasks: int, first_rounds: FirstRou
 
     Args:
         log: The log, which has the access hints of the requests.
-        ranges: The records of the epoch.
         tasks: The number of tasks.
-        first_rounds: Spreads the epochs of this driver.
     """
     count = request_count(ranges)
     if tasks == 1:

@@ -33,10 +33,6 @@ def publish(
     """Write the parts of a task.
 
     Args:
-        journal: The journal.
-        fault: Injects faults.
-        outputs: The rows.
-        name: The name of the parts.
         with_steps: Whether the workflow steps have run. Otherwise the second pass writes the atoms.
 
     Returns:

@@ -61,12 +61,10 @@ class Note(NamedTuple):
 
     Attributes:
         position: The position of the transaction in its epoch; `PART_OF` and `STEPS_OF` are added for parts.
-        pid: The process.
         grown: The position whose transaction made the process grow most; -1 for none.
         kills: Processes that the out-of-memory killer had killed when the task began.
         due_ms: When the handler must have ended, in milliseconds of the processor time of its main thread; 0: at no time.
         wall_due_ms: When it must have ended by the monotonic clock; 0: at no time.
-        time_ms, wall_ms, is_declared: The limit of the handler that runs.
     """
 
     position: int
@@ -130,8 +128,6 @@ def judge(path: Path, note: Note, setting: str) -> None:
     """Record that a clock has decided about the transaction of a note: it does not run again, in any task of its epoch.
 
     Args:
-        path: The file of the note.
-        note: The note.
         setting: The bound that the transaction has exceeded: `time_ms` or `wall_ms`.
     """
     words = _epoch_of(path), note.position, setting, note.time_ms, note.wall_ms, note.is_declared

@@ -127,10 +127,6 @@ def start_query(
     """Start a query over the log that calls `on_batch` with the number of each batch.
 
     Args:
-        session: The session.
-        name: The name of the query in Spark's messages.
-        offsets: Tells Spark how far the log has grown.
-        checkpoint: The directory of Spark's offsets.
         on_batch: Called in a thread of this process; the batch ends when it returns.
 
     Raises:

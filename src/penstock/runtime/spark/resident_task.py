@@ -70,9 +70,7 @@ class ResidentTask:
 
         Args:
             submit: Runs the task as a job; returns when the task has ended.
-            folder: The directory of the sockets.
             name: The name of the task, of its own in the directory.
-            encode: Encodes a command for the task.
             taken_s: How long a task may take before it begins a command. Then its process is killed.
         """
         self._name = name
@@ -224,7 +222,6 @@ def serve(
     """Run commands as they come; the task's end.
 
     Args:
-        path: The path of the driver's socket.
         perform: Runs an encoded command; it returns every error as a result.
         tidy_up: Is called after each result, while the driver works.
 

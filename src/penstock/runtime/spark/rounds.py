@@ -41,14 +41,6 @@ class Rounds:
     """Runs the rounds of epochs."""
 
     def __init__(self, jobs: Jobs, fault: Fault, config: Config, scratch: Path) -> None:
-        """Prepare the rounds of a driver.
-
-        Args:
-            jobs: Runs task commands.
-            fault: Injects faults.
-            config: The settings.
-            scratch: The directory for temporary files.
-        """
         self._jobs = jobs
         self._fault = fault
         self._scratch = scratch
@@ -67,10 +59,6 @@ class Rounds:
         """Run rounds until all components are finished.
 
         Args:
-            epoch: The epoch.
-            ranges: Its records.
-            run: Its state machine.
-            clock: Measures the phases.
             atoms: The number of atoms of each stream before the epoch.
 
         Yields:
@@ -117,10 +105,6 @@ class Rounds:
         """Run the requests of an epoch in one task, and its workflow steps in another one at the same time.
 
         Args:
-            epoch: The epoch.
-            ranges: Its records.
-            run: Its state machine, of one task.
-            clock: Measures the phases.
             atoms: The number of atoms of each stream before the epoch.
 
         Returns:
@@ -163,9 +147,6 @@ class _EpochCommands:
     """The commands of one epoch.
 
     Attributes:
-        epoch: The epoch.
-        ranges: Its records.
-        run: Its state machine.
         atoms: The number of atoms of each stream before the epoch.
         output_bytes_max: The most bytes of the outputs of all tasks.
         partitions: The number of stores.

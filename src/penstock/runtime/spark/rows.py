@@ -32,7 +32,6 @@ class RoundRows:
     """Collects the rows of one run.
 
     Attributes:
-        cascades: The rows of the cascades.
         relay: Takes the records that may have workflow steps, where another task runs the steps at the same time.
         steps_s: The seconds of the workflow steps.
     """
@@ -56,11 +55,7 @@ class RoundRows:
         """Add a transaction, without its writes.
 
         Args:
-            position: Its position in the epoch.
-            partition: The partition of the log that holds its request.
-            record: Its request.
-            outcome: How it ended.
-            root: The method that the request called; None if there is no such method.
+            root: The method that the request called; None if the method does not exist.
         """
         self._rows.append((position, partition, record, outcome, root))
 

@@ -90,7 +90,7 @@ class SparkRuntime:
             jvm: The Java process for Spark, which the caller ends; None uses that of this process.
 
         Raises:
-            UserError: There is no such application, its definition or a setting is wrong, or it has a workflow that
+            UserError: The application does not exist, its definition or a setting is wrong, or it has a workflow that
                 pauses.
             IntegrityError: Log or journal is damaged.
         """

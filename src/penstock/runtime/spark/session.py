@@ -64,8 +64,6 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
     Tasks can run as soon as the context exists, so that Python workers start while Java makes the session.
 
     Args:
-        name: The name of the application.
-        config: The settings.
         scratch: A directory that only this context uses.
         jvm: The Java process; None stands for the one that this process already uses, or for a new one,
             which ends with this process.

@@ -26,9 +26,7 @@ class LogOffsets:
         """Follow a log.
 
         Args:
-            log: The log.
             start: The committed position of each log partition.
-            run: Names the run of the driver.
         """
         self._log = log
         self._start = dict(start)
@@ -74,11 +72,6 @@ def committed(log: Log, journal: Journal) -> tuple[Epoch, dict[LogPartition, Lsn
 
 def check_log(log: Log, journal: Journal, data: Path) -> None:
     """Check that a log has all records that a journal has committed.
-
-    Args:
-        log: The log.
-        journal: The journal.
-        data: The data directory of both, for the message.
 
     Raises:
         Diverged: The log ends before the position that the journal has committed.

@@ -219,12 +219,8 @@ class Worker:
         """Execute transactions in order; note each position before it runs.
 
         Args:
-            task: Executes them.
-            command: The command that asked for them.
-            records: The records of the whole epoch.
             positions: The positions to execute, ascending.
             quarantine: Takes the notes, and knows the positions that must not run again.
-            rows: Collects the outcomes.
 
         Returns:
             The first position that did not run, because the outputs of those before it take more
@@ -269,8 +265,6 @@ class Worker:
         """Run a record's requests, and its workflow steps if they run with them; return the bytes of the output.
 
         Args:
-            task: Executes them.
-            rows: Collects the outcomes.
             quarantine: Takes the notes.
             place: The position of the record, its partition, and the record.
             decided: The failure of the record, which then does not run; a handler may wait for its outcome.

@@ -45,11 +45,7 @@ class ProcessedRecord(NamedTuple):
     """A record whose requests have run, and whose workflow steps are next.
 
     Attributes:
-        position: Its position in the epoch.
-        partition: Its partition of the log.
-        record: The record.
         failure: The failure of its request; None if it took effect.
-        reply: The result of its request.
         cascade: Its cascade, with the atoms of its requests.
     """
 
@@ -97,18 +93,9 @@ class Mark:
 
 
 class RelayWriter:
-    """Writes the relay of one attempt at a task. It is a context manager: without an error, it ends the relay.
-
-    Attributes:
-        path: The file.
-    """
+    """Writes the relay of one attempt at a task. It is a context manager: without an error, it ends the relay."""
 
     def __init__(self, relay: str) -> None:
-        """Create the file of the next attempt.
-
-        Args:
-            relay: The relay, as in the command.
-        """
         self._records: list[_RelayedRecord] = []
         for attempt in itertools.count():
             self.path = Path(f"{relay}-{attempt:06}")
@@ -135,10 +122,6 @@ class RelayWriter:
         """Add a record, and take over the atoms of its cascade.
 
         Args:
-            position: Its position in the epoch.
-            partition: Its partition of the log.
-            record: The record.
-            outcome: How its request ended.
             cascade: Its cascade, after its requests.
         """
         atoms, cascade.published = cascade.published, []
@@ -167,7 +150,6 @@ class RelayReader:
 
     Attributes:
         path: The file that it reads, once it has found one.
-        waited_s: The time for which it has waited.
     """
 
     def __init__(self, relay: str) -> None:

@@ -20,13 +20,6 @@ class StoreUpdates:
     """Brings the stores to committed epochs, in a thread of its own."""
 
     def __init__(self, config: Config, jobs: Jobs, scratch: Path) -> None:
-        """Start without work.
-
-        Args:
-            config: The settings.
-            jobs: Runs the commands.
-            scratch: The directory of the temporary files of epochs.
-        """
         self._config = config
         self._jobs = jobs
         self._scratch = scratch

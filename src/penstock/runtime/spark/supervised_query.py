@@ -46,8 +46,6 @@ class SupervisedQuery:
         """Start nothing yet.
 
         Args:
-            start: Starts a query that uses the checkpoint.
-            checkpoint: The directory of Spark's offsets.
             stopping: Is set when the runtime stops; then no query starts.
         """
         self.restarts = 0
@@ -90,8 +88,6 @@ class SupervisedQuery:
 
         Args:
             driver: The driver that the query calls; it knows why it failed.
-            batches: The batches that the query offers.
-            log: The log.
             progress: Returns a value that changes with each commit and with each death that is noted.
             examine: Finds damaged stores; it is called before each restart.
 

@@ -91,12 +91,7 @@ def frame_of(
     """Return the entities of a class; their rows are written to files below `scratch`.
 
     Args:
-        session: The Spark session.
-        app: The application.
-        source: The journal and its snapshots.
-        name: The class.
         as_of: An epoch or an instant; None: the newest epoch.
-        scratch: A directory that the session uses alone.
 
     Raises:
         RequestError: The application has no such class.

@@ -93,7 +93,6 @@ class Watchdog:
         """Warn of tasks that make no progress, and kill their workers later.
 
         Args:
-            now: The monotonic clock.
             suspects: The tasks whose handler has no time left, or none runs.
         """
         if now - self._looked_for_stopped >= self._stuck_s / _LOOKS:  # it reads all processes
@@ -130,7 +129,7 @@ def _is_in_time(note: Note, now: float) -> bool:
 
 
 def _exceeded(note: Note, now: float) -> str:
-    """Return the bound that the handler of a note has exceeded; empty if there is none, or its process is stopped."""
+    """Return the bound that the handler of a note has exceeded; empty without any, or its process is stopped."""
     if not note.due_ms:
         return ""
     try:

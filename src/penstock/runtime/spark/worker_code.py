@@ -27,7 +27,6 @@ class WorkerCode(LoadedCode):
 
     Attributes:
         members: Its members, for the count of calls.
-        journal: The journal, which knows the classes of this version.
     """
 
     members: dict[Site, Member]
@@ -35,11 +34,7 @@ class WorkerCode(LoadedCode):
 
 
 class WorkerCodes:
-    """The versions that a worker has loaded, one of which is in use.
-
-    Attributes:
-        present: The code in use.
-    """
+    """The versions that a worker has loaded, one of which is in use."""
 
     def __init__(self, directory: DataDirectory, code: Code) -> None:
         """Load the first version, and use it.
@@ -92,7 +87,6 @@ class WorkerCodes:
         """Return the schema versions of each stored class if some code were deployed; nothing is written.
 
         Args:
-            code: The code.
             since: The first epoch that may have rows of new versions.
             dropped: The stored classes that it may lack.
 

@@ -90,7 +90,6 @@ def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockErro
     """Return the class and the message of an error for the driver.
 
     Args:
-        error: The error.
         loaded: Whether the worker has loaded its application; code of a deployment may be wrong nevertheless.
     """
     match error:

@@ -96,10 +96,7 @@ def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: Process
     """Run the workflow steps of one record; note its position before they run.
 
     Args:
-        task: Executes them.
-        rows: Collects the outcomes.
         quarantine: Takes the notes.
-        work: The record.
 
     Returns:
         The bytes of the results.
