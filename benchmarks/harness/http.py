@@ -39,7 +39,7 @@ from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
-from penstock.process.garbage import keep_present_objects
+from penstock.process.process_limits import keep_present_objects
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 120.0

@@ -6,6 +6,7 @@ A driver may ship its `Location` to workers. `load` imports it. Their errors nam
 file and line.
 """
 
+import ast
 import importlib
 import importlib.machinery
 import importlib.util
@@ -20,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
-from penstock.deployment.application_folder import packages_with_app
+from penstock.base.syntax import parse
 from penstock.errors import ConfigError, PenstockError
 
 if TYPE_CHECKING:
@@ -306,3 +307,36 @@ def _no_app(module: ModuleType, name: str, value: object, app_class: type) -> st
         return f"{problem}, nor any App; write `{name} = App(…)`"
     choices = " or ".join(f"{module.__name__}:{other}" for other in others)
     return f"{problem}; it defines {choices}"
+
+
+NAME: Final = "app"
+
+
+def packages_with_app(folder: Path) -> list[Path]:
+    """Return the packages in a folder that define `app`, sorted; empty if the folder is a package itself."""
+    if not folder.is_dir() or (folder / "__init__.py").exists():
+        return []
+    files = sorted(folder.glob("*/__init__.py"))
+    return [file.parent for file in files if file.parent.name.isidentifier() and _has_app(file)]
+
+
+def _has_app(file: Path) -> bool:
+    """Say whether a module binds `app`; a module that Python cannot read does not."""
+    try:
+        tree = parse(file.read_bytes())
+    except (OSError, SyntaxError):
+        return False
+    return any(NAME in _bound(statement) for statement in tree.body)
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement binds by an assignment or an import."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.ImportFrom(names=aliases):
+            return [alias.asname or alias.name for alias in aliases]
+        case _:
+            return []

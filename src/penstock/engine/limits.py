@@ -1,9 +1,13 @@
 """The limits of a transaction; settings use them without the engine."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from penstock.errors import ConfigError
+
+Positive = Annotated[int, Meta(ge=1)]
 
 
 class TimeLimit(NamedTuple):
@@ -53,17 +57,17 @@ class Limits:
         cascade_queue_bytes: The most bytes of the requests, and of the workflow steps, that wait in a cascade.
     """
 
-    time_ms: int = 2_000
-    wall_ms: int = 10_000
-    memory_bytes: int = 1 << 30
-    depth: int = 900
-    reply_bytes: int = 4 << 20
-    state_bytes: int = 4 << 20
-    output_bytes: int = 64 << 20
-    entities: int = 1_000_000
-    cascade_steps: int = 10_000
-    cascade_queue: int = 1_000_000
-    cascade_queue_bytes: int = 64 << 20
+    time_ms: Positive = 2_000
+    wall_ms: Positive = 10_000
+    memory_bytes: Annotated[int, Meta(ge=1 << 20)] = 1 << 30
+    depth: Annotated[int, Meta(ge=50, le=100_000)] = 900
+    reply_bytes: Annotated[int, Meta(ge=64)] = 4 << 20
+    state_bytes: Annotated[int, Meta(ge=64)] = 4 << 20
+    output_bytes: Annotated[int, Meta(ge=64)] = 64 << 20
+    entities: Positive = 1_000_000
+    cascade_steps: Positive = 10_000
+    cascade_queue: Positive = 1_000_000
+    cascade_queue_bytes: Annotated[int, Meta(ge=64)] = 64 << 20
 
     def __post_init__(self) -> None:
         """Refuse a bound that would have no effect."""

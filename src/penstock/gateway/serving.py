@@ -26,7 +26,7 @@ from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
-from penstock.process.garbage import keep_present_objects
+from penstock.process.process_limits import keep_present_objects
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
 

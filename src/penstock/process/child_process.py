@@ -24,7 +24,7 @@ from typing import IO, Final, NoReturn
 
 import psutil
 
-from penstock.process.parent_death import end_with_parent
+from penstock.process.process_limits import end_with_parent
 
 _GRACE_S: Final = 0.2
 """How long after the deadline the kernel ends a child that its parent has not ended."""

@@ -12,21 +12,137 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, get_args
 
-from penstock.engine.limits import Limits
+from msgspec import Meta
+
+from penstock.engine.limits import Limits, Positive
 from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
 from penstock.process import logs
-from penstock.process.sections import GatewayConfig as GatewayConfig
-from penstock.process.sections import HistoryConfig as HistoryConfig
-from penstock.process.sections import ViewConfig as ViewConfig
 
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
 
+Count = Annotated[int, Meta(ge=0)]
+Switch = Annotated[int, Meta(ge=0, le=1)]
+"""1: on."""
+
 RECORD_SLACK: Final = 64 << 10
 """Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Settings of the gateways: HTTP in, replies out.
+
+    Attributes:
+        host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
+        port: TCP port, shared by all gateways of an application; 0 takes a free one.
+        processes: The number of gateways.
+        body_bytes_max: The most bytes of an HTTP body; the request must fit `record_bytes_max`.
+        header_bytes_max: The most bytes of all headers of an HTTP request.
+        depth_max: How deep JSON may be nested.
+        key_bytes_max: The most bytes of an entity's key, and of a request id.
+        limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
+        connections_max: The most open connections of a gateway; fewer if its limit of open files is low.
+        waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
+        pipeline_window: The most requests under way of one pipelined connection.
+        window_ms: If the log holds more requests than one epoch of this time processes, further ones wait
+            for the turn of their principal; 0 appends every request at once.
+        lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
+        reply_timeout_ms: How long a call waits for its reply before it gets 504.
+        receive_timeout_ms: How long a client may take to send a request.
+        drain_ms: How long a gateway that stops waits for its requests.
+        readers: Processes of each gateway that answer `@readonly` calls; with 0 such calls are
+            requests in the log.
+        tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
+        tls_key: PEM file (PKCS #8).
+        jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
+        jwt_algorithms: The signatures that are accepted, separated by commas.
+        jwt_issuer: The only `iss` accepted; empty accepts any.
+        jwt_audience: The name that `aud` must have; empty accepts every token.
+        cors_origins: Origins that browsers may call from, separated by commas; empty allows no origin.
+        open: 1 accepts every caller that reaches the port, without keys or tokens.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8_000
+    processes: Annotated[int, Meta(ge=1, le=64)] = 1
+    body_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 30)] = 512 << 10
+    header_bytes_max: Annotated[int, Meta(ge=8_192, le=1 << 20)] = 32 << 10
+    depth_max: Annotated[int, Meta(ge=4, le=512)] = 64
+    key_bytes_max: Annotated[int, Meta(ge=16, le=64 << 10)] = 1_024
+    limits: str = ""
+    connections_max: Annotated[int, Meta(ge=16, le=1_000_000)] = 10_000
+    waiting_max: Positive = 20_000
+    pipeline_window: Annotated[int, Meta(ge=1, le=1_000_000)] = 2_000
+    window_ms: Count = 100
+    lag_max: Positive = 1_000_000
+    reply_timeout_ms: Positive = 300_000
+    receive_timeout_ms: Positive = 30_000
+    drain_ms: Count = 30_000
+    readers: Annotated[int, Meta(ge=0, le=64)] = 2
+    tls_certificate: Path = Path()
+    tls_key: Path = Path()
+    jwks: Path = Path()
+    jwt_algorithms: str = "RS256,ES256,EdDSA"
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    cors_origins: str = ""
+    open: Switch = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ViewConfig:
+    """Settings of the SQL view.
+
+    Attributes:
+        memory_mb: The memory of DuckDB; a query that needs more fails.
+        threads: The threads of a query.
+        time_ms: Longest a query may run.
+        rows_max: Most rows that an answer has.
+        requests_max: Newest requests and replies that the view keeps, and newest events of each stream.
+    """
+
+    memory_mb: Annotated[int, Meta(ge=64)] = 1_024
+    threads: Annotated[int, Meta(ge=1, le=1_024)] = 2
+    time_ms: Positive = 30_000
+    rows_max: Positive = 1_000_000
+    requests_max: Count = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryConfig:
+    """Settings of snapshots, merging and forgetting.
+
+    A snapshot is taken when one of its three bounds is reached and something has changed; 0 switches
+    a bound off. Epochs are forgotten when one of the three `keep` bounds is exceeded and no reader
+    needs them; 0 switches a bound off.
+
+    Attributes:
+        snapshot_epochs: Epochs between two snapshots.
+        snapshot_s: Seconds between two snapshots.
+        snapshot_requests: Requests between two snapshots.
+        snapshots_max: Snapshots that are kept for queries of the past; older ones are thinned out.
+        keep_epochs: Epochs that the journal keeps.
+        keep_s: Seconds for which the journal keeps an epoch.
+        keep_mb: Megabytes of epochs that the journal keeps.
+        merge_epochs: Older epochs whose small files are merged into one.
+        grace_s: Seconds for which files that were merged stay, for other Delta readers.
+        nice: Priority of the process that does this: 19 is the lowest, 0 that of all others.
+    """
+
+    snapshot_epochs: Count = 5_000
+    snapshot_s: Count = 900
+    snapshot_requests: Count = 1_000_000
+    snapshots_max: Annotated[int, Meta(ge=2, le=1_000)] = 5
+    keep_epochs: Count = 0
+    keep_s: Count = 0
+    keep_mb: Count = 0
+    merge_epochs: Annotated[int, Meta(ge=2, le=100_000)] = 2_000
+    grace_s: Count = 600
+    nice: Annotated[int, Meta(ge=0, le=19)] = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +187,23 @@ class Config:
 
     data: Path
     app: str = ""
-    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
-    partitions: int = 0
+    cores: Annotated[int, Meta(ge=1, le=1_024)] = field(default_factory=lambda: os.cpu_count() or 1)
+    partitions: Annotated[int, Meta(ge=0, le=1_024)] = 0
     master: str = ""
-    epoch_records_max: int = 10_000
-    epoch_bytes_max: int = 64 << 20
-    epoch_output_bytes_max: int = 64 << 20
-    small_epoch: int = 1_500
-    large_atom: int = 0
-    poll_ms: int = 50
-    batch_ms: int = 10_000
-    resident_task: int = 1
+    epoch_records_max: Positive = 10_000
+    epoch_bytes_max: Positive = 64 << 20
+    epoch_output_bytes_max: Annotated[int, Meta(ge=64)] = 64 << 20
+    small_epoch: Count = 1_500
+    large_atom: Count = 0
+    poll_ms: Annotated[int, Meta(ge=1, le=60_000)] = 50
+    batch_ms: Count = 10_000
+    resident_task: Switch = 1
     limits: Limits = field(default_factory=Limits)
-    record_bytes_max: int = 1 << 20
-    retention_s: int = 7 * 86_400
-    stuck_s: int = 30
-    driver_memory_mb: int = 1_024
-    class_archive: int = 1
+    record_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 30)] = 1 << 20
+    retention_s: Count = 7 * 86_400
+    stuck_s: Positive = 30
+    driver_memory_mb: Annotated[int, Meta(ge=256)] = 1_024
+    class_archive: Switch = 1
     key_service: str = ""
     log_format: str = "text"
     log_level: str = "info"
@@ -102,7 +218,7 @@ class Config:
         Raises:
             ConfigError: Values cannot be used; the message names all of them with their bounds.
         """
-        values = {name: _value_of(self, name) for name in (*_RANGES, *_CHOICES, "key_service")}
+        values = {name: _value_of(self, name) for name in _KINDS}
         complaints = [
             complaint
             for name, value in values.items()
@@ -189,7 +305,7 @@ def load_config(
 
 def setting_names() -> list[str]:
     """Return the name of every setting, dotted where it lies in a table."""
-    return list(_TYPES)
+    return list(_KINDS)
 
 
 def parse_assignment(text: str) -> Setting:
@@ -240,12 +356,12 @@ def _checked(setting: Setting) -> object:
     Raises:
         ConfigError: The setting does not exist, or the value does not fit.
     """
-    wanted = _TYPES.get(setting.name)
-    if wanted is None:
+    expected = _KINDS.get(setting.name)
+    if expected is None:
         near = _near(setting.name)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"setting {setting.name!r} does not exist{hint}")
-    value = _converted(setting, wanted)
+    value = _converted(setting, expected.type)
     complaint = _range_complaint(setting.name, value)
     if complaint is not None:
         raise ConfigError(complaint)
@@ -258,10 +374,10 @@ _NEAR: Final = 0.8
 
 def _near(name: str) -> list[str]:
     """Return the settings that a wrong name probably means: near in full, or else without their table."""
-    if near := difflib.get_close_matches(name, _TYPES, n=2, cutoff=_NEAR):
+    if near := difflib.get_close_matches(name, _KINDS, n=2, cutoff=_NEAR):
         return near
     by_end: dict[str, list[str]] = {}
-    for setting in _TYPES:
+    for setting in _KINDS:
         by_end.setdefault(setting.rpartition(".")[2], []).append(setting)
     ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=_NEAR)
     return [setting for end in ends for setting in by_end[end]][:3]
@@ -294,7 +410,7 @@ def _range_complaint(name: str, value: object) -> str | None:
         return f"{name} = {value!r}: must be one of {', '.join(_CHOICES[name])}"
     if name == "key_service" and value not in ("", PLAIN) and not is_service(str(value)):
         return f"{name} = {value!r}: must be module:name, or {PLAIN}"
-    least, most = _RANGES.get(name, (-_HUGE, _HUGE))
+    _, least, most = _KINDS[name]
     if not isinstance(value, int) or least <= value <= most:
         return None
     return f"{name} = {value}: must be at {f'least {least}' if value < least else f'most {most}'}"
@@ -313,9 +429,19 @@ def _joined(complaints: list[str]) -> str:
     return f"{len(complaints)} settings cannot be used:\n{lines}"
 
 
-def _type_of(annotation: object) -> type:
-    assert isinstance(annotation, type), f"{annotation} is a type and not its text"
-    return annotation
+class _Kind(NamedTuple):
+    """The type of a setting, and its bounds if it is a number."""
+
+    type: type
+    least: int
+    most: int
+
+
+def _kind_of(annotation: Any) -> _Kind:
+    base, *notes = get_args(annotation) or (annotation,)
+    bounds: Any = notes[0] if notes else Meta()
+    least = -_HUGE if bounds.ge is None else bounds.ge
+    return _Kind(base, least, _HUGE if bounds.le is None else bounds.le)
 
 
 _CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}
@@ -326,75 +452,16 @@ _TABLES: Final[dict[str, type[Any]]] = {
     "view": ViewConfig,
     "history": HistoryConfig,
 }
-_TYPES: Final = {
+_KINDS: Final = {
     **{
-        field.name: _type_of(field.type)
+        field.name: _kind_of(field.type)
         for field in dataclasses.fields(Config)
         if field.name not in _TABLES
     },
     **{
-        f"{name}.{field.name}": _type_of(field.type)
+        f"{name}.{field.name}": _kind_of(field.type)
         for name, table in _TABLES.items()
         for field in dataclasses.fields(table)
     },
 }
 _CHOICES: Final = {"log_format": logs.FORMS, "log_level": logs.LEVELS}
-_RANGES: Final = {
-    "cores": (1, 1_024),
-    "partitions": (0, 1_024),  # a partition owns at least one bucket
-    "epoch_records_max": (1, _HUGE),
-    "epoch_bytes_max": (1, _HUGE),
-    "epoch_output_bytes_max": (64, _HUGE),
-    "small_epoch": (0, _HUGE),
-    "large_atom": (0, _HUGE),
-    "poll_ms": (1, 60_000),
-    "batch_ms": (0, _HUGE),
-    "resident_task": (0, 1),
-    "record_bytes_max": (1_024, 1 << 30),
-    "retention_s": (0, _HUGE),
-    "stuck_s": (1, _HUGE),
-    "driver_memory_mb": (256, _HUGE),
-    "class_archive": (0, 1),
-    "limits.time_ms": (1, _HUGE),
-    "limits.wall_ms": (1, _HUGE),
-    "limits.memory_bytes": (1 << 20, _HUGE),
-    "limits.depth": (50, 100_000),
-    "limits.reply_bytes": (64, _HUGE),
-    "limits.state_bytes": (64, _HUGE),
-    "limits.output_bytes": (64, _HUGE),
-    "limits.cascade_steps": (1, _HUGE),
-    "limits.cascade_queue": (1, _HUGE),
-    "limits.cascade_queue_bytes": (64, _HUGE),
-    "limits.entities": (1, _HUGE),
-    "gateway.port": (0, 65_535),
-    "gateway.processes": (1, 64),
-    "gateway.body_bytes_max": (1_024, 1 << 30),
-    "gateway.header_bytes_max": (8_192, 1 << 20),
-    "gateway.depth_max": (4, 512),
-    "gateway.key_bytes_max": (16, 64 << 10),
-    "gateway.connections_max": (16, 1_000_000),
-    "gateway.waiting_max": (1, _HUGE),
-    "gateway.pipeline_window": (1, 1_000_000),
-    "gateway.window_ms": (0, _HUGE),
-    "gateway.lag_max": (1, _HUGE),
-    "gateway.reply_timeout_ms": (1, _HUGE),
-    "gateway.receive_timeout_ms": (1, _HUGE),
-    "gateway.drain_ms": (0, _HUGE),
-    "gateway.readers": (0, 64),
-    "gateway.open": (0, 1),
-    "view.memory_mb": (64, _HUGE),
-    "view.threads": (1, 1_024),
-    "view.time_ms": (1, _HUGE),
-    "view.rows_max": (1, _HUGE),
-    "view.requests_max": (0, _HUGE),
-    "history.snapshot_epochs": (0, _HUGE),
-    "history.snapshot_s": (0, _HUGE),
-    "history.snapshot_requests": (0, _HUGE),
-    "history.snapshots_max": (2, 1_000),
-    "history.keep_epochs": (0, _HUGE),
-    "history.keep_s": (0, _HUGE),
-    "history.keep_mb": (0, _HUGE),
-    "history.merge_epochs": (2, 100_000),
-    "history.grace_s": (0, _HUGE),
-    "history.nice": (0, 19),
-}

@@ -30,7 +30,7 @@ from penstock.model.versions.schema_change import SchemaChange
 from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.clock_jumps import note_jump
 from penstock.process.erasures import Erasures
-from penstock.process.process_start import boot_id
+from penstock.process.presence import boot_id
 from penstock.state.stores import Stores
 
 _log = logging.getLogger(__name__)

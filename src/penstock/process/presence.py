@@ -18,7 +18,6 @@ import psutil
 from penstock.errors import ConfigError
 from penstock.files import private
 from penstock.files.layout import RUN
-from penstock.process.process_start import start_of
 
 ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator")
 SINGLE: Final = frozenset({"supervisor", "driver"})
@@ -141,3 +140,33 @@ def _read(path: Path) -> Presence | None:
         return msgspec.json.decode(path.read_bytes(), type=Presence)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_TICKS: Final = 19
+"""The place of the start among the fields of `/proc/PID/stat` that follow the name of the program."""
+
+
+def boot_id() -> str:
+    """Return a text that changes when the machine restarts; empty if the system has no such text.
+
+    It tells the crash of a process from the crash of the machine.
+    """
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def start_of(pid: int) -> str:
+    """Return a text that differs for each process that has, or had, this id.
+
+    Raises:
+        psutil.Error: No such process runs.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        # No such process, or a system without /proc, where the start is stored as a time.
+        return repr(psutil.Process(pid).create_time())
+    return f"{boot_id()}:{fields[_TICKS]}"

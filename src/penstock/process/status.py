@@ -5,6 +5,7 @@ created.
 """
 
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,7 @@ from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process.data_directory import DataDirectory
-from penstock.process.epoch_report import took_ms
-from penstock.process.rates import rates_of
+from penstock.process.epoch_report import EpochReport, took_ms, total_of
 from penstock.process.reports import ReportReader
 
 RATE_OVER_S: Final = 5.0
@@ -101,3 +101,20 @@ def status_of(
         partitions=0 if last is None else last.partitions,
         rates=rates_of(recent, over_s),
     )
+
+
+def rates_of(reports: Iterable[EpochReport], over_s: float) -> Rates:
+    """Return the rates of epochs, without lags.
+
+    Args:
+        reports: The reports of the epochs of these seconds.
+        over_s: The seconds.
+    """
+    recent = list(reports)
+    events = total_of(report.events for report in recent)
+    calls = total_of(report.calls for report in recent)
+    return Rates(over_s, _per_second(events, over_s), _per_second(calls, over_s))
+
+
+def _per_second(counts: dict[str, int], over_s: float) -> dict[str, float]:
+    return {name: round(count / over_s, 2) for name, count in sorted(counts.items())}

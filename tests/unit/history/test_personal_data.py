@@ -17,7 +17,7 @@ from penstock.history.restore import restore
 from penstock.journal.api import CompactionPolicy
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.process_start import boot_id
+from penstock.process.presence import boot_id
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query

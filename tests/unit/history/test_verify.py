@@ -28,7 +28,7 @@ from penstock.log.api import Entry
 from penstock.process import presence
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.process_start import boot_id
+from penstock.process.presence import boot_id
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import MANIFEST, Snapshots

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.process.garbage import keep_present_objects
+from penstock.process.process_limits import keep_present_objects
 
 
 class Ring:

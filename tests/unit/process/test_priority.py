@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from penstock.process import priority
+from penstock.process import process_limits
 
 
 def nice_of(thread: int) -> int:
@@ -27,9 +27,9 @@ def test_priority_is_lower_in_the_block_only(monkeypatch: pytest.MonkeyPatch) ->
     thread = threading.Thread(target=rest)
     thread.start()
     begun.wait(60)
-    steps = priority.STEPS if priority._may_raise(usual) else 0
+    steps = process_limits.STEPS if process_limits._may_raise(usual) else 0
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        with priority.lowered():
+        with process_limits.lowered():
             inside = [nice_of(member) for member in (0, seen[0], child.pid)]
         outside = [nice_of(member) for member in (0, seen[0], child.pid)]
         child.communicate(b"\n")
@@ -42,6 +42,6 @@ def test_priority_is_lower_in_the_block_only(monkeypatch: pytest.MonkeyPatch) ->
 def test_priority_that_could_not_be_raised_again_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A standby without the privilege would be a slow driver."""
     usual = nice_of(0)
-    monkeypatch.setattr(priority, "_may_raise", lambda _usual: False)
-    with priority.lowered():
+    monkeypatch.setattr(process_limits, "_may_raise", lambda _usual: False)
+    with process_limits.lowered():
         assert nice_of(0) == usual

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.process.threads import DIED
+from penstock.process.process_limits import DIED
 from tests.checkout import TOP
 
 VIEW = """
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.memory_journal import MemoryJournal
 from penstock.process import logs
 from penstock.process.config import ViewConfig
-from penstock.process.threads import end_with_threads
+from penstock.process.process_limits import end_with_threads
 from penstock.sql.view import View
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app
@@ -32,7 +32,7 @@ time.sleep(60)
 """
 OTHER = """
 import threading
-from penstock.process.threads import end_with_threads
+from penstock.process.process_limits import end_with_threads
 
 end_with_threads()
 other = threading.Thread(target=lambda: 1 / 0, name="a-library")

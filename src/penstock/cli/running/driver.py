@@ -17,7 +17,7 @@ from penstock.cli.options import (
 from penstock.cli.running.replaced_source import load_to_run, new_migrations_tried
 from penstock.process import logs
 from penstock.process.config import Config
-from penstock.process.threads import end_with_threads
+from penstock.process.process_limits import end_with_threads
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,7 +17,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.process import logs
-from penstock.process.threads import end_with_threads
+from penstock.process.process_limits import end_with_threads
 
 HELP: Final = """Run one of an application's gateways alone: it serves requests over HTTP.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.cli.running.driver_service import abandoned_at_stop
 from penstock.process import presence
-from penstock.process.priority import lowered
+from penstock.process.process_limits import lowered
 from penstock.process.stop import Stop
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.process import logs
-from penstock.process.threads import end_with_threads
+from penstock.process.process_limits import end_with_threads
 
 HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 

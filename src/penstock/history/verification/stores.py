@@ -12,7 +12,7 @@ from penstock.errors import Corrupt
 from penstock.files.layout import STATE
 from penstock.history.verification.finding import Finding, harmless, rebuildable
 from penstock.journal.api import Journal
-from penstock.process.process_start import boot_id
+from penstock.process.presence import boot_id
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.digest import digest_of_items, digest_of_mapping

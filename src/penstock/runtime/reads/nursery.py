@@ -22,10 +22,12 @@ from typing import IO, Final, NoReturn
 from penstock.deployment.loading import load_app
 from penstock.files.private import keep_private
 from penstock.process import logs
-from penstock.process.memory_killer import offer_this_process
-from penstock.process.parent_death import end_with_parent
+from penstock.process.process_limits import (
+    end_with_parent,
+    keep_libraries_single,
+    offer_this_process,
+)
 from penstock.process.question import receive_question
-from penstock.process.threads import keep_libraries_single
 from penstock.runtime.reads.messages import (
     LENGTH_BYTES,
     Encoding,

@@ -13,7 +13,7 @@ A fork is safe while the process has one thread, so the libraries are configured
 import gc
 
 from penstock.files.private import keep_private
-from penstock.process.threads import keep_libraries_single
+from penstock.process.process_limits import keep_libraries_single
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.model.request import Failure
 from penstock.process import logs
-from penstock.process.memory_killer import offer_this_process
+from penstock.process.process_limits import offer_this_process
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import Reside, TaskResult
 from penstock.runtime.spark.resident_task import serve
