@@ -10,11 +10,9 @@ mutant, too. `scripts/mutants` runs this program; `scripts/nightly` runs it with
 """
 
 import argparse
-import hashlib
 import importlib.util
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType
 
+from tests.change import Change, change_of, choose
 from tests.checkout import TOP
 from tests.differential.mutant_list import MUTANTS, SRC, Mutant
 
@@ -34,8 +33,6 @@ CHOSEN = 6
 
 CHOSEN_MOST = 14
 """So many run for a change of everything: the others wait for the night."""
-
-TRUNKS = ["origin/main", "main"]
 LIBRARIES = [
     "hypothesis.stateful",
     "lmdb",
@@ -147,47 +144,14 @@ def _run(tests: list[str], mutant: Mutant | None, output: Path) -> None:
     os._exit(int(code) if Path(where).is_relative_to(TOP) else 70)
 
 
-def chosen(commit: str, changed: set[str]) -> list[Mutant]:
-    """Choose the mutants whose module or test changed, and fill up with others.
+def chosen(change: Change) -> list[Mutant]:
+    """Choose the mutants whose module or test changed, and a few others."""
 
-    Args:
-        commit: The commit's hash. It decides which mutants are the others, so that a commit always
-            runs the same ones, and the next commit different ones.
-        changed: The paths that the change touches, from the top of the checkout.
-    """
+    def files(name: str) -> set[str]:
+        return {str(SRC / named[name].file), named[name].test.partition("::")[0]}
 
-    def rank(mutant: Mutant) -> tuple[bool, bytes]:
-        files = {str(SRC / mutant.file), mutant.test.partition("::")[0]}
-        digest = hashlib.sha256(f"{commit} {mutant.name}".encode()).digest()
-        return files.isdisjoint(changed), digest
-
-    ranked = sorted(MUTANTS, key=rank)
-    concerned = sum(not rank(mutant)[0] for mutant in ranked)
-    return ranked[: min(max(concerned, CHOSEN), CHOSEN_MOST)]
-
-
-def change(top: Path) -> tuple[str, set[str]]:
-    """Return the commit of a checkout, and the paths that changed since its branch left the trunk.
-
-    On the trunk these are the paths of the last commit and of the working tree. Without Git's
-    history, as in an archive or a shallow clone, the set is empty.
-    """
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(top), *words], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-    except FileNotFoundError:  # Git is not installed
-        return "", set()
-    bases = (git("merge-base", "HEAD", trunk) for trunk in TRUNKS)
-    left = next((base for base in bases if base and base != commit), "")
-    base = left or git("rev-parse", "--verify", "--quiet", "HEAD~1")
-    changed = git("diff", "--name-only", base) if base else ""
-    return commit, set(changed.splitlines())
+    named = {mutant.name: mutant for mutant in MUTANTS}
+    return [named[name] for name in choose(change, named, files, CHOSEN, CHOSEN_MOST)]
 
 
 def main() -> int:
@@ -205,7 +169,7 @@ def main() -> int:
         help="those whose file or test changed, and a few that the commit's hash chooses",
     )
     options = parser.parse_args()
-    mutants = chosen(*change(TOP)) if options.changed else MUTANTS
+    mutants = chosen(change_of(TOP)) if options.changed else MUTANTS
     wanted = [mutant for mutant in mutants if options.part in mutant.name]
     width = max(len(mutant.name) for mutant in MUTANTS)
     fine = bool(wanted)

@@ -6,6 +6,7 @@ seen once it expects to see again, byte for byte.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from penstock.state.digest import digest_of_mapping
 ONLY = LogPartition(0)
 Answer = tuple[str | None, bytes]
 State = dict[EntityKey, bytes]
+Call = tuple[str, str | None, str, list[Any], dict[str, Any]]
+"""Class, key, method, and arguments by position and by name."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,15 @@ class Row:
 
     record: Record
     answer: Answer
+
+    @cached_property
+    def call(self) -> Call:
+        """Decode the request, once: invariants are asked after each epoch, about all requests until then."""
+        entity, key, method, positional, named = msgspec.msgpack.decode(
+            self.record.body, type=tuple[str, str | None, str, msgspec.Raw, msgspec.Raw]
+        )
+        arguments = msgspec.msgpack.decode(positional), msgspec.msgpack.decode(named)
+        return entity, key, method, *arguments
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,9 @@ class Watch:
         self._conserved = conserved
         self._names = {name: list(kind.attributes) for name, kind in app.entities.items()}
         self._seen: list[EpochRows] = []
+        self._oracle: LocalRuntime | None = None
+        self._published: dict[str, int] = {}
+        self._rows: list[Row] = []
         self.state: State = {}
 
     @property
@@ -91,10 +106,11 @@ class Watch:
         """Assert every invariant; with `all_answered` also that nothing is left to do."""
         history = list(self._read())
         assert history[: len(self._seen)] == self._seen, "history has changed"
-        self._seen = history
+        newer = history[len(self._seen) :]
+        self._seen += newer
         self._check_order()
         self._check_log(acknowledged, all_answered=all_answered)
-        self._check_effects()
+        self._check_effects(newer)
 
     def _read(self) -> Iterator[EpochRows]:
         journal = DataDirectory(self._data).open_journal_of(self._app.name)
@@ -140,13 +156,15 @@ class Watch:
             left = len(records) - len(processed)
             assert not left, f"{left} requests of the log were never processed"
 
-    def _check_effects(self) -> None:
-        """Money and stock are conserved in every epoch, and the oracle agrees on everything."""
-        oracle = LocalRuntime(self._app, secret=self._secret)
-        self.state = {}
-        rows: list[Row] = []
-        published: dict[str, int] = {}
-        for one in self._seen:
+    def _check_effects(self, newer: list[EpochRows]) -> None:
+        """Money and stock are conserved in every epoch, and the oracle agrees on everything.
+
+        The oracle has run the epochs of the last check, which have not changed since.
+        """
+        if self._oracle is None:
+            self._oracle = LocalRuntime(self._app, secret=self._secret)
+        oracle, published = self._oracle, self._published
+        for one in newer:
             for row in one.rows:
                 self._check_answer(oracle, row)
             for key, state in one.changes:
@@ -160,8 +178,8 @@ class Watch:
                 published[stream] = published.get(stream, 0) + 1
             counted = {name: len(atoms) for name, atoms in oracle.streams.items() if atoms}
             assert published == counted, f"epoch {one.epoch} has other atoms than the oracle"
-            rows += one.rows
-            self._conserved(self.state, self._names, rows)
+            self._rows += one.rows
+            self._conserved(self.state, self._names, self._rows)
 
     @staticmethod
     def _check_answer(oracle: LocalRuntime, row: Row) -> None:
@@ -240,17 +258,6 @@ def values_of(state: State, names: dict[str, list[str]], entity: str) -> dict[st
     }
 
 
-def calls_of(rows: list[Row]) -> Iterator[tuple[str, str | None, str, list[Any], dict[str, Any]]]:
-    """Decode the requests that took effect: class, key, method, arguments."""
-    for row in rows:
-        if row.answer[0] is None:
-            entity, key, method, positional, named = msgspec.msgpack.decode(
-                row.record.body, type=tuple[str, str | None, str, msgspec.Raw, msgspec.Raw]
-            )
-            yield (
-                entity,
-                key,
-                method,
-                msgspec.msgpack.decode(positional),
-                msgspec.msgpack.decode(named),
-            )
+def calls_of(rows: list[Row]) -> Iterator[Call]:
+    """Yield the requests that took effect."""
+    return (row.call for row in rows if row.answer[0] is None)

@@ -16,7 +16,7 @@ from tests.faults.driver_process import KILLED
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Flows, LargeAtoms
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.long, pytest.mark.faults]
 
 SPARK_STEPS = {
     "offsets-planned",

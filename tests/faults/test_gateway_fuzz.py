@@ -46,7 +46,7 @@ KEYS = {"key", "item_id", "user_id", "order_id", "item"}
 KNOWN = "1"
 SECRETS = (b"Traceback", b'File "', str(TOP).encode(), b"/tmp/")
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.long, pytest.mark.faults]
 
 
 class Fuzzed(NamedTuple):

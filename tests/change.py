@@ -1,0 +1,109 @@
+"""The change that a checkout contains, and the choice of what runs for it where not everything can.
+
+The mutants and the tests marked `long` take more processor time than a change may cost. `scripts/test` runs those that
+the change concerns and some others; the commit's hash chooses them, so that a commit always runs the same ones and the
+next commit different ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
+concern the change `scripts/check` leaves out, and on further lines those that it runs.
+"""
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tests.checkout import TOP
+
+TRUNKS = ["origin/main", "main"]
+
+T = TypeVar("T")
+
+
+class Change(NamedTuple):
+    """A commit's hash, and the paths that differ, from the top of the checkout."""
+
+    commit: str
+    paths: frozenset[str]
+
+
+def change_of(top: Path) -> Change:
+    """Return what differs from the commit where the branch left the trunk.
+
+    On the trunk that is the last commit and the working tree. Without Git's history, as in an archive or a shallow
+    clone, no path is known.
+    """
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(top), *words], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "HEAD")
+    except FileNotFoundError:  # Git is not installed
+        return Change("", frozenset())
+    bases = (git("merge-base", "HEAD", trunk) for trunk in TRUNKS)
+    left = next((base for base in bases if base and base != commit), "")
+    base = left or git("rev-parse", "--verify", "--quiet", "HEAD~1")
+    paths = git("diff", "--name-only", base) if base else ""
+    return Change(commit, frozenset(paths.splitlines()))
+
+
+def choose(
+    change: Change, all_of_them: Iterable[T], files: Callable[[T], set[str]], least: int, most: int
+) -> list[T]:
+    """Choose what the change concerns, filled up to `least` with others, and `most` at most.
+
+    Args:
+        change: The change; its commit decides about the others.
+        all_of_them: What there is; the text of each is its name.
+        files: Returns the paths whose change concerns one of them.
+        least: So many are chosen for a change of other files.
+        most: So many are chosen for a change of everything; the rest waits for the night.
+    """
+
+    def rank(item: T) -> tuple[bool, bytes]:
+        digest = hashlib.sha256(f"{change.commit} {item}".encode()).digest()
+        return files(item).isdisjoint(change.paths), digest
+
+    ranked = sorted(all_of_them, key=rank)
+    concerned = sum(not rank(item)[0] for item in ranked)
+    return ranked[: min(max(concerned, least), most)]
+
+
+def unit_tests(change: Change, top: Path, most: int) -> tuple[list[str], int]:
+    """Return the files of unit tests that changed, then those that import a changed module, and how many are left out."""
+    modules = [
+        ".".join(Path(path).with_suffix("").parts[1:])
+        for path in change.paths
+        if path.startswith("src/") and path.endswith(".py")
+    ]
+    names = [rf"{re.escape(name)}\b" for name in modules]
+    names += [
+        rf"from {re.escape(room)} import .*\b{name}\b" for room, _, name in map(parted, modules)
+    ]
+    imported = re.compile("|".join(names) or "$^")
+
+    def rank(file: Path) -> tuple[bool, bool, str]:
+        path = str(file.relative_to(top))
+        stem = file.stem.removeprefix("test_")
+        return path not in change.paths, all(parted(name)[2] != stem for name in modules), path
+
+    files = [
+        file
+        for file in sorted((top / "tests/unit").rglob("test_*.py"), key=rank)
+        if not rank(file)[0] or imported.search(file.read_text())
+    ]
+    return [str(file.relative_to(top)) for file in files[:most]], max(len(files) - most, 0)
+
+
+def parted(module: str) -> tuple[str, str, str]:
+    return module.rpartition(".")
+
+
+if __name__ == "__main__":
+    chosen, left_out = unit_tests(change_of(TOP), TOP, 25)
+    sys.stdout.write("\n".join([str(left_out), *chosen]) + "\n")

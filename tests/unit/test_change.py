@@ -1,0 +1,31 @@
+"""What a checkout changes is asked of Git."""
+
+import subprocess
+from pathlib import Path
+
+from tests.change import Change, change_of
+
+
+def test_what_changed_is_asked_of_git(tmp_path: Path) -> None:
+    """On a branch it is everything since the trunk, on the trunk the last commit; uncommitted work counts."""
+
+    def git(*words: str) -> None:
+        own = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *own, *words], check=True, capture_output=True)
+
+    def commit(name: str) -> None:
+        (tmp_path / name).write_text(name)
+        git("add", name)
+        git("commit", "-q", "-m", name)
+
+    assert change_of(tmp_path) == Change("", frozenset())
+    git("init", "-q", "-b", "main")
+    commit("first")
+    assert change_of(tmp_path).paths == set()  # a clone that holds one commit does not know
+    commit("second")
+    assert change_of(tmp_path).paths == {"second"}
+    git("checkout", "-q", "-b", "branch")
+    commit("third")
+    commit("fourth")
+    (tmp_path / "first").write_text("changed")
+    assert change_of(tmp_path).paths == {"first", "third", "fourth"}
