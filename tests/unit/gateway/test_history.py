@@ -239,6 +239,7 @@ def test_paths_are_described(ledger: httpx.Client) -> None:
     assert "/entities/Account/{key}/history" in paths
 
 
+@pytest.mark.long
 def test_clients_ask_for_both(ledger: httpx.Client) -> None:
     """Both clients return the gateway's answers, and raise its refusals."""
     url = str(ledger.base_url)

@@ -16,6 +16,7 @@ from penstock.model.request import encode_append
 SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stream", "cause"),
     [("rolls", Cause.CHANCE), ("guesses", Cause.CHANCE), ("counts", Cause.CODE)],

@@ -111,6 +111,7 @@ def test_shared_replay_finds_the_same(
     assert (code, found) == alone(replayed, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_difference_is_shown_as_by_one_process(
     tmp_path: Path,

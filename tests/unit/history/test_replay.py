@@ -80,6 +80,7 @@ def test_first_difference_names_attribute_request_and_line(
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 
+@pytest.mark.long
 def test_replay_goes_on_after_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

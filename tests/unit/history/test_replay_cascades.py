@@ -60,6 +60,7 @@ def asked(
     return code, msgspec.json.decode(out)
 
 
+@pytest.mark.long
 def test_changed_event_is_found(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """State and replies are as recorded; the difference is the first event that the code changes."""
     then, now, of = (

@@ -25,6 +25,7 @@ def verdict_on(
     return found["verdict"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "cause", "line"),
     [

@@ -252,6 +252,7 @@ def test_nothing_is_wrong_with_a_sound_directory(
     assert (code, found["first"], found["epoch"]) == (0, 0, 7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_named_with_its_remedy(
     name: str, data: Path, capsys: pytest.CaptureFixture[str]
