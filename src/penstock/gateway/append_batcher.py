@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from penstock.base.ids import LogPartition, Lsn, RequestId
@@ -66,17 +65,8 @@ class AppendBatcher:
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
 
-    def append_all(self, entries: Sequence[Entry]) -> asyncio.Future[Sequence[Outcome]]:
-        """Append requests durably; the result is the outcome of each, and `append` names the errors."""
-        future: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
-        self.append(entries, partial(_give, future))
-        return future
-
-    async def schedule(
-        self, request_id: RequestId, body: bytes, touches: bytes, due_us: int
-    ) -> None:
+    async def schedule(self, entry: Entry, due_us: int) -> None:
         """Store a request durably until it is due and appended; raises as `append`."""
-        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
         await self._in_thread(self._log.schedule, entry, due_us)
 
     async def place_of(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
@@ -130,8 +120,10 @@ class AppendBatcher:
             return []
         return [self._end()]
 
-    def close(self) -> None:
-        """Wait for the running append."""
+    async def close(self) -> None:
+        """Wait for all appends that have begun; their clients may have left."""
+        if self._writer is not None:
+            await self._writer
         self._thread.shutdown()
 
     async def _write(self) -> None:
@@ -198,8 +190,3 @@ class AppendBatcher:
             return [*self._append(entries[:half]), *self._append(entries[half:])]
         except PenstockError as error:
             return [error] * len(entries)
-
-
-def _give(future: asyncio.Future[Sequence[Outcome]], outcomes: Sequence[Outcome]) -> None:
-    if not future.done():  # otherwise its task was cancelled
-        future.set_result(outcomes)

@@ -20,14 +20,13 @@ from penstock.errors import (
     IntegrityError,
     OperationalError,
     PenstockError,
-    RequestError,
     StateUnavailable,
     Stopping,
     Unauthenticated,
 )
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Address, Connections
-from penstock.gateway.errors import HttpError, error_response, response_of
+from penstock.gateway.errors import HttpError, error_of, response_of
 from penstock.gateway.handlers.pages import PAGES
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
@@ -161,19 +160,8 @@ class Gateway:
             route_kind = endpoint.route_kind
             self._check(endpoint, request)
             return route_kind, await endpoint.handler(request)
-        except (PenstockError, HttpError) as error:
-            return route_kind, self._refusal(error, request, route_kind)
-        except (SystemExit, KeyboardInterrupt) as raised:  # from code of an argument's class
-            name = type(raised).__name__
-            refused = RequestError(
-                f"the class of an argument raised {name}, which stops nothing here"
-            )
-            return route_kind, self._refusal(refused, request, route_kind)
-        except Exception:  # noqa: BLE001 -- every request gets a response; the log has the traceback
-            _log.exception("a request failed", extra={"path": scope["path"]})
-            return route_kind, error_response(
-                500, "gateway-failed", "", "the gateway failed; its log has the error"
-            )
+        except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 -- every request gets a response
+            return route_kind, self._refusal(error_of(raised, scope["path"]), request, route_kind)
 
     def _check(self, endpoint: Endpoint, request: HttpRequest) -> None:
         """Identify the principal, and check the fields of the query string and the right that the route declares."""

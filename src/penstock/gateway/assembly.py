@@ -40,8 +40,9 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.intake import Intake
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
-from penstock.gateway.pipeline.intake import Intake
+from penstock.gateway.pipeline.intake import PipelineIntake
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
@@ -106,10 +107,9 @@ class Assembly:
         await self._shared.sql.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
-        await self.gateway.pipeline.close()
+        await self._shared.batcher.close()
         self._shared.admission.close()
         self.tail.close()
-        self._shared.batcher.close()
         self._shared.entities.close()
         self._journal.close()
         self._log.close()
@@ -146,13 +146,15 @@ async def assemble(
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
     batcher = AppendBatcher(log, metrics)
+    admission = Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end())
     shared = SharedParts(
         config=config,
         tail=tail,
         batcher=batcher,
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
-        admission=Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end()),
+        admission=admission,
+        intake=Intake(config.gateway, admission, batcher, tail),
         connections=connections,
         metrics=metrics,
         health=HealthHandler(
@@ -166,8 +168,10 @@ async def assemble(
         deployments=DeploymentHandler(config),
     )
     gateway.version = version_of(app, spec, shared, more(app))
-    intake = Intake(lambda: gateway.version, shared)
-    gateway.pipeline = PipelineEndpoint(gateway.authenticator, intake, metrics, load, connections)
+    pipelined = PipelineIntake(lambda: gateway.version, shared.intake, config.gateway)
+    gateway.pipeline = PipelineEndpoint(
+        gateway.authenticator, pipelined, metrics, load, connections
+    )
     versions = VersionSwitch(gateway, deployments, shared, more)
     gateway.is_behind = versions.is_behind
     tracing = RequestTracer.from_environment(app.name, config.data)

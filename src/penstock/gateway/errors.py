@@ -1,15 +1,21 @@
-"""HTTP responses from errors: status, `Retry-After`, and the body of an error.
+"""Responses from errors: status, `Retry-After`, and the failure that a client is told.
 
-A response holds code, kind and message only: no stack trace and no path of this machine.
+A failure holds code, kind and message only: no stack trace and no path of this machine.
 """
 
+import logging
 import math
+from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from penstock.base.http import JSON, RETRIABLE, RETRY_AFTER, STATUS, encode_error
-from penstock.errors import IntegrityError, OperationalError, PenstockError
+from penstock.errors import IntegrityError, OperationalError, PenstockError, RequestError
+from penstock.model.request import Failure
+
+_log = logging.getLogger(__name__)
 
 RETRY_AFTER_S: Final = {"overloaded": 1, "stopping": 2, "paused": 5}
 _RETRY_AFTER_DEFAULT_S: Final = 1
@@ -23,9 +29,12 @@ MESSAGE_MAX: Final = 2_000
 class HttpError(Exception):
     """A request that is wrong as HTTP: its path, verb, headers or length."""
 
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, kind: str = "Refused", **headers: str
+    ) -> None:
         self.status = status
         self.code = code
+        self.kind = kind
         self.headers = headers
         super().__init__(message)
 
@@ -38,42 +47,59 @@ def outcome_status(code: str) -> int:
     return 409 if code in _OF_REFUSED_CODE else STATUS.get(code, 400)
 
 
-def error_response(
-    status: int, code: str, class_name: str, message: str, headers: dict[str, str] | None = None
-) -> Response:
-    """Return the response for an error.
+def error_of(raised: BaseException, path: str) -> PenstockError | HttpError:
+    """Return the error that a client is told in place of any exception; an unexpected one is logged."""
+    match raised:
+        case PenstockError() | HttpError():
+            return raised
+        case SystemExit() | KeyboardInterrupt():  # from code of an argument's class
+            name = type(raised).__name__
+            return RequestError(f"the class of an argument raised {name}, which stops nothing here")
+        case _:
+            _log.error("a request failed", exc_info=raised, extra={"path": path})
+            return HttpError(500, "gateway-failed", "the gateway failed; its log has the error", "")
 
-    Args:
-        status: The HTTP status.
-        code: The stable code of the error.
-        class_name: The name of the exception class.
-        message: The message; a long one is shortened.
-        headers: Further headers.
-    """
+
+def failure_of(error: PenstockError | HttpError) -> Failure:
+    """Return the failure that a client is told; a long message is shortened."""
+    message = str(error)
+    if isinstance(error, HttpError):
+        return shortened(Failure(error.code, error.kind, message))
+    if isinstance(error, IntegrityError):
+        message = "stored data is damaged; the gateway's log names it"
+    return shortened(Failure(error.code, error.kind or type(error).__name__, message))
+
+
+def shortened(failure: Failure) -> Failure:
+    """Return a failure whose message takes at most `MESSAGE_MAX` characters."""
+    if len(failure.message) <= MESSAGE_MAX:
+        return failure
+    return replace(failure, message=f"{failure.message[:MESSAGE_MAX]} …")
+
+
+def error_response(
+    status: int, failure: Failure, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the response that tells a failure."""
     all_headers = dict(headers or {})
     if status in RETRIABLE:
-        all_headers.setdefault(RETRY_AFTER, str(RETRY_AFTER_S.get(code, _RETRY_AFTER_DEFAULT_S)))
-    if len(message) > MESSAGE_MAX:
-        message = f"{message[:MESSAGE_MAX]} …"
-    body = encode_error(code, class_name, message)
-    return Response(body, status, all_headers, JSON)
+        default = str(RETRY_AFTER_S.get(failure.code, _RETRY_AFTER_DEFAULT_S))
+        all_headers.setdefault(RETRY_AFTER, default)
+    told = shortened(failure)
+    return Response(encode_error(told.code, told.kind, told.message), status, all_headers, JSON)
 
 
 def response_of(
-    error: PenstockError | HttpError, headers: dict[str, str] | None = None
+    error: PenstockError | HttpError, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the response for an error that was raised in this process."""
+    failure, given = failure_of(error), headers or {}
     if isinstance(error, HttpError):
         own = {name.replace("_", "-"): value for name, value in error.headers.items()}
-        return error_response(
-            error.status, error.code, "Refused", str(error), own | (headers or {})
-        )
-    message = str(error)
-    if isinstance(error, IntegrityError):
-        message = "stored data is damaged; the gateway's log names it"
-    class_name = error.kind or type(error).__name__
+        return error_response(error.status, failure, {**own, **given})
+    own = {}
     if error.code == "unauthenticated":
-        headers = {"WWW-Authenticate": "Bearer", **(headers or {})}
+        own["WWW-Authenticate"] = "Bearer"
     if isinstance(error, OperationalError) and error.retry_after_s > 0:
-        headers = {RETRY_AFTER: str(math.ceil(error.retry_after_s)), **(headers or {})}
-    return error_response(STATUS[error.code], error.code, class_name, message, headers)
+        own[RETRY_AFTER] = str(math.ceil(error.retry_after_s))
+    return error_response(STATUS[error.code], failure, {**own, **given})

@@ -6,12 +6,12 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID
+from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, ErrorBody
 from penstock.base.ids import Epoch
 from penstock.base.json_keys import json_bytes
 from penstock.gateway.errors import error_response, outcome_status
 from penstock.model.reply import Reply
-from penstock.model.request import decode_failure
+from penstock.model.request import Failure, decode_failure
 
 TEXT: Final = "text/plain; charset=utf-8"
 _TYPES_MAX: Final = 256
@@ -110,11 +110,14 @@ def failure_response(reply: Reply, request_id: str, status: int) -> Response:
         request_id: The request id as the caller knows it.
         status: The HTTP status.
     """
-    failure_response = decode_failure(reply.data)
-    headers = reply_headers(reply.epoch, request_id)
     return error_response(
-        status, failure_response.code, failure_response.kind, failure_response.message, headers
+        status, decode_failure(reply.data), reply_headers(reply.epoch, request_id)
     )
+
+
+def error_body(failure: Failure) -> ErrorBody:
+    """Return a failure as a part of a JSON body."""
+    return ErrorBody(failure.code, failure.kind, failure.message)
 
 
 def value_of(reply: Reply) -> Any:

@@ -21,7 +21,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.call_encoder import CallEncoder, calls_with_code
 from penstock.gateway.connections import Connections
 from penstock.gateway.entity_reader import EntityReader
-from penstock.gateway.errors import error_response
+from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import endpoint_of
 from penstock.gateway.handlers.calls import CallHandler
@@ -38,6 +38,7 @@ from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.intake import Intake
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
@@ -68,6 +69,7 @@ class SharedParts:
     entities: EntityReader
     sql: SqlHandler
     admission: Admission
+    intake: Intake
     connections: Connections
     metrics: Metrics
     health: HealthHandler
@@ -156,9 +158,7 @@ def version_of(
     pages = PageHandler(partial(_document, app, secured), partial(_page, app))
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
-    calls = CallHandler(
-        app, config, shared.admission, shared.batcher, tail, reads, shared.connections
-    )
+    calls = CallHandler(app, config, shared.intake, shared.batcher, tail, reads, shared.connections)
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
     changes = ChangesHandler(app, shared.sql, entity_reads, tail)
     routing = Router()
@@ -230,5 +230,5 @@ async def _not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for it"
     if error.status_code == 404:
         message = f"{request.url.path} does not exist; /docs lists all paths"
-        return error_response(404, "not-found", "Refused", message)
-    return error_response(error.status_code, "request", "Refused", error.detail)
+        return response_of(HttpError(404, "not-found", message))
+    return response_of(HttpError(error.status_code, "request", error.detail))

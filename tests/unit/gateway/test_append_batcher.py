@@ -25,8 +25,7 @@ def test_each_caller_gets_its_own_outcomes(tmp_path: Path) -> None:
         batcher, taken = AppendBatcher(MemoryLog(), Metrics(tmp_path)), list[Sequence[Outcome]]()
         batcher.append((entry("a"), entry("b")), taken.append)
         batcher.append((entry("a", b"other"),), taken.append)
-        await batcher.append_all((entry("c"),))
-        batcher.close()
+        await batcher.close()
         return taken
 
     both, (conflict,) = asyncio.run(append())
@@ -43,9 +42,12 @@ def test_a_caller_that_fails_is_alone(tmp_path: Path, caplog: pytest.LogCaptureF
     async def append() -> list[Outcome]:
         batcher = AppendBatcher(MemoryLog(), Metrics(tmp_path))
         batcher.append((entry("a"),), fail)
-        outcomes = [*await batcher.append_all((entry("b"),))]
-        outcomes += await batcher.append_all((entry("c"),))
-        batcher.close()
+        outcomes: list[Outcome] = []
+        batcher.append((entry("b"),), outcomes.extend)
+        while not outcomes:
+            await asyncio.sleep(0)
+        batcher.append((entry("c"),), outcomes.extend)
+        await batcher.close()
         return outcomes
 
     assert asyncio.run(append()) == [Lsn(1), Lsn(2)]

@@ -10,8 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import Overloaded, Stopping
-from penstock.gateway.flow.admission import Admission, Ticket, watched_pauses
-from penstock.gateway.flow.fair_queue import BYTES_OF_ONE, FairQueue
+from penstock.gateway.flow.admission import (
+    BYTES_OF_ONE,
+    Admission,
+    FairQueue,
+    Ticket,
+    watched_pauses,
+)
 from penstock.gateway.flow.limit_table import Caller, LimitTable
 from penstock.gateway.flow.window import FIXED_TIMES, SIZE_FIRST, SIZE_MAX, Progress, Window
 from penstock.gateway.telemetry.flow_metrics import FlowMetrics

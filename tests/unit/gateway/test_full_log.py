@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import LogUnavailable
-from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.append_batcher import AppendBatcher, Outcome
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
 from tests.memory_log import MemoryLog
@@ -41,7 +41,11 @@ def test_a_full_log_is_one_line_and_its_end_another(
         batcher = AppendBatcher(log, Metrics(tmp_path))
 
         async def append(name: str) -> None:
-            (outcome,) = await batcher.append_all((Entry(RequestId(name), b"", b"", 0),))
+            outcomes: list[Outcome] = []
+            batcher.append((Entry(RequestId(name), b"", b"", 0),), outcomes.extend)
+            while not outcomes:
+                await asyncio.sleep(0)
+            (outcome,) = outcomes
             if isinstance(outcome, LogUnavailable):
                 raise outcome
 
@@ -54,7 +58,7 @@ def test_a_full_log_is_one_line_and_its_end_another(
         log.is_full = False
         for number in range(2):
             await append(f"free{number}")
-        batcher.close()
+        await batcher.close()
 
     asyncio.run(appends())
     lines = [(each.levelname, each.getMessage()) for each in caplog.records]
@@ -84,7 +88,7 @@ def test_a_gateway_without_requests_learns_of_a_full_disk_and_of_its_end(
         ):
             log.is_full, now_s[0] = is_full, now_s[0] + seconds
             answers.append(await batcher.is_writable())
-        batcher.close()
+        await batcher.close()
         return answers
 
     monkeypatch.setattr("penstock.gateway.append_batcher.time.monotonic", lambda: now_s[0])

@@ -21,9 +21,10 @@ from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Ticket
+from penstock.gateway.intake import Admitted
 from penstock.gateway.pipeline.connection import FRAME_ANSWERS, PipelineConnection
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
-from penstock.gateway.pipeline.intake import Intake, _Admitted
+from penstock.gateway.pipeline.intake import PipelineIntake
 from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
@@ -57,7 +58,7 @@ class Wire:
         self.sent.put_nowait(decode_from_gateway(message["bytes"]))
 
 
-class KeepingIntake(Intake):
+class KeepingIntake(PipelineIntake):
     """Keeps requests, which the test answers."""
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class KeepingIntake(Intake):
             self.kept.put_nowait(request)
 
 
-def connected(wire: Wire, intake: Intake) -> PipelineConnection:
+def connected(wire: Wire, intake: PipelineIntake) -> PipelineConnection:
     return PipelineConnection(
         GatewayConfig(receive_timeout_ms=60_000),
         lambda: ANONYMOUS,
@@ -120,7 +121,7 @@ def test_client_that_asks_hears_of_durable_requests() -> None:
         requests = [await intake.kept.get() for _ in range(4)]
         requests[2].set_result(reply("answered", b"\x07"))
         for request in requests:
-            request.accept()
+            request.accept(Lsn(0))
         received = [await wire.sent.get() for _ in range(3)]
         requests[0].set_result(reply("first", b"\x07"))
         received.append(await wire.sent.get())
@@ -154,7 +155,7 @@ def test_frames_of_answers_are_short() -> None:
     assert names == [f"r{n}" for n in range(count)]
 
 
-class HalfIntake(Intake):
+class HalfIntake(PipelineIntake):
     """Admits requests until one whose arguments take for ever; it only notes the appended ones."""
 
     def __init__(self) -> None:
@@ -162,15 +163,15 @@ class HalfIntake(Intake):
         self.appended: list[str] = []
 
     async def _admit(
-        self, principal: Principal, request: PipelinedRequest, admitted: list[_Admitted]
+        self, principal: Principal, request: PipelinedRequest, admitted: list[Admitted]
     ) -> None:
         if request.request_id == "endless":
             self.is_encoding.set()
             await asyncio.Event().wait()
         entry = Entry(RequestId(request.request_id), b"", b"", 0)
-        admitted.append(_Admitted(request, Ticket("", ()), entry))
+        admitted.append(Admitted(request, Ticket("", ()), entry))
 
-    def _append_soon(self, admitted: list[_Admitted]) -> None:
+    def _append(self, admitted: list[Admitted]) -> None:
         self.appended += [item.entry.request_id for item in admitted]
         admitted.clear()
 

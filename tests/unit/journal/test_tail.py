@@ -11,7 +11,6 @@ import pytest
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import JournalUnavailable, TimedOut
 from penstock.journal.api import TRANSACTIONS, Commit, Part, PartKind
-from penstock.journal.awaited_reply import reply_at
 from penstock.journal.replies import find_reply
 from penstock.journal.tail import AsyncJournalTail, JournalTail
 from tests.memory_journal import MemoryJournal
@@ -133,10 +132,8 @@ def test_event_loop_gets_replies_of_past_and_coming_epochs(journal: MemoryJourna
     async def ask() -> list[int]:
         waiting: list[int] = []
         tail = AsyncJournalTail(journal, waiting.append)
-        old = await reply_at(tail, (ONLY, Lsn(4)), DEADLINE_MS)
-        asked = [
-            asyncio.create_task(reply_at(tail, (ONLY, Lsn(31)), DEADLINE_MS)) for _ in range(2)
-        ]
+        old = await tail.reply((ONLY, Lsn(4)), DEADLINE_MS)
+        asked = [asyncio.create_task(tail.reply((ONLY, Lsn(31)), DEADLINE_MS)) for _ in range(2)]
         advanced = asyncio.create_task(tail.until(Epoch(10), DEADLINE_MS))
         await asyncio.sleep(0)
         assert tail.waiting == 1
@@ -170,10 +167,8 @@ def test_many_late_questions_share_a_look_up() -> None:
     async def ask() -> list[int]:
         tail = AsyncJournalTail(journal)
         lsns = range(count * 3)
-        replies = await asyncio.gather(
-            *(reply_at(tail, (ONLY, Lsn(lsn)), DEADLINE_MS) for lsn in lsns)
-        )
-        again = await reply_at(tail, (ONLY, Lsn(7)), DEADLINE_MS)
+        replies = await asyncio.gather(*(tail.reply((ONLY, Lsn(lsn)), DEADLINE_MS) for lsn in lsns))
+        again = await tail.reply((ONLY, Lsn(7)), DEADLINE_MS)
         tail.close()
         return [reply.value(int) for reply in (*replies, again)]
 
@@ -188,16 +183,16 @@ def test_event_loop_hears_of_time_and_of_a_journal_that_fails() -> None:
         journal = Unsteady()
         tail = AsyncJournalTail(journal)
         with pytest.raises(TimedOut, match="same request id"):
-            await reply_at(tail, (ONLY, Lsn(0)), 0.01)
+            await tail.reply((ONLY, Lsn(0)), 0.01)
         with pytest.raises(TimedOut, match="epoch 3 is not committed yet; the newest is -1"):
             await tail.until(Epoch(3), 0.01)
         journal.broken = True
         with pytest.raises(JournalUnavailable, match="the disk is away"):
-            await reply_at(tail, (ONLY, Lsn(0)), DEADLINE_MS)
+            await tail.reply((ONLY, Lsn(0)), DEADLINE_MS)
         journal.broken = False
         await asyncio.to_thread(commit, journal, 0, range(1))
         await tail.until(Epoch(0), DEADLINE_MS)
-        assert (await reply_at(tail, (ONLY, Lsn(0)), DEADLINE_MS)).value(int) == 0
+        assert (await tail.reply((ONLY, Lsn(0)), DEADLINE_MS)).value(int) == 0
         assert tail.failure is None
         tail.close()
 

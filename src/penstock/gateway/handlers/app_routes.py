@@ -11,7 +11,7 @@ from starlette.responses import Response
 from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity
 from penstock.gateway.call_target import require_right, target_in
-from penstock.gateway.errors import error_response
+from penstock.gateway.errors import error_response, failure_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
@@ -61,7 +61,7 @@ class _EntityRoute:
                 request, route.entity, key, route.shows, route.status
             )
         except NoSuchEntity as error:
-            return error_response(route.refused, error.code, type(error).__name__, str(error))
+            return error_response(route.refused, failure_of(error))
 
 
 class _CallRoute:

@@ -4,32 +4,29 @@ Promises that a request which is answered with 2xx, or with an error of the appl
 and took effect exactly as the answer says; and that a request id never takes effect twice.
 """
 
-import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
-from functools import partial
 from typing import Literal
 from urllib.parse import quote
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID, ErrorBody
-from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.http import JSON, MSGPACK, NDJSON, REQUEST_ID
+from penstock.base.ids import Epoch, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
-from penstock.errors import Gone, PenstockError, RequestError, TimedOut, TooLate
-from penstock.gateway.append_batcher import AppendBatcher, Outcome
-from penstock.gateway.call_target import flow_caller, require_right, target_in, target_of
+from penstock.errors import Gone, RequestError, TimedOut, TooLate
+from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.call_target import require_right, target_in, target_of
 from penstock.gateway.connections import Connections
 from penstock.gateway.errors import HttpError, response_of
-from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.request_ids import RequestIds, check_cancels, check_free, stored_id
+from penstock.gateway.intake import AwaitedReply, Intake
+from penstock.gateway.request_ids import RequestIds, check_cancels, check_free
 from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
-from penstock.gateway.responses import json_of, reply_headers, reply_response, value_of
+from penstock.gateway.responses import error_body, json_of, reply_headers, reply_response, value_of
 from penstock.gateway.route import (
     APPENDED,
     CALLED,
@@ -44,13 +41,11 @@ from penstock.gateway.route import (
     seconds,
 )
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
-from penstock.journal.awaited_reply import AwaitedReply, reply_at
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
-from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.model.reply import Reply
-from penstock.model.request import Failure, decode_failure, decode_request, is_cancelled
+from penstock.model.request import decode_failure, decode_request, is_cancelled
 from penstock.model.running_step import DELAY_MAX
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import (
@@ -98,7 +93,7 @@ class CallHandler:
         self,
         app: App,
         config: Config,
-        admission: Admission,
+        intake: Intake,
         batcher: AppendBatcher,
         tail: AsyncJournalTail,
         reads: ReadHandler,
@@ -109,15 +104,15 @@ class CallHandler:
         Args:
             app: The application.
             config: The gateway's configuration.
-            admission: Decides which requests are appended.
-            batcher: Appends requests to the log.
+            intake: Admits and appends requests.
+            batcher: Asks the log.
             tail: Follows the journal and returns replies.
             reads: Answers the calls that need no request in the log; its encoder encodes all calls.
             connections: Counts the requests that wait for an earlier one.
         """
         self._app = app
         self._config = config
-        self._admission = admission
+        self._intake = intake
         self._batcher = batcher
         self._tail = tail
         self._reads = reads
@@ -156,19 +151,20 @@ class CallHandler:
                 f"delay={request.field('delay')} is too long: at most {DELAY_MAX.total_seconds():.0f} "
                 f"seconds ({DELAY_MAX.days} days)"
             )
-        body, touches = await self._prepared(request, target, source)
+        encoded = await self._prepared(request, target, source)
         if delay_s > 0:
             due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
-            request_id = stored_id(request.principal, request.request_id)
-            ticket = await self._admit(request, target, body, touches)
+            unused = AwaitedReply(self._tail, is_sent=True)
+            admitted = await self._intake.admit(
+                unused, request.principal, target, request.request_id, encoded
+            )
             try:
-                await self._batcher.schedule(request_id, body, touches, due_us)
+                await self._batcher.schedule(admitted.entry, due_us)
             finally:
-                self._admission.abandon(ticket)
+                self._intake.abandon(admitted)
         else:
-            appended: asyncio.Future[Lsn] = asyncio.get_running_loop().create_future()
-            await self._append(request, target, body, touches, appended)
-            await appended
+            sent = await self._append(request, target, encoded, 0.0, is_sent=True)
+            await sent.durable()
         headers = reply_headers(self._tail.epoch, request.request_id)
         headers |= _location(request.request_id)
         return Response(json_of(Sent(request.request_id)), 202, headers, JSON)
@@ -294,9 +290,8 @@ class CallHandler:
         request.refuse_fields(
             ("min_epoch",), "a call that is recorded is newer than each epoch before"
         )
-        body, touches = await self._prepared(request, target, source)
-        awaited = AwaitedReply(self._tail, timeout_s)
-        await self._append(request, target, body, touches, awaited)
+        encoded = await self._prepared(request, target, source)
+        awaited = await self._append(request, target, encoded, timeout_s)
         reply = await awaited.reply()
         timings: RequestTimings | None = request.scope.get(TIMINGS)
         if timings is not None:
@@ -307,49 +302,21 @@ class CallHandler:
         self,
         request: HttpRequest,
         target: CallTarget,
-        body: bytes,
-        touches: bytes,
-        waiter: "asyncio.Future[Lsn] | AwaitedReply",
-    ) -> None:
-        """Admit a request, and begin to append it under its id; the waiter gets its position, or an error.
-
-        The append goes on if the client disconnects.
-        """
-        request_id = stored_id(request.principal, request.request_id)
-        ticket = await self._admit(request, target, body, touches)
+        encoded: tuple[bytes, bytes],
+        timeout_s: float,
+        *,
+        is_sent: bool = False,
+    ) -> AwaitedReply:
+        """Admit a request, and begin to append it under its id. The append goes on if the client disconnects."""
         timings: RequestTimings | None = request.scope.get(TIMINGS)
+        awaited = AwaitedReply(self._tail, timings, is_sent=is_sent)
+        admitted = await self._intake.admit(
+            awaited, request.principal, target, request.request_id, encoded
+        )
         if timings is not None:
-            timings.append_begins(target.owner, target.method, request_id)
-        entry = Entry(request_id, body, touches, time.time_ns() // 1_000)
-        self._batcher.append((entry,), partial(self._appended, ticket, waiter, timings))
-
-    def _appended(
-        self,
-        ticket: Ticket,
-        waiter: "asyncio.Future[Lsn] | AwaitedReply",
-        timings: RequestTimings | None,
-        outcomes: Sequence[Outcome],
-    ) -> None:
-        """Hand the outcome of an append to admission, timings and the waiter."""
-        (outcome,) = outcomes
-        if isinstance(outcome, PenstockError):
-            self._admission.abandon(ticket)
-            if not waiter.done():  # otherwise the client has disconnected
-                waiter.set_exception(outcome)
-            return
-        self._admission.appended(ticket, outcome)
-        if timings is not None:
-            timings.appended(outcome)
-        if not waiter.done():
-            waiter.set_result(outcome)
-
-    def _admit(
-        self, request: HttpRequest, target: CallTarget, body: bytes, touches: bytes
-    ) -> Awaitable[Ticket]:
-        """Admit a request when its turn has come; raises as `Admission.admit`."""
-        caller = flow_caller(request.principal, target, touches)
-        timeout_s = self._config.gateway.reply_timeout_ms / 1_000
-        return self._admission.admit(caller, len(body), timeout_s)
+            timings.append_begins(target.owner, target.method, admitted.entry.request_id)
+        self._intake.append((admitted,), timeout_s)
+        return awaited
 
     async def _reply_within(
         self, place: LogPosition, wait_s: float, limit_s: float
@@ -362,7 +329,7 @@ class CallHandler:
         if is_open and (wait_s == 0 or await self._is_cancelled(place)):
             return None
         try:
-            return await reply_at(self._tail, place, wait_s or limit_s)
+            return await self._tail.reply(place, wait_s or limit_s)
         except TimedOut:
             return None
 
@@ -428,7 +395,7 @@ class CallHandler:
         """Return the status of a request in the log that has no reply yet: cancelled or pending."""
         if not await self._is_cancelled(place):
             return RequestStatus(request_id, None, "pending", lsn=place[1])
-        error = _body_of(cancelled())
+        error = error_body(cancelled())
         return RequestStatus(request_id, None, "cancelled", lsn=place[1], error=error)
 
     async def _is_cancelled(self, place: LogPosition) -> bool:
@@ -491,9 +458,5 @@ def _answered(request_id: str, reply: Reply) -> RequestStatus:
         return RequestStatus(
             request_id, reply.epoch, "answered", lsn=reply.lsn, value=value_of(reply)
         )
-    error = _body_of(decode_failure(reply.data))
+    error = error_body(decode_failure(reply.data))
     return RequestStatus(request_id, reply.epoch, "answered", lsn=reply.lsn, error=error)
-
-
-def _body_of(failure: Failure) -> ErrorBody:
-    return ErrorBody(failure.code, failure.kind, failure.message)

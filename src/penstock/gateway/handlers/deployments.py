@@ -39,7 +39,7 @@ from penstock.deployment.loading import locate
 from penstock.deployment.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.files.layout import JOURNAL
-from penstock.gateway.errors import HttpError, error_response
+from penstock.gateway.errors import HttpError, error_response, failure_of
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_body import order_in
 from penstock.gateway.responses import json_of
@@ -340,7 +340,7 @@ def _refusal(error: PenstockError) -> Response:
     """Return the response to an order whose code does not fit; other errors have their usual one."""
     if not isinstance(error, UserError) or STATUS[error.code] < 500:
         raise error
-    return error_response(409, error.code, error.kind or type(error).__name__, str(error))
+    return error_response(409, failure_of(error))
 
 
 def _number_of(body: bytes) -> int:

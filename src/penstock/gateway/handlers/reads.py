@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from penstock.base.http import JSON, MSGPACK, ErrorBody
+from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.streams.generator_positions import generated_id, position_key, position_of
 from penstock.errors import RequestError
@@ -26,7 +26,7 @@ from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.read_bodies import CALLS_MAX, ReadAnswer, ReadAnswers, ReadBody, ReadBodyCall
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
-from penstock.gateway.responses import json_of, reply_headers, value_of
+from penstock.gateway.responses import error_body, json_of, reply_headers, value_of
 from penstock.gateway.route import (
     MIN_EPOCH_HEADER,
     REQUESTS,
@@ -266,5 +266,4 @@ def _of_request(app: App, call: Request) -> tuple[CallTarget, ArgumentSource]:
 def _answer_of(reply: Reply) -> ReadAnswer:
     if reply.error is None:
         return ReadAnswer(value=value_of(reply))
-    failure = decode_failure(reply.data)
-    return ReadAnswer(error=ErrorBody(failure.code, failure.kind, failure.message))
+    return ReadAnswer(error=error_body(decode_failure(reply.data)))

@@ -28,7 +28,7 @@ from penstock.base.pipeline import (
 from penstock.errors import PenstockError, Stopping
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.errors import HttpError
-from penstock.gateway.pipeline.intake import Intake
+from penstock.gateway.pipeline.intake import PipelineIntake
 from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
 from penstock.process.config import GatewayConfig
 
@@ -58,7 +58,7 @@ class PipelineConnection:
         self,
         settings: GatewayConfig,
         identify: Callable[[], Principal],
-        intake: Intake,
+        intake: PipelineIntake,
         observe: Observe,
         receive: Receive,
         send: Send,

@@ -4,23 +4,20 @@ The handshake is a `GET /pipeline` that authenticates like every request, and th
 not send. A refused handshake is answered as HTTP, with the usual body of an error.
 """
 
-import logging
 from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.pipeline import PIPELINE, SUBPROTOCOL
-from penstock.errors import PenstockError, Stopping
+from penstock.errors import Stopping
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Connections
-from penstock.gateway.errors import HttpError, error_response, response_of
+from penstock.gateway.errors import HttpError, error_of, response_of
 from penstock.gateway.pipeline.connection import PipelineConnection
-from penstock.gateway.pipeline.intake import Intake
+from penstock.gateway.pipeline.intake import PipelineIntake
 from penstock.gateway.telemetry.load_sampler import PIPELINED, LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
-
-_log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 1_000
 """The most pipelined connections of a gateway; further ones get 429."""
@@ -32,7 +29,7 @@ class PipelineEndpoint:
     def __init__(
         self,
         authenticator: Authenticator,
-        intake: Intake,
+        intake: PipelineIntake,
         metrics: Metrics,
         load: LoadSampler,
         stay: Connections,
@@ -60,13 +57,8 @@ class PipelineEndpoint:
         await receive()  # the message `websocket.connect`
         try:
             self._check(scope)
-        except (PenstockError, HttpError) as error:
-            await _refuse(response_of(error), send)
-            return
-        except Exception:  # noqa: BLE001 -- every handshake gets a response; the log has the traceback
-            _log.exception("the handshake of a pipelined connection failed")
-            message = "the gateway failed; its log has the error"
-            await _refuse(error_response(500, "gateway-failed", "", message), send)
+        except Exception as raised:  # noqa: BLE001 -- every handshake gets a response
+            await _refuse(response_of(error_of(raised, PIPELINE)), send)
             return
         headers = scope["headers"]
         connection = PipelineConnection(
@@ -90,10 +82,6 @@ class PipelineEndpoint:
         self._is_stopping = True
         for connection in self._connections:
             connection.stop()
-
-    async def close(self) -> None:
-        """Wait for the running appends; no connection may be open."""
-        await self._intake.close()
 
     def _observe(self, status: int, took_s: float) -> None:
         """Count an answer."""

@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from penstock.base.http import RETRIABLE, STATUS
-from penstock.base.ids import BEFORE_FIRST
+from penstock.base.ids import BEFORE_FIRST, Lsn
 from penstock.base.pipeline import Answer
-from penstock.errors import IntegrityError, OperationalError, PenstockError
-from penstock.gateway.errors import MESSAGE_MAX, RETRY_AFTER_S, HttpError
+from penstock.errors import OperationalError, PenstockError
+from penstock.gateway.errors import RETRY_AFTER_S, HttpError, failure_of
 from penstock.model.reply import Reply
+from penstock.model.request import encode_failure
 
 _LATE: Final = 504
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class PipelinedRequest:
@@ -55,7 +55,7 @@ class PipelinedRequest:
         """Say whether the answer is known."""
         return self._done
 
-    def accept(self) -> None:
+    def accept(self, _lsn: Lsn) -> None:
         """Note that the request is durable."""
         if self._accepted is not None and not self._done:
             self._accepted(self.request_id)
@@ -67,15 +67,11 @@ class PipelinedRequest:
 
     def set_exception(self, error: PenstockError | HttpError) -> None:
         """Answer with an error of the gateway."""
-        status, retry_after_s, data = _described(error)
+        status = error.status if isinstance(error, HttpError) else STATUS[error.code]
+        data = msgspec.Raw(encode_failure(failure_of(error)))
         self._settle(
-            Answer(self.request_id, status, BEFORE_FIRST, msgspec.Raw(data), retry_after_s)
+            Answer(self.request_id, status, BEFORE_FIRST, data, _retry_after_s(error, status))
         )
-
-    def fail(self) -> None:
-        """Answer that the gateway failed; its log has the error."""
-        error = HttpError(500, "gateway-failed", "the gateway failed; its log has the error")
-        self.set_exception(error)
 
     def _settle(self, answer: Answer) -> None:
         if not self._done:
@@ -83,22 +79,8 @@ class PipelinedRequest:
             self._settled(self, answer, time.perf_counter() - self._began_s)
 
 
-def _described(error: PenstockError | HttpError) -> tuple[int, float, bytes]:
-    """Return the status of an error, the seconds before a repetition, and code, class and message."""
-    message = str(error)
-    if isinstance(error, HttpError):
-        return error.status, 0.0, _encode((error.code, "Refused", message))
-    if isinstance(error, IntegrityError):
-        message = "stored data is damaged; the gateway's log names it"
-    if len(message) > MESSAGE_MAX:
-        message = f"{message[:MESSAGE_MAX]} …"
-    status = STATUS[error.code]
-    data = _encode((error.code, error.kind or type(error).__name__, message))
-    return status, _retry_after_s(error, status), data
-
-
-def _retry_after_s(error: PenstockError, status: int) -> float:
-    if status not in RETRIABLE and status != _LATE:
+def _retry_after_s(error: PenstockError | HttpError, status: int) -> float:
+    if isinstance(error, HttpError) or (status not in RETRIABLE and status != _LATE):
         return 0.0
     if isinstance(error, OperationalError) and error.retry_after_s > 0:
         return math.ceil(error.retry_after_s * 1_000) / 1_000

@@ -9,13 +9,21 @@ import pytest
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.errors import LogUnavailable, TimedOut
-from penstock.journal.awaited_reply import AwaitedReply
+from penstock.gateway.intake import AwaitedReply
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.reply import Reply
 from tests.memory_journal import MemoryJournal
 from tests.unit.journal.test_tail import ONLY, commit
 
 LIMIT_S = 60.0
+
+
+def appended(
+    tail: AsyncJournalTail, awaited: AwaitedReply, lsn: Lsn, limit_s: float = LIMIT_S
+) -> None:
+    """Do as the intake does after an append."""
+    awaited.accept(lsn)
+    tail.watch((((ONLY, lsn), awaited),), limit_s)
 
 
 @types.coroutine
@@ -36,12 +44,12 @@ def test_an_append_and_its_reply_are_one_wait() -> None:
     async def ask() -> None:
         journal, steps = MemoryJournal(), list[Any]()
         tail = AsyncJournalTail(journal)
-        awaited = AwaitedReply(tail, LIMIT_S)
+        awaited = AwaitedReply(tail)
         task = asyncio.ensure_future(counted(awaited.reply(), steps))
         await asyncio.sleep(0)
         assert not awaited.done()
         assert tail.waiting == 0, "the request has no position yet"
-        awaited.set_result(Lsn(3))
+        appended(tail, awaited, Lsn(3))
         await asyncio.sleep(0)
         assert tail.waiting == 1
         await asyncio.to_thread(commit, journal, 0, range(5))
@@ -59,8 +67,8 @@ def test_a_reply_may_come_before_the_task_waits() -> None:
         journal = MemoryJournal()
         commit(journal, 0, range(5))
         tail = AsyncJournalTail(journal)
-        awaited = AwaitedReply(tail, LIMIT_S)
-        awaited.set_result(Lsn(2))
+        awaited = AwaitedReply(tail)
+        appended(tail, awaited, Lsn(2))
         while not awaited.done():
             await asyncio.sleep(0.001)
         assert (await awaited.reply()).request_id == RequestId("r2")
@@ -74,7 +82,7 @@ def test_a_refused_append_is_raised() -> None:
 
     async def ask() -> None:
         tail = AsyncJournalTail(MemoryJournal())
-        awaited = AwaitedReply(tail, LIMIT_S)
+        awaited = AwaitedReply(tail)
         task = asyncio.create_task(awaited.reply())
         await asyncio.sleep(0)
         awaited.set_exception(LogUnavailable("the disk is full"))
@@ -91,11 +99,11 @@ def test_the_time_limit_begins_with_the_append() -> None:
 
     async def ask() -> None:
         tail = AsyncJournalTail(MemoryJournal())
-        awaited = AwaitedReply(tail, 0.01)
+        awaited = AwaitedReply(tail)
         task = asyncio.create_task(awaited.reply())
         await asyncio.sleep(0.05)
         assert not task.done()
-        awaited.set_result(Lsn(0))
+        appended(tail, awaited, Lsn(0), 0.01)
         with pytest.raises(TimedOut, match="the request is durable and will be processed"):
             await task
         assert tail.waiting == 0
@@ -111,11 +119,11 @@ def test_a_task_that_is_cancelled_waits_no_longer(*, is_appended: bool) -> None:
     async def ask() -> None:
         journal = MemoryJournal()
         tail = AsyncJournalTail(journal)
-        awaited = AwaitedReply(tail, LIMIT_S)
+        awaited = AwaitedReply(tail)
         task = asyncio.create_task(awaited.reply())
         await asyncio.sleep(0)
         if is_appended:
-            awaited.set_result(Lsn(0))
+            appended(tail, awaited, Lsn(0))
             assert tail.waiting == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
