@@ -30,11 +30,11 @@ class HttpError(Exception):
     """A request that is wrong as HTTP: its path, verb, headers or length."""
 
     def __init__(
-        self, status: int, code: str, message: str, kind: str = "Refused", **headers: str
+        self, status: int, code: str, message: str, class_name: str = "Refused", **headers: str
     ) -> None:
         self.status = status
         self.code = code
-        self.kind = kind
+        self.class_name = class_name
         self.headers = headers
         super().__init__(message)
 
@@ -64,7 +64,7 @@ def failure_of(error: PenstockError | HttpError) -> Failure:
     """Return the failure that a client is told; a long message is shortened."""
     message = str(error)
     if isinstance(error, HttpError):
-        return shortened(Failure(error.code, error.kind, message))
+        return shortened(Failure(error.code, error.class_name, message))
     if isinstance(error, IntegrityError):
         message = "stored data is damaged; the gateway's log names it"
     return shortened(Failure(error.code, error.kind or type(error).__name__, message))
