@@ -70,7 +70,6 @@ def evaluate(
 
     Args:
         annotations: Annotations as they are written, or as `annotations_of` returns them.
-        global_names: The values of names.
         local_names: The values of names that come before the global ones.
         include_extras: Whether the additions of `Annotated` to a type are kept.
 

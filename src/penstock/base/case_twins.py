@@ -8,7 +8,6 @@ def case_twins(names: Iterable[str], others: Iterable[str] = ()) -> list[tuple[s
 
     Args:
         names: The names, in order.
-        others: Earlier names.
     """
     known: dict[str, str] = {other.casefold(): other for other in others}
     twins = []

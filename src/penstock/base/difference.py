@@ -84,8 +84,6 @@ def element_differences(path: str, before: Any, after: Any) -> ElementDifference
 
     Args:
         path: The name of the values, with which each path begins.
-        before: The former value.
-        after: The latter value.
     """
     comparison = _Comparison()
     comparison.compare(path, before, after, 0)

@@ -37,7 +37,6 @@ class GivenType:
     Decoding may run code of the application, as `base.class_code` says.
 
     Attributes:
-        annotation: The type, with its constraints.
         has_records: Whether values have records in them.
     """
 

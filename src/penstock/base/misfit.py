@@ -27,7 +27,6 @@ class Misfit(NamedTuple):
 
     Attributes:
         path: Its place, such as `.addresses[0].zip`; empty for the whole value.
-        mistake: The mistake.
         is_key: Whether it is a key of the dictionary at the path.
     """
 

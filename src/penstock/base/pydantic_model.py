@@ -31,12 +31,8 @@ def decode_model(model: Any, value: object, convert: Callable[[object, Any], Any
     """Return a model with these fields, validated by pydantic.
 
     Args:
-        model: The class of the model.
         value: The decoded map of the fields.
         convert: Converts a decoded value to a type.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: A field does not fit its type, or pydantic refuses the model.

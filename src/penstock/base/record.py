@@ -38,7 +38,6 @@ class RecordMember(NamedTuple):
     """A field of a record, without its type.
 
     Attributes:
-        name: The name in Python.
         wire: The name in stored maps, in JSON and in SQL; a `Struct` can rename its fields.
         has_default: Whether a value may be left out when a record is decoded.
         is_optional: Whether a stored record may lack the field: a key of a `TypedDict` that is not required.
@@ -309,7 +308,6 @@ def simplified(annotation: Any, owner: Any = None, *, constrained: bool = False)
     `Self` becomes `owner`, and a class with `__stands_for__`, which declares a part of an entity class, becomes that class.
 
     Args:
-        annotation: The type.
         owner: The class that `Self` stands for.
         constrained: Keep the constraints: `Annotated[T, Meta(…)]` stays as it is.
 

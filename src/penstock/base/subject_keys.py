@@ -198,7 +198,6 @@ class MemoryKeys(SubjectKeys):
     """Keys in memory, for an application without a data directory."""
 
     def __init__(self, tree: KeyTree) -> None:
-        """Begin with the keys of a tree."""
         self._tree = tree
         super().__init__(lambda: self._tree)
 

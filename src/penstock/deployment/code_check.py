@@ -58,7 +58,6 @@ def check_code(
     """Check that code can be imported from its archive, and that its classes can read the stored entities.
 
     Args:
-        data: The data directory.
         code: The code, whose archive is stored.
         dropped: The stored classes that the code may lack.
         import_s: The time that the import may take.

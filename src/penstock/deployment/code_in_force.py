@@ -129,7 +129,6 @@ def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:
     """Return the deployment that executes the next epoch; None if no deployment is recorded.
 
     Args:
-        data: The data directory.
         newest: The newest epoch of the journal; None before the first.
 
     Raises:
@@ -247,7 +246,6 @@ class CodeInForce:
         """Begin with the application that the process has loaded.
 
         Args:
-            data: The data directory.
             spec: The application, as for `load_app`.
             tell: Is called with each new problem.
             clock: Returns seconds that never go back.

@@ -42,8 +42,6 @@ class AppendedDeployment(msgspec.Struct, frozen=True):
     """A deployment whose record is in the log.
 
     Attributes:
-        lsn: The position of the record.
-        code: The code.
         changes: The changes of stored classes, a sentence for each.
         unfit: The waiting requests that will fail, a sentence for each.
     """
@@ -111,8 +109,6 @@ def append_deployment(
     """Check code whose archive is stored, and append its deployment durably.
 
     Args:
-        config: The settings of the application.
-        code: The code.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
         by: The principal that orders it; empty for a command on the machine.
@@ -157,9 +153,6 @@ def wait_for_deployment(
     """Wait until a deployment is in force.
 
     Args:
-        data: The data directory.
-        tail: Follows the journal.
-        appended: The deployment.
         timeout_ms: How long to wait.
 
     Raises:
@@ -186,7 +179,6 @@ def put_in_force(
 
     Args:
         settings: The settings, which name the data directory.
-        code: The code.
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
@@ -269,7 +261,6 @@ def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode
     """Return the code of a deployment, by default of the newest one with other code than the last.
 
     Args:
-        every: The deployments.
         number: The number of the deployment; None: the newest deployment with other code than the last.
 
     Raises:

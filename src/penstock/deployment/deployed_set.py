@@ -23,10 +23,6 @@ from penstock.process.data_directory import DataDirectory
 def deployed_set(data: Path, code: DeployedCode | None) -> Location | None:
     """Return the place of a deployed set of applications; None for a single application, and without a deployment.
 
-    Args:
-        data: The data directory.
-        code: The code of the deployment.
-
     Raises:
         Corrupt: The archive is missing, or was changed.
         OperationalError: A file cannot be read or written.
@@ -44,7 +40,6 @@ def with_applications(data: Path, code: DeployedCode | None, spec: str) -> str:
     checked is the set that is deployed.
 
     Args:
-        data: The data directory.
         code: The deployed code; None without a deployment.
         spec: The applications, as for `load_app`.
 
@@ -77,7 +72,6 @@ def member_changes(was: DeployedCode | None, now: DeployedCode) -> list[str]:
 
     Args:
         was: The deployed code; None without a deployment.
-        now: The code to deploy.
     """
     if was is None or not now.sources:
         return []
@@ -96,7 +90,6 @@ def without_application(data: Path, code: DeployedCode | None, name: str) -> str
     """Return the deployed set without one of its applications; its source is stored, as by `with_applications`.
 
     Args:
-        data: The data directory.
         code: The deployed code; None without a deployment.
         name: The module of the application, or module and name: `stock` or `stock:app`.
 
@@ -125,8 +118,6 @@ def _stored(
     """Store the source of a changed set, and return the set in the folder of its archive.
 
     Args:
-        data: The data directory.
-        deployed: What is deployed.
         parts: The applications of the changed set.
         first: The labels of those whose files the others take.
     """

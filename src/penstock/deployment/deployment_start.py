@@ -44,10 +44,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     The caller has the lock of the driver, and has run no epoch.
 
     Args:
-        data: The data directory.
         spec: The application, as for `load_app`.
-        app: The application.
-        journal: Its journal.
 
     Returns:
         The new deployment; None if nothing is recorded.
@@ -92,8 +89,6 @@ def remove_surplus_archives(
     """Remove older archives that neither a held epoch nor a waiting deployment needs, and return their number.
 
     Args:
-        data: The data directory.
-        journal: Its journal.
         waiting: Returns the archives of deployments that no epoch has executed yet; no further one is appended
             while it runs.
 

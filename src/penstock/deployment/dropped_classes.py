@@ -22,7 +22,6 @@ class Drop(msgspec.Struct, frozen=True):
     """The stored classes that the code of a deployment may lack.
 
     Attributes:
-        names: Their names.
         must_be: Whether the code must lack each of them: a user has named it.
     """
 
@@ -70,9 +69,7 @@ def drop_at_start(data: Path, app: App, drop: Drop) -> None:
     follow: a supervisor starts a command again as it is.
 
     Args:
-        data: The data directory.
         app: The application that starts.
-        drop: The classes.
 
     Raises:
         ConfigError: A class is not stored, or is still in the code; or there is no journal.

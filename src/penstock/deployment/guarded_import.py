@@ -34,7 +34,6 @@ def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO)
     """Import an application in a child process, and end the process if that takes too long.
 
     Args:
-        location: The application.
         import_s: The seconds that the import may take.
         answer_file: The file for the answer of the child.
 
@@ -65,9 +64,6 @@ def ask_importing(
 
     Args:
         child: The module that answers the question.
-        question: The question.
-        returns: The type of the answer.
-        module: The module of the application.
         import_s: The seconds that its import may take.
         timeout_s: How long the child may run; None: as long as it needs.
 

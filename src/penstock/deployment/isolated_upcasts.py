@@ -128,7 +128,6 @@ class IsolatedUpcasts:
         """Upcast rows in a child, as far as it comes.
 
         Args:
-            entity_type: The class.
             texts: The texts of the keys.
             states: The rows as they are stored.
             is_careful: Whether each result is sent at once, so that the end of the child tells the row at fault.
@@ -202,7 +201,6 @@ def _write_results(
     """Upcast rows, and write the results; this is the work of the child.
 
     Args:
-        entity_type: The class.
         texts: The texts of the keys.
         states: The rows as they are stored.
         flush_s: The time after which results are sent.

@@ -292,10 +292,8 @@ def _no_app(module: ModuleType, name: str, value: object, app_class: type) -> st
     """Describe the object that was found instead of an application.
 
     Args:
-        module: The module of the application.
         name: The attribute that was looked up.
         value: Its value; None if there is none.
-        app_class: The class of applications.
     """
     where = getattr(module, "__file__", None) or module.__name__
     others = sorted(key for key, member in vars(module).items() if isinstance(member, app_class))

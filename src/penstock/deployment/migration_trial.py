@@ -46,7 +46,6 @@ class _Sample(NamedTuple):
     """Entities of a class.
 
     Attributes:
-        entity_type: The class.
         rows: The rows of the entities, by key.
         scanned: The number of entities from which they were taken.
         is_whole: Whether the class has no further entities.
@@ -62,9 +61,7 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> list
     """Upcast stored entities of the classes whose functions may run, and refuse code that cannot.
 
     Args:
-        directory: The data directory.
         app: The application with the code, for which the journal is open.
-        journal: The journal.
 
     Returns:
         For each class, a sentence that says how many entities were tried.
@@ -97,7 +94,6 @@ def try_new_migrations(app: App, settings: Config) -> list[str]:
     Code that is in force was tried before.
 
     Args:
-        app: The application.
         settings: Its settings, which name it and the data directory.
     """
     directory = DataDirectory(settings.data)

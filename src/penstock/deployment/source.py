@@ -317,7 +317,6 @@ def code_of(
     """Return the code of an application as it is now, and the archive of its source.
 
     Args:
-        location: The application.
         warns: Whether the log output names data files that are too large for the archive.
         first: The labels of the applications of a set whose files the others take.
 

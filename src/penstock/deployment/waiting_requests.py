@@ -30,8 +30,6 @@ def unfit_requests(
     """Yield a sentence for each waiting or scheduled request that the deployed code accepts, and the new code does not.
 
     Args:
-        data: The data directory.
-        journal: Its journal.
         deployed: Returns the application that would process them without the deployment; None if there is none. It is
             called once, for the first request that does not fit.
         present: The application that would process them after it.

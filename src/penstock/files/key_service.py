@@ -121,9 +121,7 @@ def _asked(name: str, method: str, given: bytes) -> bytes:
     """Return the answer of a service.
 
     Args:
-        name: The name of the service.
         method: `wrap` or `unwrap`.
-        given: The argument.
 
     Raises:
         ConfigError: The service cannot be made, or the answer is not bytes.

@@ -20,7 +20,6 @@ def read(path: Path, decode: Callable[[bytes | None], T]) -> T:
     """Return the decoded content of a file.
 
     Args:
-        path: The file.
         decode: Decodes the bytes of the file; None if the file does not exist.
 
     Raises:

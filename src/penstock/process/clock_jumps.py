@@ -27,7 +27,6 @@ class ClockJump(msgspec.Struct, frozen=True):
     Attributes:
         time_us: The machine's time after the jump, microseconds since the Unix epoch.
         seconds: How far the clock went; negative if it was set back.
-        pid: The process.
     """
 
     time_us: int

@@ -159,7 +159,6 @@ class DataDirectory:
         """Open the journal of an application; create it if it does not exist.
 
         Args:
-            app: The application.
             secret: The secret of a new journal; None draws one.
             dropped: The stored classes that the application may lack; those that a deployment has dropped need no mention.
 
@@ -235,7 +234,6 @@ class DataDirectory:
         """Return the stores of the state, which the journal and its snapshots feed.
 
         Args:
-            journal: The journal.
             partitions: The number of stores, for a caller that does not follow the commits.
         """
         return Stores(

@@ -19,7 +19,6 @@ class EpochReport(msgspec.Struct, frozen=True, kw_only=True):
     """One committed epoch.
 
     Attributes:
-        epoch: Its number.
         time_us: The time at which its commit was complete, in microseconds since the Unix epoch.
         records: Requests that it processed.
         aborts: Those that were undone.

@@ -34,7 +34,6 @@ class Certificate(msgspec.Struct, frozen=True):
         generation: How often the subject had been erased before.
         epoch: The epoch from which on the subject is gone.
         time_us: When the driver executed the erasure, microseconds since the Unix epoch.
-        journal: The identity of the journal.
         hash: SHA-256 of the other attributes as a JSON array, in this order.
     """
 
@@ -107,7 +106,6 @@ class Erasures:
         of the same epoch, and the key would be destroyed.
 
         Args:
-            journal: The identity of the journal.
             after: Its newest epoch.
 
         Raises:
@@ -134,7 +132,6 @@ class Erasures:
         """Destroy the keys of all certificates that count, as far as that is not done.
 
         Args:
-            journal: The identity of the journal.
             upto: Its newest epoch.
 
         Raises:

@@ -28,15 +28,12 @@ class GeneratorProgress(msgspec.Struct, frozen=True):
     """The progress of a generator.
 
     Attributes:
-        generator: Its name.
-        stream: The name of its stream.
         status: `running`, `finished`, `failed` or `stopped`.
         atoms: The number of its atoms that are on the stream.
         events: The number of events that its process has appended.
         place: The file and the line that was read last; empty for another source.
         share: The part of the file that was read, from 0 to 1; None if it is not known.
         reason: Why it has failed; empty if it has not.
-        pid: The process.
     """
 
     generator: str

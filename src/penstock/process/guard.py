@@ -94,7 +94,6 @@ class Guard:
 
         Args:
             executor: Runs the transactions.
-            limits: Their limits.
             batched: Whether one look at replaced names counts for many transactions.
             every: How many transactions are between two looks.
             note_due: Takes the time by which a handler must have ended; then a watchdog ends the process of one that has not.

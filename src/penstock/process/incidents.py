@@ -35,7 +35,6 @@ class Incident(msgspec.Struct, frozen=True):
         time_us: When it was set aside, microseconds since the Unix epoch.
         epoch: The epoch that holds the outcome.
         lsn: The position of the request in the log.
-        request_id: Its request id.
         cause: The error that stopped the epoch, with its traceback if there is a traceback.
     """
 

@@ -38,7 +38,6 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
     """Set the log output of this process; a second call replaces the first.
 
     Args:
-        role: The role of the process.
         form: One of `FORMS`.
         level: One of `LEVELS`; events below it are not written.
         stream: The stream to write to; standard error if None.
@@ -141,7 +140,6 @@ class JsonLines(Lines):
     """
 
     def __init__(self, role: str) -> None:
-        """Name the role in each line."""
         super().__init__()
         self._role = role
 

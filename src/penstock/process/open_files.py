@@ -48,10 +48,6 @@ def open_files() -> int:
 def connections_within(wanted: int, partitions: int) -> int:
     """Return how many connections a process may have at most, so that its other files can be opened at any time.
 
-    Args:
-        wanted: The setting.
-        partitions: The number of stores.
-
     Raises:
         ConfigError: The limit leaves hardly any connections.
     """

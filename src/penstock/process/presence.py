@@ -28,7 +28,6 @@ class Presence(msgspec.Struct, frozen=True):
     """One process of an application.
 
     Attributes:
-        pid: The id of the process.
         role: Its role, one of `ROLES`.
         app: The application as the command line named it.
         started_s: When the process started, seconds since the Unix epoch; for people.
@@ -77,7 +76,6 @@ def presence_of_this(role: str, app: str, details: dict[str, str | int]) -> Pres
     """Return the presence of this process in a role.
 
     Args:
-        role: Its role.
         app: The application as the command line named it.
         details: Facts for other processes.
     """

@@ -52,7 +52,6 @@ class ChildEnded(Exception):
     """A child has ended without an answer.
 
     Attributes:
-        exit_code: Its exit code.
         has_marked: Whether it has written `MARK`.
     """
 
@@ -76,7 +75,6 @@ def ask_child(
     Args:
         module: The module, whose `main` calls `answer_question`.
         question: The question; a `Config` may be part of it.
-        returns: The type of the answer.
         timeout_s: How long the child may run; None: as long as it needs.
         environment: Its environment; None: that of this process.
         is_quiet: Whether the text that it prints is discarded.
@@ -141,7 +139,6 @@ def answer_question(question_type: type[Q], work: Callable[[Q, BinaryIO], object
     """Answer the question on standard input; this is the child's side of `ask_child`.
 
     Args:
-        question_type: The type of the question.
         work: Takes the question, and the file of the answer for a `MARK`; returns the answer.
     """
     question, answer_file = receive_question(question_type)

@@ -25,7 +25,6 @@ class RunningProcess:
 
     Attributes:
         name: Its role, one of `presence.ROLES`; the name of the program for a child.
-        pid: The process id.
         started_s: The time of its start, seconds since the Unix epoch.
         memory_bytes: Its own resident memory; shared pages count for each process.
         state: `running`, or the reason why it does not run.

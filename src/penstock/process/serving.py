@@ -28,7 +28,6 @@ async def serving(server: Server, connect: Connect) -> AsyncIterator[asyncio.Tas
     """Run a server while the block runs, which begins when the server takes connections.
 
     Args:
-        server: The server.
         connect: Opens a connection to the server; the connection is closed at once.
 
     Yields:

@@ -102,7 +102,6 @@ class _Setting(NamedTuple):
     """A setting of the process.
 
     Attributes:
-        name: Its name in messages.
         get: Returns its value, of built-in types, so that a comparison runs no code of a user.
         put: Restores a value; raises `OSError` or `ValueError` where that is impossible.
     """

@@ -35,7 +35,6 @@ class RetentionLease(NamedTuple):
     """The need of a reader for history.
 
     Attributes:
-        who: The reader, for people.
         epoch: The oldest epoch that is needed, with all that follow.
     """
 

@@ -56,7 +56,6 @@ class MaintenanceWork(msgspec.Struct, frozen=True):
 
     Attributes:
         spec: The application, as on the command line.
-        config: Its settings.
         snapshot: Whether to take a snapshot first.
     """
 
@@ -78,7 +77,6 @@ class MaintenanceReport(msgspec.Struct, frozen=True):
         wanted: The oldest epoch that the settings want to keep.
         holders: The leases on older epochs.
         log_start: The oldest record in the log.
-        spent_s: Its duration.
         failure: The error that ended it early; None without an error.
     """
 
@@ -105,8 +103,6 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
     """Take a snapshot if asked to, merge epochs, forget epochs, delete former stores, and report.
 
     Args:
-        app: The application.
-        config: Its settings.
         snapshot: Whether to take a snapshot.
         wait: Whether to wait for another process that maintains the directory.
 

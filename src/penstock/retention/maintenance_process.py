@@ -15,9 +15,6 @@ def run_maintenance(work: bytes, nice: int) -> bytes:
         work: The task, from `maintenance.encode_work`.
         nice: The priority, as `history.nice`; a process with a lower priority keeps it.
 
-    Returns:
-        An encoded `MaintenanceReport`.
-
     Raises:
         OperationalError: The process died; its work until then counts, and the next run goes on.
     """

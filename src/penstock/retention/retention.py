@@ -43,9 +43,6 @@ def decide(
     """Decide which epochs may be forgotten.
 
     Args:
-        config: The settings.
-        journal: The journal of the application.
-        snapshots: Its snapshots.
         now_us: The time, microseconds since the Unix epoch.
 
     Returns:

@@ -27,7 +27,6 @@ class Savepoint(msgspec.Struct, frozen=True):
         name: Unique in its data directory.
         epoch: The epoch; the savepoint means the state after it.
         time_us: The time of its creation, microseconds since the Unix epoch.
-        note: A note of its author.
     """
 
     name: str

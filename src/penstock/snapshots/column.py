@@ -36,7 +36,6 @@ class Column(ABC):
     """One column, or a part of one.
 
     Attributes:
-        sql: Its SQL type.
         arrow: The Arrow type of `build`.
         wire: The Python type that a value is decoded as from MessagePack.
         cast: Whether SQL must convert the Arrow type to the SQL type.

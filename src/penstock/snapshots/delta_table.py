@@ -38,8 +38,6 @@ class TableContent(NamedTuple):
 
     Attributes:
         directory: The table's directory.
-        schema: The schema of its files.
-        files: All files.
     """
 
     directory: Path
@@ -102,7 +100,6 @@ def publish_version(
     Args:
         directory: The table's directory.
         app: The application's name.
-        schema: The schema of the files.
         epoch: The snapshot's epoch.
         files: All files of the version.
 

@@ -57,7 +57,6 @@ class EventTable:
     """The table of one stream.
 
     Attributes:
-        name: The name of the stream.
         wide: Whether its columns have the wide types.
         columns: The name and the column of each column.
     """
@@ -66,7 +65,6 @@ class EventTable:
         """Describe the table of a stream.
 
         Args:
-            stream: The stream.
             wide: Whether its columns have the wide types.
             refuses: Whether an event of another type than the stream declares now is refused; if not, it is
                 NULL, with a reason.

@@ -32,8 +32,6 @@ def class_states(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa
     """Return the newest states of a class, as `CLASS_STATES`.
 
     Args:
-        journal: The journal.
-        entity: The name of the class.
         after: The epoch before the first one.
         upto: The last epoch.
 

@@ -50,7 +50,6 @@ class SnapshotFile(msgspec.Struct, frozen=True):
 
     Attributes:
         path: Relative to the snapshots' directory.
-        rows: Entities.
         size: Bytes.
         checksum: XXH3-128 of its bytes, hexadecimal.
         first, end: The buckets [first, end) of the entities.
@@ -85,7 +84,6 @@ class Manifest(msgspec.Struct, frozen=True):
     Attributes:
         epoch: The snapshot is the state after this epoch.
         time_us: When the epoch was committed, microseconds since the Unix epoch.
-        journal: The identity of the journal.
         slices: The number of runs of buckets, each with files of its own.
         classes: The files of each class, by class name.
     """
@@ -222,9 +220,7 @@ class SnapshotColumns:
 
     Attributes:
         table: The class's table in SQL; None for rows of the engine, which have only `SYSTEM_COLUMNS`.
-        folder: The directory of the files.
         own: The names of `SYSTEM_COLUMNS` here.
-        schema: The schema of the files.
     """
 
     def __init__(self, table: EntityTable | None) -> None:

@@ -56,7 +56,6 @@ class Slice(msgspec.Struct, frozen=True):
     """One slice of a snapshot, to be written.
 
     Attributes:
-        epoch: The epoch of the snapshot.
         base: The epoch of the former snapshot; -1 without a former snapshot.
         number: The number of the slice, from 0.
         slices: How many slices the snapshot has.
@@ -92,11 +91,7 @@ def write_next_snapshot(
     """Write the next snapshot, and return its manifest; None if it exists already.
 
     Args:
-        app: The application.
-        journal: Its journal.
-        snapshots: Its snapshots.
         upto: The epoch of the snapshot; with more than `CHANGES_MAX` changes it is an earlier epoch.
-        run: Writes the slices.
         reached: Called after each step.
 
     Raises:
@@ -150,9 +145,6 @@ def write_slices(
     """Write slices of one snapshot, durably.
 
     Args:
-        app: The application.
-        journal: Its journal.
-        snapshots: Its snapshots.
         slices: Some or all slices of the snapshot.
         reached: Called after each slice.
 
@@ -200,8 +192,6 @@ def tables_in(
     """Yield the Delta tables of a snapshot.
 
     Args:
-        snapshots: The snapshots.
-        manifest: The snapshot.
         app: The application; without it, the tables of classes without entities are left out.
 
     Raises:
@@ -311,7 +301,6 @@ def _former_rows(
     """Return the rows of some buckets from the former snapshot, in the present columns.
 
     Args:
-        snapshots: The snapshots.
         columns: The present columns of the class.
         its: The files of the class in the former snapshot; None if it has no such class.
         bounds: The buckets [first, end).

@@ -67,11 +67,6 @@ def state_as_of(
     """Return the entities of a class after an epoch, typed.
 
     Args:
-        app: The application.
-        journal: Its journal.
-        entity: The name of the class.
-        epoch: The epoch.
-        snapshots: Its snapshots.
         seen_at: The epoch whose columns the rows have, not before `epoch`; None: the epoch itself.
 
     Raises:
@@ -89,11 +84,6 @@ def all_states_as_of(
     journal: Journal, epoch: Epoch, snapshots: Snapshots | None = None
 ) -> pa.Table:
     """Return all entities after an epoch: columns `entity`, `key` and `state`, without order.
-
-    Args:
-        journal: The journal.
-        epoch: The epoch.
-        snapshots: Its snapshots.
 
     Raises:
         Diverged: Neither the journal nor a snapshot has the epoch.

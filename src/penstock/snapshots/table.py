@@ -91,10 +91,7 @@ class EntityTable:
         """Describe a table.
 
         Args:
-            entity_type: The class.
-            name: The name of the table.
             wide: Whether its columns have the wide types.
-            schema: Its schema.
             read_keys: Turns texts of keys into keys; None for the usual texts of the class.
         """
         self.entity_type = entity_type
@@ -151,7 +148,6 @@ class EntityTable:
 
         Args:
             texts: The keys' texts.
-            states: The entities' states.
             cell_bytes_max: A value with more stored bytes is NULL, with a reason; None: no limit.
 
         Returns:
@@ -298,8 +294,6 @@ def fitted(
     """Build a column, with the values that do not fit it rounded or NULL, and add their reasons.
 
     Args:
-        name: The name of the column.
-        column: The column.
         rounding: The same column, which rounds decimals.
         values: The values; those that are NULL are removed.
         reasons: The reasons of each row.
@@ -348,7 +342,6 @@ def tables_of(
     """Return the tables of the stored classes by stored name; in SQL a table has the present name of its class.
 
     Args:
-        app: The application.
         wide: The names of the wide classes.
         epoch: The epoch whose columns the tables have; None: those of the classes as they are declared.
 

@@ -114,13 +114,7 @@ def duration_text(value: timedelta) -> str:
 
 
 def interval_text(months: int, days: int, nanoseconds: int) -> str:
-    """Return an interval in ISO 8601, without the parts that are 0: `P3DT1H30M`, `PT-0.5S`.
-
-    Args:
-        months: Whole months.
-        days: Whole days.
-        nanoseconds: The rest.
-    """
+    """Return an interval in ISO 8601, without the parts that are 0: `P3DT1H30M`, `PT-0.5S`."""
     minus = "-" if nanoseconds < 0 else ""
     seconds, fraction = divmod(abs(nanoseconds), 1_000_000_000)
     hours, rest = divmod(seconds, 3_600)
