@@ -24,8 +24,7 @@ from penstock.cli.main import execute
 from penstock.cli.running.first_request import first_request
 from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.processes import ChildOptions, children_of
-from penstock.cli.running.source_deployer import SourceDeployer
-from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.source_deployer import SourceDeployer, SourceFiles
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError

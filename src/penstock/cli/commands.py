@@ -4,9 +4,13 @@ A command's module has a function `command`, or a `typer.Typer` of that name wit
 and its help as `HELP`.
 """
 
+import difflib
 import importlib
+import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,8 +21,6 @@ from typer.main import get_command
 from penstock.cli.error_output import EXIT_CODES
 from penstock.cli.help_page import HelpContext, use_help_page
 from penstock.cli.options import expanded
-from penstock.cli.plain_values import take_plain_values
-from penstock.cli.unknown_options import refuse_unknown_options
 from penstock.errors import ConfigError
 
 CHECKOUT: Final = Path(__file__).parents[3]
@@ -259,3 +261,113 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands that this installation has, without importing any."""
         return [name for name in COMMANDS if is_available(name)]
+
+
+_UNCLEAR: Final = object()
+_DIGITS_MAX: Final = 19
+
+
+class _Coercion:
+    """The conversion of a parameter's words to its value, as typer calls it."""
+
+    def __init__(self, parameter: Any) -> None:
+        self._validated = parameter.get_runtime_param
+        self._annotation = parameter.type_descriptor.annotation
+        info = parameter.type_descriptor.parameter_info
+        bounds = {info.parser, info.path_type, info.min, info.max}
+        checks = info.exists or info.resolve_path or info.writable or info.allow_dash
+        self._is_free = bounds == {None} and info.file_okay and info.dir_okay and not checks
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter.
+
+        Args:
+            value: The word or the words of the command line; None without words.
+            param: The parameter, of typer.
+            ctx: The context, of typer.
+
+        Raises:
+            typer.BadParameter: The parameter does not take this value.
+        """
+        is_multiple = param.multiple or param.nargs == -1
+        plain = self._words(value) if is_multiple else self._word(value, param.default)
+        if plain is _UNCLEAR:
+            return self._validated().coerce(value, param=param, ctx=ctx)
+        return plain
+
+    def _words(self, value: Any) -> Any:
+        if value is None:
+            return ()
+        if self._annotation != list[str] or not self._is_free or isinstance(value, str):
+            return _UNCLEAR
+        return list(value) if all(isinstance(word, str) for word in value) else _UNCLEAR
+
+    def _word(self, value: Any, default: Any) -> Any:
+        if value is None or (value is default and type(value) is self._annotation):
+            return value
+        if not isinstance(value, str) or not self._is_free:
+            return _UNCLEAR
+        is_number = value.isascii() and value.isdecimal() and len(value) < _DIGITS_MAX
+        is_clear = {
+            str: True,
+            int: is_number,
+            Path: os.access(value, os.R_OK) or not os.path.lexists(value),
+        }
+        return self._annotation(value) if is_clear.get(self._annotation, False) else _UNCLEAR
+
+
+def take_plain_values(command: Any) -> None:
+    """Let the parameters of a command take plain values without a validator, also the option `--help`."""
+    command.get_params = partial(_plain_parameters, command.get_params)
+
+
+def _plain_parameters(parameters_of: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
+    parameters = parameters_of(ctx)
+    for parameter in parameters:
+        validated = getattr(parameter, "get_runtime_param", None)
+        if validated is not None and not isinstance(validated, partial):
+            parameter.get_runtime_param = partial(_same, _Coercion(parameter))
+    return parameters
+
+
+def _same(coercion: _Coercion) -> _Coercion:
+    return coercion
+
+
+_OPTION: Final = re.compile("--[A-Za-z][A-Za-z0-9_-]*")
+
+
+def refuse_unknown_options(command: Any) -> None:
+    """Let a command refuse words that look like options, unless they are behind `--`."""
+    command.parse_args = partial(_parse, command.parse_args, command)
+
+
+def _parse(
+    parse: Callable[[Any, list[str]], list[str]], command: Any, ctx: Any, args: list[str]
+) -> list[str]:
+    """Parse the words of a command line.
+
+    Args:
+        parse: The command's own method.
+        command: The command.
+        ctx: The context, of typer.
+        args: The words.
+
+    Returns:
+        The words that are left.
+
+    Raises:
+        typer.BadParameter: A word looks like an option, and the command has no such option.
+    """
+    known = {name for parameter in command.get_params(ctx) for name in parameter.opts}
+    words = args[: args.index("--")] if "--" in args else args
+    for word in () if ctx.resilient_parsing else words:
+        name = word.partition("=")[0]
+        if _OPTION.fullmatch(name) and name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise typer.BadParameter(
+                f"there is no option {name}{hint} A word that begins with -- goes behind --",
+                ctx=ctx,
+            )
+    return parse(ctx, args)

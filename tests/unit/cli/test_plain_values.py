@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from penstock.cli.plain_values import take_plain_values
+from penstock.cli.commands import take_plain_values
 
 
 def given(  # noqa: PLR0913 -- a parameter of each kind

@@ -13,8 +13,7 @@ from penstock.cli.options import AppOptions
 from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.processes import ChildOptions
 from penstock.cli.running.run import foreground_of
-from penstock.cli.running.source_deployer import SourceDeployer
-from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.source_deployer import SourceDeployer, SourceFiles
 from penstock.cli.running.supervisor import Supervisor
 from penstock.deployment.deploy_order import store_code
 from penstock.deployment.loading import load_app, locate

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.cli.running.source_files import SourceFiles
+from penstock.cli.running.source_deployer import SourceFiles
 from penstock.deployment.archives import Archives, pack
 from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.deploy_order import (

@@ -71,7 +71,7 @@ def command(
     """Append events to a stream; see `HELP`."""
     from rich.text import Text
 
-    from penstock.cli.requests.append_words import (
+    from penstock.cli.requests.call_words import (
         append_of_words,  # the help needs no model of applications
     )
 
@@ -110,7 +110,7 @@ def _append_here(
         PenstockError: The append is wrong or failed, or its epoch was not committed in time.
     """
     app, settings = options.load_unchecked()
-    from penstock.cli.requests.append_words import append_of_words
+    from penstock.cli.requests.call_words import append_of_words
 
     append = append_of_words(app, *given, request_id)
     # With --url, the command runs without the packages that read and write a data directory.

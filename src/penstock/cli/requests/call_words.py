@@ -1,4 +1,4 @@
-"""The words of `penstock call` without those of the application: the call that they describe."""
+"""The words of `penstock call` and `penstock append` without those of the application: what they describe."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ import msgspec
 from penstock.base.http import DERIVED_KEY
 from penstock.errors import RequestError
 from penstock.model.application import App, unknown
-from penstock.model.call import Call
+from penstock.model.call import Call, append_of
 from penstock.model.declaration import CREATIONS
+from penstock.model.streams.event_list import events_of_json_lines, events_of_words
+from penstock.model.streams.event_type import EventType
 
 
 def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
@@ -75,3 +77,24 @@ def _key_of(app: App | None, entity: str, text: str, method: str) -> object:
     if text == DERIVED_KEY and method in CREATIONS:
         return None
     return text if app is None else app.key_of(entity, text)
+
+
+def append_of_words(
+    app: App | None, stream: str, words: list[str], text: bytes | None, request_id: str
+) -> Call[int]:
+    """Return the append that the command line describes.
+
+    Args:
+        app: The application; None: the gateway checks the events.
+        stream: The name of the stream.
+        words: The events as words.
+        text: The events as JSON lines; None: the words are the events.
+        request_id: The id of the append.
+
+    Raises:
+        RequestError: The stream does not exist or takes no appends, or an event does not fit.
+    """
+    events: EventType[Any]
+    events = EventType(f"stream {stream}", Any) if app is None else app.open_stream(stream).events
+    values = events_of_words(events, words) if text is None else events_of_json_lines(events, text)
+    return append_of(stream, values, request_id)

@@ -44,7 +44,6 @@ def command(
     """Run an application for its developer; see `HELP`."""
     flags = {"gateway.port": port, "cores": cores, **log_flags(as_json=as_json)}
     foreground = foreground_of(options, flags, development=True, generates=generate, drop=drop)
-    from penstock.cli.running.source_deployer import SourceDeployer
-    from penstock.cli.running.source_files import SourceFiles
+    from penstock.cli.running.source_deployer import SourceDeployer, SourceFiles
 
     foreground.run(SourceDeployer(foreground, SourceFiles(locate(foreground.options.app))).look)
