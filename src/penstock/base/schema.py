@@ -28,7 +28,7 @@ from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simp
 from penstock.base.union import UNIONS
 from penstock.errors import Unencodable
 
-SCALARS: Final = frozenset(
+SCALARS: Final[frozenset[type]] = frozenset(
     {int, float, str, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
 )
 """The types of immutable values without parts."""

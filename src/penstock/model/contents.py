@@ -12,8 +12,7 @@ wrongly; a value of a class that cannot be stored is not private.
 from builtins import id as identity_of  # for one moment of one process, as `deepcopy` does
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date, time, timedelta, tzinfo
-from decimal import Decimal
+from datetime import tzinfo
 from enum import Enum
 from functools import lru_cache
 from itertools import chain
@@ -27,7 +26,6 @@ from types import (
     ModuleType,
 )
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 from weakref import getweakrefcount
 
 import msgspec
@@ -44,8 +42,9 @@ _UNSET: Final = object()
 """The content of a slot without a value."""
 
 _CONSTANT_BASES: Final = (
-    *(int, float, complex, str, bytes, date, time, timedelta, tzinfo, Decimal, UUID, Enum),
-    *(range, slice, FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, type(None)),
+    *sorted(SCALARS, key=str),
+    *(complex, tzinfo, Enum, range, slice),
+    *(FunctionType, BuiltinFunctionType, MethodType, ModuleType, type),
 )
 _HEAP: Final = 1 << 9
 """CPython's flag of classes that are created at run time; the state of all others is known to C only."""

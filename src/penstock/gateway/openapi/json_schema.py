@@ -10,7 +10,7 @@ import inspect
 import re
 import typing
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import Parameter
@@ -101,8 +101,35 @@ _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     bytes: _SIMPLE[bytes],
     Decimal: _DECIMAL,
 }
+_FORMS: Final[Mapping[Any, frozenset[str]]] = {
+    Any: frozenset({"text", "bytes", "json"}),
+    bytes: frozenset({"bytes"}),
+    datetime: frozenset({"text", "json"}),  # a time with a zone is JSON, one without is a string
+}
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ANSWERED: Final = ".Answer"
+
+
+def media_of(annotation: Any) -> frozenset[str]:
+    """Return the possible forms of a result at an application's own path.
+
+    The forms are `text`, `bytes` and `json`; a value that is a string in JSON is returned as text.
+    """
+    if (forms := _FORMS.get(annotation)) is not None:
+        return forms
+    inside = typing.get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _media_of_values([member.value for member in annotation])
+    if typing.get_origin(annotation) is typing.Literal:
+        return _media_of_values(inside)
+    if typing.get_origin(annotation) in UNIONS:
+        return frozenset().union(*map(media_of, inside))
+    is_text = _WRITTEN.get(annotation, {}).get("type") == "string"
+    return frozenset({"text" if is_text or reference_type(annotation) is not None else "json"})
+
+
+def _media_of_values(values: Iterable[object]) -> frozenset[str]:
+    return frozenset("text" if isinstance(value, str) else "json" for value in values)
 
 
 def docstring_of(thing: Any) -> str:
