@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from hypothesis import Phase
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
@@ -28,7 +28,17 @@ SPOT_HALLS = (Hall.BIG, Hall.SMALL, Hall.BIG)
 FIRST_SPOT = Spot(Hall.BIG, 0)
 KINDS = ("Alpha", "Beta", "Gamma")
 HURRY = "PENSTOCK_TESTS_HURRY" in os.environ  # only whether something fails is asked
+IN_PYTHON = os.environ.get("PENSTOCK_NATIVE") == "disable"  # the second run of the suite
 PHASES = (Phase.generate,) if HURRY else (Phase.generate, Phase.target, Phase.shrink)
+
+
+def drawn(count: int) -> settings:
+    """Draw so many examples; half of them where the same test runs with the compiled implementation, too.
+
+    `test_implementations` compares the two. A mutant is in the Python code alone, and meets all examples.
+    """
+    return settings(max_examples=count // 2 if IN_PYTHON and not HURRY else count, phases=PHASES)
+
 
 Step = tuple[Any, ...]
 

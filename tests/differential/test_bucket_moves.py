@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, RequestId
@@ -17,11 +17,11 @@ from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline, InlineJobs
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, History, histories
+from tests.differential.programs import History, drawn, histories
 from tests.differential.simulation import Answer
 
 
-@settings(max_examples=10, phases=PHASES)
+@drawn(10)
 @given(
     histories(most=8),
     st.integers(1, 4),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, cycle
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
@@ -17,7 +17,7 @@ from penstock.model.call import Call
 from penstock.model.request import NOT_CUT, cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.cascade_app import NAMES, app, bodies
-from tests.differential.programs import PHASES
+from tests.differential.programs import drawn
 from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
 
 
@@ -59,7 +59,7 @@ def begun() -> LocalRuntime:
     return serial
 
 
-@settings(max_examples=80, phases=PHASES)
+@drawn(80)
 @given(programs)
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""

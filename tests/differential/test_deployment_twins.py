@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import App
@@ -34,7 +34,7 @@ from penstock.state.digest import digest_of_mapping
 from tests import forked
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.killed_driver import CALL, PROGRAM, opened
-from tests.differential.programs import PHASES
+from tests.differential.programs import drawn
 from tests.differential.simulation import Answer
 from tests.differential.test_schema_twins import KEYS, REQUESTS, STEPS, Step, Twin
 
@@ -242,7 +242,7 @@ ENDS = st.one_of(
 )
 
 
-@settings(max_examples=10, phases=PHASES)
+@drawn(10)
 @given(
     REQUESTS,
     STEPS,

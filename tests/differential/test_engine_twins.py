@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, split_entity_key
@@ -16,7 +16,7 @@ from penstock.model.reply import Reply
 from penstock.model.request import decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, History, histories, logged, shapes, tangles
+from tests.differential.programs import History, drawn, histories, logged, shapes, tangles
 from tests.differential.simulation import Answer, Layout, Simulation
 from tests.differential.twin import Name, Row, Twin
 
@@ -78,7 +78,7 @@ def compare_with_serial(history: History, layout: Layout, cuts: list[int]) -> No
         event("rounds", simulation.rounds)
 
 
-@settings(max_examples=120, phases=PHASES)
+@drawn(120)
 @given(histories())
 def test_serial_runtime_means_what_programs_say(history: History) -> None:
     """The serial runtime gives the values, failures and state of plain dictionaries."""
@@ -93,35 +93,35 @@ def test_serial_runtime_means_what_programs_say(history: History) -> None:
         assert rows_of(serial.state) == twin.state
 
 
-@settings(max_examples=100, phases=PHASES)
+@drawn(100)
 @given(histories(), on_one_host, cuts)
 def test_engine_equals_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
     """For any tasks and epochs, replies and state are those of one thread, byte for byte."""
     compare_with_serial(history, layout, cuts)
 
 
-@settings(max_examples=100, phases=PHASES)
+@drawn(100)
 @given(tangles(), on_one_host | on_many_hosts)
 def test_tangle_equals_one_thread(history: History, layout: Layout) -> None:
     """If accesses depend on the writes of others, the outcome is that of one thread."""
     compare_with_serial(history, layout, [])
 
 
-@settings(max_examples=60, phases=PHASES)
+@drawn(60)
 @given(shapes(), on_one_host | on_many_hosts, cuts)
 def test_types_equal_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
     """Keys, attributes, arguments and results of every type of records are those of one thread."""
     compare_with_serial(history, layout, cuts)
 
 
-@settings(max_examples=80, phases=PHASES)
+@drawn(80)
 @given(histories(), on_many_hosts, cuts)
 def test_hosts_equal_one_thread(history: History, layout: Layout, cuts: list[int]) -> None:
     """Where entities must be shipped between hosts, the outcome is that of one thread as well."""
     compare_with_serial(history, layout, cuts)
 
 
-@settings(max_examples=40, phases=PHASES)
+@drawn(40)
 @given(histories(least=1, most=5), on_one_host)
 def test_repeated_request_has_one_reply(history: History, layout: Layout) -> None:
     """A request that is sent again under its id is processed once, and its answer is one."""

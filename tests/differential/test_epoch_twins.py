@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import Lsn, RequestId
@@ -15,7 +15,7 @@ from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, Call, History, histories, tangles
+from tests.differential.programs import Call, History, drawn, histories, tangles
 from tests.differential.simulation import Answer
 
 
@@ -27,7 +27,7 @@ def _always_spread() -> object:
         yield
 
 
-@settings(max_examples=15, phases=PHASES)
+@drawn(15)
 @given(
     histories(most=8) | tangles(most=10),
     st.integers(1, 3),

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, RequestId
@@ -19,7 +19,7 @@ from penstock.process.erasures import Erasures
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.committed import state_of
 from tests.differential.persons import Persons
-from tests.differential.programs import PHASES
+from tests.differential.programs import drawn
 from tests.unit.history.visit_app import Visit
 
 VISITORS = "tests.unit.history.visit_app:app"
@@ -84,7 +84,7 @@ def compare(persons: Persons, tree: KeyTree) -> None:
     assert serial.state == state_of(persons.runtime.journal)
 
 
-@settings(max_examples=6, phases=PHASES)
+@drawn(6)
 @given(st.lists(steps, min_size=4, max_size=16), st.integers(1, 4))
 def test_erased_events_equal_one_thread(
     given_steps: list[tuple[str, object]], partitions: int

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.ids import RequestId
@@ -18,7 +18,7 @@ from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline, InlineJobs
 from tests.differential.machine import app
-from tests.differential.programs import PHASES, History, histories, tangles
+from tests.differential.programs import History, drawn, histories, tangles
 from tests.differential.simulation import Answer
 from tests.waiting import wait_for
 
@@ -61,7 +61,7 @@ class MortalJobs(InlineJobs):
         super().close()
 
 
-@settings(max_examples=10, phases=PHASES)
+@drawn(10)
 @given(histories(most=8) | tangles(most=10), st.integers(1, 3), st.integers(0, 1 << 32))
 def test_resident_and_ordinary_tasks_equal_one_thread(
     history: History, partitions: int, seed: int

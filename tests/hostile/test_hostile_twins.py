@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.execute import Limits
@@ -19,7 +19,7 @@ from penstock.model.call import Call as EntityCall
 from penstock.model.request import Failure, decode_failure
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing import Kit
-from tests.differential.programs import PHASES
+from tests.differential.programs import drawn
 from tests.differential.simulation import Answer, Layout, Simulation
 from tests.hostile import strategies
 from tests.hostile.handlers import app
@@ -94,7 +94,7 @@ def check_answer(call: Call, error: str | None, data: bytes) -> None:
 layouts = st.builds(Layout, st.integers(1, 3))
 
 
-@settings(max_examples=60, phases=PHASES)
+@drawn(60)
 @given(strategies.histories(Danger.NONE), layouts)
 def test_engine_answers_hostile_handlers_like_one_thread(calls: list[Call], layout: Layout) -> None:
     """For any acts of handlers, replies and state are those of one thread, and others are served."""
