@@ -14,7 +14,8 @@ from penstock.cli.main import execute
 from penstock.errors import Internal
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
-from penstock.orders.erasure_order import erase
+from penstock.orders.erasure_order import ErasureOrder
+from penstock.orders.order import Place
 from penstock.process.erasures import Certificate, Erasures
 from tests.differential.committed import state_of
 from tests.differential.persons import ADA, BOB, PERSONS, Persons
@@ -52,7 +53,7 @@ def test_operator_erases_through_a_gateway(
         RunningGateway(PERSONS, persons.folder, drives=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=120) as client,
         ThreadPoolExecutor(1) as threads,
-        caplog.at_level(logging.INFO, logger="penstock.gateway.handlers.erasures"),
+        caplog.at_level(logging.INFO, logger="penstock.gateway.order_desk"),
     ):
 
         def ordered(body: object, headers: dict[str, str], query: str = "") -> httpx.Response:
@@ -63,7 +64,7 @@ def test_operator_erases_through_a_gateway(
         made = msgspec.json.decode(answer.content, type=Certificate)
         assert (made.subject, made) == (ADA, made.sealed())
         assert [msgspec.to_builtins(made)] == client.get("/erasures", headers=admin).json()
-        assert "a person was erased" in caplog.messages
+        assert "an erasure was ordered" in caplog.messages
         assert Erasures(persons.folder).generation(ADA) == 1
         for body, headers, status in (
             ({"subject": "User/bob"}, reader, 403),
@@ -74,7 +75,9 @@ def test_operator_erases_through_a_gateway(
         assert client.get("/erasures", headers=reader).status_code == 403
         waiting = ordered({"subject": "User/bob"}, admin, "?timeout=0")
         assert (waiting.status_code, waiting.headers["Location"]) == (202, "/erasures")
-        assert "no driver has erased User/bob" in waiting.json()["message"]
+        assert (
+            "the erasure of User/bob has not taken effect within 0 s" in waiting.json()["message"]
+        )
     persons.runtime.close()
 
 
@@ -107,8 +110,8 @@ def test_failed_order_may_be_repeated(persons: Persons, monkeypatch: pytest.Monk
         raise MemoryError
 
     def order() -> Certificate:
-        generation = Erasures(persons.folder).generation(ADA)
-        return erase(persons.runtime.config, persons.app, ADA, generation, 60.0)
+        place = Place(persons.runtime.config, persons.app)
+        return ErasureOrder(ADA).carry_out(place, 60.0)
 
     monkeypatch.setattr(controls, "_publish", fail_once)
     with ThreadPoolExecutor(1) as threads:

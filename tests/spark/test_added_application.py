@@ -79,7 +79,7 @@ def test_application_added_while_another_runs(tmp_path: Path) -> None:
         take(runtime, runtime.app, "puts", [["i1", "i1", "i2"]])
         added = append_deployment(config, store_code(config.data, str(carts)))
         assert added is not None
-        wait_for_deployment(config.data, runtime._tail, added, DEADLINE_MS)
+        wait_for_deployment(config, added, DEADLINE_MS / 1_000)
         whole = load_app(f"{stockroom},{carts}")
         take(runtime, whole, "wishes", WISHES)
         decode = whole.topology.streams["orders"].events.decode

@@ -23,7 +23,6 @@ from penstock.errors import (
     RequestError,
 )
 from penstock.journal.deployments import Deployments
-from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.model.call import Call
 from penstock.model.control import DeployedCode
@@ -244,14 +243,10 @@ def test_a_deployment_takes_effect_while_the_application_runs(
     mortal = changed(data, b"from penstock", ends + b"from penstock")
     codes = [changed(data, line, line + b" * 10"), mortal]
     appended = [append_deployment(bank._config, code) for code in codes]
-    tail = JournalTail(bank.journal)
-    try:
-        first, second = (one for one in appended if one is not None)
-        assert wait_for_deployment(data, tail, first, DEADLINE_MS).number == 2
-        with pytest.raises(ConfigError, match="ends the process"):
-            wait_for_deployment(data, tail, second, DEADLINE_MS)
-    finally:
-        tail.close()
+    first, second = (one for one in appended if one is not None)
+    assert wait_for_deployment(bank._config, first, DEADLINE_MS / 1_000).number == 2
+    with pytest.raises(ConfigError, match="ends the process"):
+        wait_for_deployment(bank._config, second, DEADLINE_MS / 1_000)
     assert bank.call.Account("moving").deposit(1) == 11
     (deployment,) = Deployments(data / "journal").every()[1:]
     assert deployment.code == codes[0]

@@ -119,35 +119,3 @@ class PartitionMove(Struct, frozen=True):
     before: int
     partitions: int
     epoch: int | None
-
-
-class PartitionOrder(Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to change the number of partitions.
-
-    Attributes:
-        partitions: The new number.
-    """
-
-    partitions: int
-
-
-class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to deploy the code of a former deployment again.
-
-    Attributes:
-        number: The number of the deployment; None: the number before the present one.
-        drop: The stored classes that its code lacks.
-    """
-
-    number: int | None = None
-    drop: list[str] = []
-
-
-class Removal(Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to deploy the present set of applications without one of them.
-
-    Attributes:
-        remove: The module of the application, or module and name: `stock` or `stock:app`.
-    """
-
-    remove: str

@@ -31,10 +31,14 @@ HARNESS: Final = "benchmarks.harness"
 
 
 class Listing(NamedTuple):
-    """A command in the table: its module, and its line in the help, which imports no command."""
+    """A command in the table: its module, its line in the help, which imports no command, and its function.
+
+    The help of a function with another name than `command` is `RETRY_HELP` for `retry`.
+    """
 
     module: str
     summary: str
+    function: str = "command"
 
 
 COMMANDS: Final = {
@@ -66,14 +70,17 @@ COMMANDS: Final = {
     "deploy": Listing(
         "penstock.cli.orders.deploy",
         "Deploy the present code into a running application, or check what that would change.",
+        "deploy",
     ),
     "rollback": Listing(
-        "penstock.cli.orders.rollback",
+        "penstock.cli.orders.deploy",
         "Deploy the code of a former deployment again, while it runs.",
+        "rollback",
     ),
     "remove": Listing(
-        "penstock.cli.orders.remove",
+        "penstock.cli.orders.deploy",
         "Remove an application from the set that runs in one Penstock.",
+        "remove",
     ),
     "apps": Listing(
         "penstock.cli.orders.apps",
@@ -123,10 +130,12 @@ COMMANDS: Final = {
         "penstock.cli.orders.failed", "List the failed requests that no caller waits for."
     ),
     "retry": Listing(
-        "penstock.cli.orders.retry", "Run failed requests again, when the code is mended."
+        "penstock.cli.orders.attempts",
+        "Run failed requests again, when the code is mended.",
+        "retry",
     ),
     "discard": Listing(
-        "penstock.cli.orders.discard", "Let failed requests have no further attempt."
+        "penstock.cli.orders.attempts", "Let failed requests have no further attempt.", "discard"
     ),
     "erase": Listing(
         "penstock.cli.orders.erase",
@@ -192,11 +201,13 @@ def load(name: str) -> Any:
     if COMMANDS[name].module.startswith(HARNESS) and str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
     module = importlib.import_module(COMMANDS[name].module)
-    group = module.command
+    function = COMMANDS[name].function
+    group = getattr(module, function)
     if not isinstance(group, typer.Typer):
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
-        group.command(help=module.HELP, context_settings=settings)(expanded(module.command))
+        text = getattr(module, "HELP" if function == "command" else f"{function.upper()}_HELP")
+        group.command(help=text, context_settings=settings)(expanded(getattr(module, function)))
     command = get_command(group)
     command.name = name
     if (command.context_settings or {}).get("ignore_unknown_options"):

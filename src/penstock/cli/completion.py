@@ -30,8 +30,6 @@ _BREAKS: Final = frozenset(":=")
 _GIVEN: Final = "_PENSTOCK_GIVEN"
 """The part of the incomplete word before its last `:`, which bash keeps."""
 
-_BEGINNING: Final = "penstock.beginning"
-
 _SAFE: Final = re.compile(r"[\w@%+=:,./~-]+")
 """A shell may run the other characters as code, and callers choose keys and request ids."""
 
@@ -41,7 +39,7 @@ Complete = Callable[[typer.Context, list[str], str], list[str]]
 def silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
     """Return a completion of the words that a function finds; it raises and prints nothing.
 
-    The function finds the incomplete word in `beginning_in(ctx)`. A word that a shell must quote is not offered.
+    A word that a shell must quote is not offered.
     """
 
     @wraps(find)
@@ -49,7 +47,6 @@ def silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
         try:
             with _no_output():
                 given = os.environ.get(_GIVEN, "")
-                ctx.meta[_BEGINNING] = given + incomplete
                 words = [word for word in find(ctx) if word.startswith(given + incomplete)]
                 return [word.removeprefix(given) for word in words if _SAFE.fullmatch(word)]
         except (Exception, SystemExit):  # noqa: BLE001 -- a shell must not show an error here
@@ -59,11 +56,6 @@ def silent(find: Callable[[typer.Context], Iterator[str]]) -> Complete:
     del complete.__wrapped__
     complete.__annotations__ = {"ctx": typer.Context, "args": list[str], "incomplete": str}
     return complete
-
-
-def beginning_in(ctx: typer.Context) -> str:
-    """Return the incomplete word, with the part of it that bash keeps."""
-    return str(ctx.meta[_BEGINNING])
 
 
 @silent

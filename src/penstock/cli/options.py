@@ -28,6 +28,7 @@ from penstock.process.config import Config, Setting, load_config, parse_assignme
 if TYPE_CHECKING:
     from penstock.model.application import App
     from penstock.model.versions.schema_change import SchemaChange
+    from penstock.orders.order import Place
 
 DIRECTORY: Final = Path(".penstock")
 """The folder of data directories, when no option names one."""
@@ -245,6 +246,16 @@ class DataOptions:
         if default == NOWHERE:
             raise ConfigError(f"{_UNNAMED_FOLDER}{hint}")
         return default
+
+    def place(self, told: "Callable[[int, int], None] | None" = None) -> "Place":
+        """Return the place of an order that needs only the data directory; raises as `folder`.
+
+        Args:
+            told: Takes the progress of long work.
+        """
+        from penstock.orders.order import Place
+
+        return Place(replace(self.settings(), data=self.folder()), told=told)
 
     def settings(self, **flags: str | int | None) -> Config:
         """Return the settings; `app` is empty and `data` is `NOWHERE` if no source names them.

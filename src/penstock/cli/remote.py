@@ -14,11 +14,14 @@ from penstock.cli.options import KEY_VARIABLE
 from penstock.errors import TimedOut, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import httpx
 
     from penstock.client.operation import HttpResponse
     from penstock.client.synchronous import Client
     from penstock.model.application import App
+    from penstock.orders.order import Order, Place
 
 UrlOption = Annotated[
     str | None,
@@ -36,6 +39,7 @@ RETRIES: Final = 3
 """A person who has mistyped a URL waits for less than a second."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class _Accepted(Struct):
@@ -71,6 +75,33 @@ class RemoteOptions:
 
         answer: T = value_of(self.response(path), returns)
         return answer
+
+    def give(
+        self,
+        order: "Order[R]",
+        place: "Callable[[], Place]",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Carry an order out: through the gateway that the command line names, or else at a place on this machine.
+
+        Args:
+            order: The order.
+            place: Returns the place, if no gateway is named.
+            timeout_s: How long to wait for the driver; None: the order waits for none.
+
+        Raises:
+            TimedOut: The order is durable, and waits for the driver.
+            PenstockError: The order is refused, or the environment fails.
+        """
+        if self.url is None:
+            return order.carry_out(place(), timeout_s or 0.0)
+        import msgspec
+
+        query = "" if timeout_s is None else f"?timeout={timeout_s}"
+        way, waits_s = order.way, 2 * (timeout_s or 0.0) + order.way.work_s
+        body = msgspec.json.encode(order)
+        result: R = self.post(way.path + query, body, JSON, way.result, waits_s)
+        return result
 
     def post(
         self, path: str, body: bytes, media_type: str, returns: type[T], timeout_s: float

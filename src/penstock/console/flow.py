@@ -17,9 +17,10 @@ from penstock.console.access import (
     require_own_page,
 )
 from penstock.errors import RequestError
-from penstock.gateway.flow.orders import FlowOrders, PauseOrder
-from penstock.gateway.order_body import order_in
+from penstock.gateway.flow.orders import PauseOrder, flow_state
+from penstock.gateway.order_desk import order_in
 from penstock.model.application import App
+from penstock.orders.order import Place
 from penstock.process.config import Config
 
 FLOW: Final = "flow"
@@ -30,16 +31,15 @@ _BODY_BYTES_MAX: Final = 8_192
 
 def flow_routes(app: App, config: Config) -> list[Route]:
     """Return the routes that show and change the flow of an application."""
-    orders = FlowOrders(app, config)
 
     async def show(request: Request) -> Response:
-        return json_response(await run_in_threadpool(orders.state))
+        return json_response(await run_in_threadpool(flow_state, app, config))
 
     async def take(request: Request) -> Response:
         require_own_page(request, FLOW)
         wanted = await _change_in(request)
-        by = operator_of(request).name
-        return json_response(await run_in_threadpool(orders.take, wanted, by))
+        place = Place(config, app, operator_of(request).name)
+        return json_response(await run_in_threadpool(wanted.carry_out, place))
 
     path = f"/console/api/{FLOW}"
     return [
@@ -59,4 +59,4 @@ async def _change_in(request: Request) -> PauseOrder:
         body += chunk
         if len(body) > _BODY_BYTES_MAX:
             raise RequestError(f"the body has at most {_BODY_BYTES_MAX} bytes")
-    return order_in(body, PauseOrder, "a change")
+    return order_in(body, PauseOrder, PauseOrder.way.example)

@@ -1,6 +1,6 @@
 """The deployment of code into a running application: a control record, which takes effect at its place in the log.
 
-The code is stored and checked before the record is appended, so code that does not fit changes nothing. The driver checks
+`DeployOrder`, `Rollback` and `Removal` are orders. The code is stored and checked before the record is appended, so code that does not fit changes nothing. The driver checks
 it again at its place. The record may wait for a driver; it is executed when a driver has processed the records before it.
 """
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -19,23 +19,34 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.code_check import check_code
 from penstock.deployment.code_in_force import deployment_in_force
 from penstock.deployment.deployed_set import member_changes, with_applications, without_application
-from penstock.deployment.dropped_classes import NOTHING_DROPPED, Drop
+from penstock.deployment.dropped_classes import NOTHING_DROPPED, Drop, classes_in_force, dropped
 from penstock.deployment.loading import locate
 from penstock.deployment.source import code_of
-from penstock.errors import ConfigError, TimedOut
+from penstock.errors import ConfigError
 from penstock.files.durable import storage
 from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
-from penstock.journal.tail import JournalTail
 from penstock.log.api import Log
 from penstock.model.control import Deploy, DeployedCode, decode_control, is_control
-from penstock.orders.control_append import append_control
+from penstock.orders.order import Place, Way, append_control, driver_runs, settled
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 
 _LOOK_S: Final = 0.02
+_WORK_S: Final = 180.0
+"""A gateway reads and checks the code before it waits for the driver."""
+
+_WAY: Final = Way(
+    "a deployment",
+    "/deployments",
+    DeploymentResult,
+    '{"number": 2} or {"remove": "stock"}',
+    work_s=_WORK_S,
+    waits=lambda made: made.changed and made.number is None,
+    conflicts=True,
+)
 
 
 class AppendedDeployment(msgspec.Struct, frozen=True):
@@ -148,41 +159,37 @@ def append_deployment(
 
 
 def wait_for_deployment(
-    data: Path, tail: JournalTail, appended: AppendedDeployment, timeout_ms: int
+    settings: Config, appended: AppendedDeployment, timeout_s: float
 ) -> Deployment:
     """Wait until a deployment is in force.
-
-    Args:
-        timeout_ms: How long to wait.
 
     Raises:
         TimedOut: No driver has executed the record yet; it stays in the log.
         PenstockError: The driver has refused the record: code or classes do not fit any more.
     """
-    reply = tail.wait((ONLY_PARTITION, appended.lsn), timeout_ms)
+    reply = settled(settings, appended.lsn, timeout_s, "the deployment")
     reply.value()
-    every = Deployments(DataDirectory(data).journal_path).every()
+    every = Deployments(DataDirectory(settings.data).journal_path).every()
     deployment = deployment_at(every, Epoch(reply.epoch + 1))
     assert deployment is not None, "the driver records a deployment before it answers"
     return deployment
 
 
 def put_in_force(
-    settings: Config,
+    place: Place,
     code: DeployedCode,
     timeout_s: float,
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
-    by: str = "",
 ) -> DeploymentResult:
     """Deploy code whose archive is stored, and wait until it is in force.
 
     Args:
-        settings: The settings, which name the data directory.
+        place: Where it is ordered.
+        code: The code.
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
-        by: The principal that orders it; empty for a command on the machine.
 
     Returns:
         The result; it has no number if no driver runs yet.
@@ -191,7 +198,8 @@ def put_in_force(
         TimedOut: No driver has executed the record in time; it stays in the log.
         PenstockError: The code or its classes do not fit; nothing has changed.
     """
-    appended = append_deployment(settings, code, replaces=replaces, drop=drop, by=by)
+    settings = place.settings
+    appended = append_deployment(settings, code, replaces=replaces, drop=drop, by=place.by)
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)
     result = DeploymentResult(
@@ -201,20 +209,9 @@ def put_in_force(
         changes=appended.changes,
         unfit=appended.unfit,
     )
-    if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+    if not driver_runs(settings):
         return result
-    directory = DataDirectory(settings.data)
-    with (
-        closing(directory.open_journal_of(directory.app_name or "")) as journal,
-        closing(JournalTail(journal)) as tail,
-    ):
-        try:
-            deployment = wait_for_deployment(settings.data, tail, appended, int(timeout_s * 1_000))
-        except TimedOut:
-            raise TimedOut(
-                f"the driver has not executed the deployment within {timeout_s:g} s; it is durable at "
-                f"position {appended.lsn} of the log, and penstock apps shows when it is in force"
-            ) from None
+    deployment = wait_for_deployment(settings, appended, timeout_s)
     behind = _gateways_behind(settings, deployment.number, timeout_s)
     return msgspec.structs.replace(
         result, number=deployment.number, since=deployment.since, behind=behind
@@ -255,6 +252,67 @@ def waiting_code(journal: Journal, log: Log) -> list[DeployedCode]:
         if isinstance(control, Deploy):
             waiting.append(control.code)
     return waiting
+
+
+class DeployOrder(msgspec.Struct, frozen=True):
+    """An order to deploy the present source of an application; a gateway takes its archive. See `order.Order`.
+
+    Attributes:
+        spec: The application, as for `locate`.
+        drop: The stored classes that the code lacks.
+    """
+
+    spec: str
+    drop: list[str] = []
+
+    way: ClassVar[Way] = _WAY
+
+    def carry_out(self, place: Place, timeout_s: float) -> DeploymentResult:
+        """Store and check the code, append its deployment, and wait until it is in force."""
+        place.directory()
+        data = place.settings.data
+        replaced = deployed_code(data)
+        code = store_code(data, self.spec)
+        return put_in_force(place, code, timeout_s, replaced, dropped(self.drop))
+
+
+class Rollback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to deploy the code of a former deployment again; see `order.Order`.
+
+    Attributes:
+        number: The number of the deployment; None: the number before the present one.
+        drop: The stored classes that its code lacks.
+    """
+
+    number: int | None = None
+    drop: list[str] = []
+
+    way: ClassVar[Way] = _WAY
+
+    def carry_out(self, place: Place, timeout_s: float) -> DeploymentResult:
+        """Append the deployment of the former code, and wait until it is in force."""
+        directory, _ = place.directory()
+        code = former_code(Deployments(directory.journal_path).every(), self.number)
+        return put_in_force(place, code, timeout_s, drop=dropped(self.drop))
+
+
+class Removal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to deploy the present set of applications without one of them; see `order.Order`.
+
+    Attributes:
+        remove: The module of the application, or module and name: `stock` or `stock:app`.
+    """
+
+    remove: str
+
+    way: ClassVar[Way] = _WAY
+
+    def carry_out(self, place: Place, timeout_s: float) -> DeploymentResult:
+        """Append the deployment of the others, and wait until it is in force."""
+        data = place.settings.data
+        replaced = deployed_code(data)
+        code = store_without(data, self.remove)
+        return put_in_force(place, code, timeout_s, replaced, classes_in_force(data))
 
 
 def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode:

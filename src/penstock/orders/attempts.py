@@ -11,22 +11,21 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import OF_NO_REQUEST, continuation_id, record_of
-from penstock.errors import ConfigError, RequestError, TimedOut, TooLate, UserError
+from penstock.errors import RequestError, TimedOut, TooLate, UserError
 from penstock.journal.api import Journal, PartKind
 from penstock.journal.replies import Outcome, find_outcome
 from penstock.log.api import Entry, Log
 from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
 from penstock.model.request import cancelled_body, decode_failure
-from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
+from penstock.orders.order import Place, Way
 
 _NOT_IN_LOG: Final = Lsn(-1)
 
@@ -125,18 +124,6 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome) -> None:
         )
 
 
-class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to run failed requests again, or to discard them.
-
-    Attributes:
-        order: `retry` or `discard`.
-        ids: The stored ids of the requests.
-    """
-
-    order: Literal["retry", "discard"]
-    ids: list[str]
-
-
 class Attempt(msgspec.Struct, frozen=True):
     """The next attempt of a request, and its position in the log."""
 
@@ -159,26 +146,33 @@ class Attempts(msgspec.Struct, frozen=True):
     refused: list[RefusedAttempt]
 
 
-def carry_out(config: Config, order: AttemptOrder) -> Attempts:
-    """Append the attempts of an order durably; a refused request does not end the order.
+class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to run failed requests again, or to discard them; see `order.Order`.
 
-    Raises:
-        ConfigError: The data directory has no journal.
-        OperationalError: Log or journal cannot be used; a repetition is safe.
-        IntegrityError: The log or the journal is damaged.
+    Attributes:
+        order: `retry` or `discard`.
+        ids: The stored ids of the requests.
     """
-    directory = DataDirectory(config.data)
-    if (name := directory.app_name) is None:
-        raise ConfigError(f"{config.data} has no journal; name the directory with --data")
-    act = retry if order.order == "retry" else discard
-    done = Attempts([], [])
-    with (
-        closing(directory.open_log(config)) as log,
-        closing(directory.open_journal_of(name)) as journal,
-    ):
-        for text in order.ids:
-            try:
-                done.attempts.append(Attempt(text, act(log, journal, RequestId(text))))
-            except UserError as error:
-                done.refused.append(RefusedAttempt(text, error.code, str(error)))
-    return done
+
+    order: Literal["retry", "discard"]
+    ids: list[str]
+
+    way: ClassVar[Way] = Way(
+        "attempts", "/failed", Attempts, '{"order": "retry", "ids": ["order-7~~1"]}'
+    )
+
+    def carry_out(self, place: Place, _timeout_s: float = 0.0) -> Attempts:
+        """Append the attempts durably; a refused request does not end the order. No driver is waited for."""
+        directory, name = place.directory()
+        act = retry if self.order == "retry" else discard
+        done = Attempts([], [])
+        with (
+            closing(directory.open_log(place.settings)) as log,
+            closing(directory.open_journal_of(name)) as journal,
+        ):
+            for text in self.ids:
+                try:
+                    done.attempts.append(Attempt(text, act(log, journal, RequestId(text))))
+                except UserError as error:
+                    done.refused.append(RefusedAttempt(text, error.code, str(error)))
+        return done

@@ -7,10 +7,12 @@ time. The proposal changes nothing; `orders.partitions` says how a number change
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
 
 from penstock.base.deployment_answers import PartitionProposal
 from penstock.journal.api import Commit
+from penstock.orders.order import Place
 from penstock.orders.partitions import partitions_in_force
 from penstock.process import presence
 from penstock.process.config import Config
@@ -25,6 +27,13 @@ LARGE_SHARE_MIN: Final = 0.2
 
 REPEATED_MAX: Final = 0.4
 """If a larger share of the requests runs again because of conflicts, several tasks are not faster than one."""
+
+
+def proposal_at(place: Place) -> PartitionProposal:
+    """Propose a number for the application of a data directory; raises as `proposal_for`, and `ConfigError`."""
+    directory, name = place.directory()
+    with closing(directory.open_journal_of(name)) as journal:
+        return proposal_for(place.settings, journal.last())
 
 
 def proposal_for(settings: Config, last: Commit | None) -> PartitionProposal:

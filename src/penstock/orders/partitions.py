@@ -14,14 +14,20 @@ Step 1 only saves time at step 3. The stores hold the same rows in both numbers,
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
-from penstock.base.ids import Epoch, Lsn
-from penstock.errors import StateUnavailable
+import msgspec
+
+from penstock.base.deployment_answers import PartitionMove
+from penstock.base.ids import BUCKETS, Epoch, Lsn
+from penstock.errors import OperationalError, StateUnavailable
 from penstock.log.api import Log
 from penstock.model.control import Move
-from penstock.orders.control_append import append_control
+from penstock.orders.order import Place, Way, append_control, driver_runs, settled
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.question import ChildEnded, answer_question, ask_child
 
 if TYPE_CHECKING:
     from penstock.journal.api import Commit, Journal
@@ -35,6 +41,74 @@ _ATTEMPTS: Final = 20
 
 _PASSES: Final = 2
 """The last catch-up is short, because it takes only the epochs of the catch-up before."""
+
+
+_COPY_S: Final = 3_600.0
+"""How long a gateway lets the state be copied."""
+
+
+class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to change the number of partitions; see `order.Order`."""
+
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=BUCKETS)]
+
+    way: ClassVar[Way] = Way(
+        "a move of buckets",
+        "/partitions",
+        PartitionMove,
+        '{"partitions": 8}',
+        work_s=_COPY_S + 60.0,
+        waits=lambda made: made.before != made.partitions and made.epoch is None,
+    )
+
+    def carry_out(self, place: Place, timeout_s: float) -> PartitionMove:
+        """Copy the stores, append the control record, and wait until it has taken effect, if a driver runs."""
+        settings, number = place.settings, self.partitions
+        directory, name = place.directory()
+        if place.told is None:  # the copy of large state would keep requests waiting
+            return _moved_apart(_Move(settings, self, timeout_s))
+        with closing(directory.open_journal_of(name)) as journal:
+            present = partitions_in_force(journal.last(), settings.partitions)
+            if number == present:
+                return PartitionMove(present, number, None)
+            with closing(directory.open_stores(journal, number)) as target:
+                copy_stores(journal, present, target, place.told)
+        with closing(directory.open_log(settings)) as log:
+            lsn = append_move(log, number)
+        if not driver_runs(settings):
+            return PartitionMove(present, number, None)
+        reply = settled(settings, lsn, timeout_s, f"the change to {number} partitions")
+        reply.value()  # raises the driver's refusal
+        return PartitionMove(present, number, reply.epoch)
+
+
+class _Move(msgspec.Struct, frozen=True):
+    """The question to the child process that carries an order out."""
+
+    settings: Config
+    order: PartitionOrder
+    timeout_s: float
+
+    def carry_out(self) -> PartitionMove:
+        """Carry the order out in this process, which serves no requests."""
+        return self.order.carry_out(
+            Place(self.settings, told=lambda _done, _all: None), self.timeout_s
+        )
+
+
+def _moved_apart(move: _Move) -> PartitionMove:
+    settings = replace(move.settings, data=move.settings.data.absolute())
+    question = msgspec.structs.replace(move, settings=settings)
+    try:
+        return ask_child("penstock.orders.partitions", question, PartitionMove, _COPY_S)
+    except TimeoutError as error:
+        raise OperationalError(
+            f"the copy of the state has taken more than {_COPY_S:g} s"
+        ) from error
+    except ChildEnded as ended:
+        raise OperationalError(
+            f"the process that copies the state ended with exit code {ended.exit_code}; try again"
+        ) from ended
 
 
 def partitions_in_force(last: "Commit | None", configured: int) -> int:
@@ -74,8 +148,6 @@ def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None
     """
     if not any(each.partition("=")[0].strip() == "partitions" for each in assignments):
         return None
-    from penstock.process.data_directory import DataDirectory  # noqa: PLC0415 -- slows a start without the option
-
     directory, partitions = DataDirectory(config.data), config.partitions
     if (name := directory.app_name) is None:
         return None
@@ -127,3 +199,7 @@ def _at_newest(journal: "Journal", work: Callable[[Epoch], None]) -> None:
             return
     assert failure is not None, "each attempt has failed"
     raise failure
+
+
+if __name__ == "__main__":
+    answer_question(_Move, lambda move, _: move.carry_out())

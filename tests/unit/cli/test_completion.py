@@ -3,34 +3,14 @@
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import typer
 from typer.core import TyperCommand
 
-from penstock.base.ids import Epoch, RequestId
 from penstock.cli import completion, word_completion
-from penstock.files.layout import LOG
-from penstock.log.api import Entry
-from penstock.log.sqlite import SqliteLog
-from penstock.process.data_directory import DataDirectory
 from tests.checkout import SHOP
-from tests.history import Call, journal_of
-
-KIOSK = """
-from penstock import App, Entity, entity, key
-
-class Item(Entity):
-    name: str = key()
-
-@entity(personal=True)
-class Person:
-    name: str = key()
-
-app = App("kiosk", Item, Person)
-"""
 
 
 def context(**params: object) -> typer.Context:
@@ -53,7 +33,7 @@ def test_applications_are_the_files_and_packages_that_make_one(
 
 
 def test_words_of_a_call_are_classes_and_then_methods() -> None:
-    """The first word is a class or a function; without stored entities, no word is offered for a key."""
+    """The first word is a class or a function; no word is offered for a key."""
     first = word_completion.call_words(context(words=[SHOP]), [], "")
     assert {"Item", "Order", "User", "init_items"} <= set(first)
     assert word_completion.call_words(context(words=[SHOP, "Item"]), [], "") == []
@@ -114,20 +94,18 @@ def test_words_that_bash_divides_are_joined(
 
 def test_bash_gets_words_without_the_part_before_a_colon(tmp_path: Path) -> None:
     """bash replaces only what follows the last colon of an incomplete word."""
-    (tmp_path / "data").mkdir()
-    log = SqliteLog(tmp_path / "data" / LOG)
-    log.append([Entry(RequestId("order:17"), b"", b"", 0)])
-    log.close()
-    words = ["penstock", "trace", "--data", str(tmp_path / "data"), "order", ":", "1"]
+    (tmp_path / "order:17.py").write_text("app = App('kiosk')")
+    words = ["penstock", "status", "order", ":", "1"]
     asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words)}
     done = subprocess.run(
         [sys.executable, "-m", "penstock"],
         env=os.environ | asked | {"COMP_CWORD": str(len(words) - 1)},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.stdout.strip(), done.stderr) == ("17", "")
+    assert (done.stdout.strip(), done.stderr) == ("17.py", "")
 
 
 def test_words_of_an_append_are_open_streams() -> None:
@@ -139,55 +117,9 @@ def test_words_of_an_append_are_open_streams() -> None:
     assert word_completion.append_words(context(words=[spec, "sales"]), [], "") == []
 
 
-def test_request_ids_are_the_newest_of_the_log(tmp_path: Path) -> None:
-    """The newest request is the first word."""
-    log = SqliteLog(tmp_path / LOG)
-    log.append([Entry(RequestId(f"r{number}"), b"", b"", 0) for number in range(99)])
-    log.close()
-    found = word_completion.request_ids(context(data=tmp_path), [], "")
-    assert found[:2] == ["r98", "r97"]
-    assert len(found) == word_completion.IDS_MAX
-    assert word_completion.request_ids(context(data=tmp_path), [], "r5") == [
-        f"r5{number}" for number in reversed(range(10))
-    ]
-
-
-def test_keys_are_the_stored_ones_that_begin_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All stores are read, and what a shell may run is left out, as are persons. Damage and a late read offer nothing."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(word_completion, "KEYS_S", 60.0)  # a busy machine must not fail the test
-    Path("keykiosk.py").write_text(KIOSK)
-    data = tmp_path / ".penstock" / "kiosk"
-    keys = [*(f"tea-{number:02}" for number in range(70)), "$(touch x)", "a b", "-x", "größe"]
-    calls: list[Call] = [("Item", key, "create", {}) for key in keys]
-    calls.append(("Person", "ada", "create", {}))
-    journal_of("keykiosk.py", data, [calls], deploys=True)
-    directory = DataDirectory(data)
-    with (
-        closing(directory.open_journal_of("kiosk")) as journal,
-        closing(directory.open_stores(journal, 3)) as stores,
-        stores.at(Epoch(0)),
-    ):
-        pass
-    item, person = context(entity="Item", data=data), context(entity="Person", data=data)
-    assert word_completion.stored_keys(item, [], "tea-1") == [f"tea-1{n}" for n in range(10)]
-    assert word_completion.stored_keys(item, [], "g") == ["größe"]
-    assert word_completion.stored_keys(item, [], "$") == []
-    assert len(word_completion.stored_keys(item, [], "")) == word_completion.KEYS_MAX - 3
-    assert word_completion.stored_keys(person, [], "") == []
-    call = context(named="keykiosk.py", words=["Item"])
-    assert word_completion.call_words(call, [], "tea-69") == ["tea-69"]
-    with monkeypatch.context() as hurry:
-        hurry.setattr(word_completion, "KEYS_S", 0.0)
-        assert word_completion.stored_keys(item, [], "tea-1") == []
-    for store in data.glob("state/*/data.mdb"):
-        store.write_bytes(store.read_bytes()[:100] + b"x" * 9_000)
-    assert word_completion.stored_keys(item, [], "tea-1") == []
-
-
-@pytest.mark.parametrize("complete", [word_completion.request_ids, word_completion.stored_classes])
+@pytest.mark.parametrize(
+    "complete", [word_completion.stored_streams, word_completion.stored_classes]
+)
 def test_a_directory_without_data_completes_nothing(
     complete: completion.Complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,19 +48,3 @@ def test_other_formats_are_refused(program: typer.Typer) -> None:
     result = CliRunner().invoke(program, [SHOP, "--format", "svg"])
     assert result.exit_code == 2
     assert all(one.value in result.output for one in ExplainFormat)
-
-
-def test_tasks_that_large_atoms_divide_are_named(program: typer.Typer) -> None:
-    """With the setting, text and JSON name the divided tasks, and why the others are not."""
-    large = ["tests.differential.large_app:app", "--set", "large_atom=1000"]
-    lines = CliRunner().invoke(program, large).stdout.splitlines()
-    first = lines.index("large atoms, with 1,000 events or more")
-    assert "    task keyed.Sum  divided by key" in lines[first:]
-    assert "    task total.Total  not divided: it has no key" in lines[first:]
-    assert "    task shared.Shared  not divided: it has PerTask attributes" in lines[first:]
-    document = json.loads(CliRunner().invoke(program, [*large, "--json"]).stdout)["large_atoms"]
-    assert document["events"] == 1000
-    numbers, others = document["streams"]
-    assert {"task": "keyed.Sum", "obstacle": ""} in numbers["tasks"]
-    assert (others["stream"], len(others["tasks"])) == ("others", 1)
-    assert "large atoms" not in CliRunner().invoke(program, large[:1]).stdout

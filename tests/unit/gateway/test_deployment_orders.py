@@ -97,7 +97,7 @@ def test_an_archive_is_deployed_once(
     report = operator.post(f"{path}&check=true", content=archive, headers=ZIP).json()
     assert report["verdict"] == "safe", report
     assert controls(gateway.config.data) == []
-    with caplog.at_level(logging.INFO, logger="penstock.gateway.handlers.deployments"):
+    with caplog.at_level(logging.INFO, logger="penstock.gateway.order_desk"):
         answer = operator.post(path, content=archive, headers=ZIP)
     assert (answer.status_code, answer.headers["Location"]) == (202, "/deployments")  # no driver
     assert answer.json()["changes"] == ["Item: price: int became int | float"]

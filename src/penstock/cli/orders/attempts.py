@@ -1,12 +1,11 @@
 """`penstock retry` and `penstock discard`: the next attempt of failed requests, or none."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import DataOptions
+from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
@@ -14,16 +13,65 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.orders.attempts import AttemptOrder, Attempts
+    from penstock.orders.attempts import Attempts
 
-IdsArgument = Annotated[
+RETRY_HELP: Final = """Run a failed request again, as another attempt of the same id.
+
+Mend the code and deploy it first. The request must have failed by an exception that the application does not declare
+(no class of Aborted), by a limit, or by an incident. An answer that the application has declared is final. The attempt
+runs once: the command may be repeated. From then on the id has the outcome of the new attempt. A request that a handler
+has sent is named by its id, such as order-7~~1.
+
+Exit code 0: all attempts are in the log. Exit code 1: some requests get no attempt; the messages say why.
+
+\b
+Examples:
+  penstock retry order-7~~1 --data DIR
+  penstock retry --all --url http://127.0.0.1:8000 --key KEY
+"""
+
+DISCARD_HELP: Final = """Let a failed request have no further attempt.
+
+The request leaves the list of penstock failed, and its result is the error cancelled. This is final.
+
+Exit code 0: the orders are in the log. Exit code 1: some requests cannot be discarded; the messages say why.
+
+\b
+Examples:
+  penstock discard order-7~~1 --data DIR
+  penstock discard --all --data DIR
+"""
+
+_Ids = Annotated[
     list[str] | None,
     typer.Argument(metavar="REQUEST_ID…", help="The requests; penstock failed lists them."),
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All requests that penstock failed lists.")]
+_All = Annotated[bool, typer.Option("--all", help="All requests that penstock failed lists.")]
 
 
-def give(
+def retry(
+    options: DataOptions,
+    remote: RemoteOptions,
+    ids: _Ids = None,
+    every: _All = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run failed requests again; see `RETRY_HELP`."""
+    _give("retry", ids, options, remote, every=every, as_json=as_json)
+
+
+def discard(
+    options: DataOptions,
+    remote: RemoteOptions,
+    ids: _Ids = None,
+    every: _All = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Discard failed requests; see `DISCARD_HELP`."""
+    _give("discard", ids, options, remote, every=every, as_json=as_json)
+
+
+def _give(
     order: Literal["retry", "discard"],
     ids: list[str] | None,
     options: DataOptions,
@@ -32,40 +80,16 @@ def give(
     every: bool,
     as_json: bool,
 ) -> None:
-    """Give an order for some or all failed requests, and print its outcome.
-
-    Args:
-        order: The order.
-        ids: The ids on the command line.
-        options: The options that name the data directory.
-        remote: The gateway, if the command line names one.
-        every: Whether `--all` was given.
-        as_json: Whether `--json` was given.
-
-    Raises:
-        ConfigError: The command line names no request, or some and all.
-    """
     if bool(ids) == every:
         raise ConfigError(f"name the requests to {order}, or write --all")
     from penstock.cli.orders.failed import failed
     from penstock.orders.attempts import AttemptOrder
 
     chosen = ids or [each.request_id for each in failed(options, remote).requests]
-    done = _ordered(AttemptOrder(order, chosen), options, remote)
+    done = remote.give(AttemptOrder(order, chosen), options.place)
     print_result(done, lambda console: _show(order, done, console), as_json=as_json)
     if done.refused:
         raise typer.Exit(OTHER_ERROR)
-
-
-def _ordered(order: "AttemptOrder", options: DataOptions, remote: RemoteOptions) -> "Attempts":
-    from msgspec import json
-
-    from penstock.base.http import JSON
-    from penstock.orders.attempts import Attempts, carry_out
-
-    if remote.url is None:
-        return carry_out(replace(options.settings(), data=options.folder()), order)
-    return remote.post("/failed", json.encode(order), JSON, Attempts, 60.0)
 
 
 def _show(order: str, done: "Attempts", console: "Console") -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 import typer
 from msgspec import Struct
 
-from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
@@ -46,7 +45,6 @@ def command(
         typer.Argument(
             metavar="REQUEST_ID",
             help="The request: its id, or the beginning of its id.",
-            autocompletion=word_completion.scheduled_ids,
         ),
     ],
     options: AppOptions,

@@ -1,8 +1,9 @@
-"""`penstock deploy`: the present code into a running application, or only the changes that this would make."""
+"""`penstock deploy`, `rollback` and `remove`: other code into a running application, or only the report about it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlencode
 
 import typer
 
@@ -11,12 +12,12 @@ from penstock.cli.options import (
     NOWHERE,
     UNNAMED,
     AppOptions,
+    DataOptions,
     DeployTimeoutOption,
     DropOption,
     JsonOption,
     default_data,
 )
-from penstock.cli.orders.deployment import show_deployment
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.base.deployment_answers import DeploymentReport, DeploymentResult
     from penstock.process.config import Config
 
-HELP: Final = """Deploy the present code of an application, while it runs.
+DEPLOY_HELP: Final = """Deploy the present code of an application, while it runs.
 
 The code takes effect between two epochs: requests before that place run with the old code, and all later requests
 with the new code, in all processes. No request is lost, and no connection ends. Until a gateway has loaded the new
@@ -65,11 +66,44 @@ Examples:
   penstock deploy examples/shop --check --data /var/lib/shop --epochs 1000 --json
 """
 
+ROLLBACK_HELP: Final = """Deploy the code of a former deployment again, while the application runs.
+
+Without --to, it is the deployment before the one that is in force. The code comes from the archive in the data
+directory, so the source files need not exist any more. The rollback is a deployment of its own: it gets the next
+number, and takes effect between two epochs. No request is refused or lost.
+
+Code whose classes cannot read the entities that are stored now is refused, with the reason, and nothing changes.
+If the former code lacks a class that has entities now, name the class with --drop: its entities stay stored.
+
+\b
+Examples:
+  penstock rollback examples/shop
+  penstock rollback --data /var/lib/shop --to 2
+  penstock rollback --url https://shop.example --key KEY
+"""
+
+REMOVE_HELP: Final = """Remove an application from a set of applications, while the others run.
+
+The removal takes effect between two epochs, as a deployment does. It is refused if another application uses an
+entity, a stream or a portal of the removed one; the message names them. The only application of a data directory
+cannot be removed.
+
+Nothing of the removed application is deleted. Its entities stay stored: SQL, snapshots and history show them, and no
+request reaches them. A request to the removed application fails, also one that waits or is scheduled. If the
+application is deployed again later, its entities are there again. With --url, a gateway takes the order; its key needs the scope admin.
+
+\b
+Examples:
+  penstock remove payments --data /var/lib/market
+  penstock remove payments --url https://market.example --key KEY
+"""
+
 _STYLES: Final = {"safe": "green", "needs-a-word": "yellow", "refused": "bold red"}
 _EPOCHS: Final = 100
+_ZIP: Final = "application/zip"
 
 
-def command(
+def deploy(
     options: AppOptions,
     remote: RemoteOptions,
     check: Annotated[bool, typer.Option("--check", help="Only show the changes.")] = False,
@@ -81,29 +115,86 @@ def command(
     timeout_s: DeployTimeoutOption = 60.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Deploy the present code, or check its deployment; see `HELP`."""
+    """Deploy the present code, or check its deployment; see `DEPLOY_HELP`."""
     options.find()
     if not check:
-        answer = _deployed(options, remote, timeout_s, drop or ())
-        print_result(answer, lambda console: show_deployment(answer, console), as_json=as_json)
+        answer = _deployed(options, remote, timeout_s, drop or [])
+        print_result(answer, lambda console: _show_deployment(answer, console), as_json=as_json)
         return
-    report = (
-        _checked_here(options, epochs, drop or ())
-        if remote.url is None
-        else _checked_there(options, remote, epochs, drop or ())
-    )
-    print_result(report, lambda console: _show(report, console), as_json=as_json)
+    report = _checked(options, remote, epochs, drop or [])
+    print_result(report, lambda console: _show_report(report, console), as_json=as_json)
     if report.verdict != "safe":
         raise typer.Exit(OTHER_ERROR)
 
 
-def _checked_there(
-    options: AppOptions, remote: RemoteOptions, epochs: int, drop: Sequence[str]
-) -> "DeploymentReport":
-    """Return the report of a gateway."""
-    from penstock.cli.orders.remote_deployment import check_at
+def rollback(
+    options: AppOptions,
+    remote: RemoteOptions,
+    number: Annotated[
+        int | None,
+        typer.Option("--to", metavar="NUMBER", help="The deployment; default: the one before."),
+    ] = None,
+    drop: DropOption = None,
+    timeout_s: DeployTimeoutOption = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Deploy former code again; see `ROLLBACK_HELP`."""
+    options.find()
+    from penstock.deployment.deploy_order import Rollback
 
-    return check_at(remote, _named(options), epochs, drop)
+    answer = remote.give(Rollback(number, drop or []), options.place, timeout_s)
+    print_result(answer, lambda console: _show_deployment(answer, console), as_json=as_json)
+
+
+def remove(
+    application: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The module of the application, as penstock apps shows it."
+        ),
+    ],
+    options: DataOptions,
+    remote: RemoteOptions,
+    timeout_s: DeployTimeoutOption = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove an application from its set; see `REMOVE_HELP`."""
+    from penstock.deployment.deploy_order import Removal
+
+    answer = remote.give(Removal(application), options.place, timeout_s)
+    print_result(answer, lambda console: _show_deployment(answer, console), as_json=as_json)
+
+
+def _deployed(
+    options: AppOptions, remote: RemoteOptions, timeout_s: float, drop: list[str]
+) -> "DeploymentResult":
+    """Deploy the present code, and return when it is in force."""
+    from penstock.base.deployment_answers import DeploymentResult
+    from penstock.deployment.deploy_order import DeployOrder
+    from penstock.orders.order import Place
+
+    if remote.url is None:
+        settings = _placed(options)
+        return DeployOrder(settings.app, drop).carry_out(Place(settings), timeout_s)
+    archive, query = _packed(_named(options), drop, timeout=timeout_s)
+    waits_s = 2 * timeout_s + DeployOrder.way.work_s
+    return remote.post(f"/deployments?{query}", archive, _ZIP, DeploymentResult, waits_s)
+
+
+def _checked(
+    options: AppOptions, remote: RemoteOptions, epochs: int, drop: list[str]
+) -> "DeploymentReport":
+    from penstock.base.deployment_answers import DeploymentReport
+    from penstock.deployment.deploy_order import DeployOrder
+
+    if remote.url is None:
+        settings = _placed(options)
+        from penstock.history.code_report import report_on
+
+        return report_on(settings, epochs, drop)
+    archive, query = _packed(_named(options), drop, check="true", epochs=epochs)
+    waits_s = DeployOrder.way.work_s
+    return remote.post(f"/deployments?{query}", archive, _ZIP, DeploymentReport, waits_s)
 
 
 def _named(options: AppOptions) -> str:
@@ -111,14 +202,6 @@ def _named(options: AppOptions) -> str:
     if not (spec := options.settings().app):
         raise ConfigError(UNNAMED)
     return spec
-
-
-def _checked_here(options: AppOptions, epochs: int, drop: Sequence[str]) -> "DeploymentReport":
-    """Return the report about a data directory."""
-    settings = _placed(options)
-    from penstock.history.code_report import report_on
-
-    return report_on(settings, epochs, drop)
 
 
 def _placed(options: AppOptions) -> "Config":
@@ -131,35 +214,44 @@ def _placed(options: AppOptions) -> "Config":
     return replace(settings, data=default_data(application_name(settings.app)))
 
 
-def _deployed(
-    options: AppOptions, remote: RemoteOptions, timeout_s: float, drop: Sequence[str]
-) -> "DeploymentResult":
-    """Deploy the present code, and return when it is in force."""
-    if remote.url is None:
-        return _deploy_here(options, timeout_s, drop)
-    from penstock.cli.orders.remote_deployment import deploy_at
+def _packed(spec: str, drop: Sequence[str], **fields: float | str) -> tuple[bytes, str]:
+    """Return the archive of an application's source, and the query string with its name in the archive."""
+    from penstock.deployment.archives import pack
+    from penstock.deployment.loading import locate
+    from penstock.deployment.source import read_source
 
-    return deploy_at(remote, _named(options), timeout_s, drop)
+    location = locate(spec)
+    app = f"{location.name}={location.module}" if location.is_set else location.label
+    return pack(read_source(location).files), urlencode(
+        {"app": app, **fields, "drop": ",".join(drop)}
+    )
 
 
-def _deploy_here(options: AppOptions, timeout_s: float, drop: Sequence[str]) -> "DeploymentResult":
-    """Deploy the present code into a data directory, and wait until it is in force."""
-    settings = _placed(options)
-    from penstock.deployment.deploy_order import deployed_code, put_in_force, store_code
-    from penstock.deployment.dropped_classes import dropped
-    from penstock.process.data_directory import DataDirectory
+def _show_deployment(answer: "DeploymentResult", console: "Console") -> None:
+    """Print the result for people."""
+    for change in answer.changes:
+        console.print(change, style="green", highlight=False, markup=False)
+    for request in answer.unfit:
+        console.print(request, style="yellow", highlight=False, markup=False)
+    if not answer.changed:
+        console.print("This code is deployed already. Nothing has changed.")
+    elif answer.number is None:
+        from penstock.orders.order import durable
 
-    if DataDirectory(settings.data).app_name is None:
-        raise ConfigError(
-            f"there is no journal in {settings.data}; start the application first, with penstock run, "
-            "or name the directory with --data"
+        console.print(
+            f"No driver runs. The deployment is {durable(answer.position)}.", style="yellow"
         )
-    replaced = deployed_code(settings.data)
-    code = store_code(settings.data, settings.app)
-    return put_in_force(settings, code, timeout_s, replaced, dropped(drop))
+    else:
+        console.print(f"Deployment {answer.number} is in force since epoch {answer.since}.")
+        if answer.behind:
+            console.print(
+                f"Gateways {', '.join(map(str, answer.behind))} still serve the code before; "
+                "GET /readyz says why.",
+                style="yellow",
+            )
 
 
-def _show(report: "DeploymentReport", console: "Console") -> None:
+def _show_report(report: "DeploymentReport", console: "Console") -> None:
     """Print the report for people."""
     for finding in report.findings:
         line = f"{finding.level:<13} {finding.kind:<10} {finding.what}"

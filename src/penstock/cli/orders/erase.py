@@ -15,6 +15,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from penstock.orders.order import Place
     from penstock.process.erasures import Certificate
 
 HELP: Final = """Erase a person: an entity of a class that is declared with personal=True.
@@ -66,10 +67,10 @@ def command(
         every = _listed(options, remote)
         print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
-    if remote.url is None:
-        made = _erased_here(options, subjects[0], timeout_s, confirmed=confirmed)
-    else:
-        made = _erased_at(remote, subjects[0], timeout_s, confirmed=confirmed)
+    _confirm(subjects[0], confirmed=confirmed)
+    from penstock.orders.erasure_order import ErasureOrder
+
+    made = remote.give(ErasureOrder(subjects[0]), lambda: _place(options), timeout_s)
     line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
     print_result(made, lambda console: console.print(line, soft_wrap=True), as_json=as_json)
 
@@ -85,39 +86,11 @@ def _listed(options: DataOptions, remote: RemoteOptions) -> "list[Certificate]":
     return certificates(options.load()[1])
 
 
-def _erased_here(
-    options: DataOptions, text: str, timeout_s: float, *, confirmed: bool
-) -> "Certificate":
-    """Order an erasure in the data directory, and wait for its certificate; raises as `erase`."""
-    from penstock.orders.erasure_order import erase, subject_named
-    from penstock.process.data_directory import DataDirectory
-    from penstock.process.erasures import Erasures
+def _place(options: DataOptions) -> "Place":
+    from penstock.orders.order import Place
 
     app, settings = options.load()
-    subject = subject_named(app, text)
-    if DataDirectory(settings.data).app_name is None:
-        raise ConfigError(
-            f"{settings.data} has no journal; name the data directory of {app.name} with --data"
-        )
-    generation = Erasures(settings.data).generation(subject)
-    _confirm(subject, confirmed=confirmed)
-    return erase(settings, app, subject, generation, timeout_s)
-
-
-def _erased_at(
-    remote: RemoteOptions, text: str, timeout_s: float, *, confirmed: bool
-) -> "Certificate":
-    """Order an erasure through a gateway, and wait for its certificate; raises as `RemoteOptions.post`."""
-    import msgspec
-
-    from penstock.base.http import JSON
-    from penstock.cli.remote import TIMEOUT_S
-    from penstock.orders.erasure_order import ErasureOrder
-    from penstock.process.erasures import Certificate
-
-    _confirm(text, confirmed=confirmed)
-    body, path = msgspec.json.encode(ErasureOrder(text)), f"/erasures?timeout={timeout_s}"
-    return remote.post(path, body, JSON, Certificate, timeout_s + TIMEOUT_S)
+    return Place(settings, app)
 
 
 def _confirm(subject: str, *, confirmed: bool) -> None:

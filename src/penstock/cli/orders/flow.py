@@ -12,17 +12,18 @@ import typer
 
 from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
-from penstock.cli.orders.remote_flow import order_at, state_at
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, OperationalError
 from penstock.model.limit import EVERYTHING
-from penstock.orders.pauses import EFFECTIVE_S, PauseAction, PauseFile, describe, target_text
+from penstock.orders.pauses import EFFECTIVE_S, describe, target_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from penstock.gateway.flow.orders import FlowState
     from penstock.gateway.flow.standing import FlowStanding
+    from penstock.orders.order import Place
     from penstock.orders.paused_workflows import PausedWorkflow
 
 HELP: Final = """Pause and resume requests, drain an application, and show its limits and pauses.
@@ -120,14 +121,9 @@ def pause(
         RequestError: The application has no such class, method or function.
     """
     options, target = _named(options, words, is_remote=remote.url is not None)
-    if remote.url is None:
-        application, settings = options.load_unchecked()
-        from penstock.gateway.flow.limit_table import check_target
+    from penstock.gateway.flow.orders import PauseOrder
 
-        check_target(application, target)
-        PauseFile(settings.data).pause(target, user(), reason, _now_us())
-    else:
-        order_at(remote, "pause", target, reason)
+    remote.give(PauseOrder("pause", target, reason), lambda: _place(options))
     line = f"Paused {target_text(target)}. Gateways refuse such requests within a second."
     print_result({"paused": target}, lambda console: console.print(line), as_json=as_json)
 
@@ -148,11 +144,11 @@ def resume(
         RequestError: The target is not paused; the message names the pauses in force.
     """
     options, target = _named(options, words, is_remote=remote.url is not None)
-    if remote.url is None:
-        workflow, left = _resume_here(options, target, reason, skip=skip)
-    else:
-        state = order_at(remote, "resume", target, reason, skip=skip)
-        workflow, left = None, state.standing.paused
+    from penstock.gateway.flow.orders import PauseOrder
+
+    order = PauseOrder("resume", target, reason, skip)
+    state = remote.give(order, lambda: _place(options))
+    workflow, left = state.resumed, state.standing.paused
     lines = [
         f"Resumed {target_text(target)}." if workflow is None else _resumed(workflow, skip=skip),
         *(f"Still paused: {describe(action)}" for action in left),
@@ -163,16 +159,11 @@ def resume(
     print_result(plain, lambda console: console.print("\n".join(lines)), as_json=as_json)
 
 
-def _resume_here(
-    options: DataOptions, target: str, reason: str, *, skip: bool
-) -> "tuple[PausedWorkflow | None, list[PauseAction]]":
-    """End a pause; return the workflow that goes on, if the target is one, and the pauses that are left."""
-    application, settings = options.load_unchecked()
-    from penstock.gateway.flow.resuming import resume_target
+def _place(options: DataOptions) -> "Place":
+    from penstock.orders.order import Place
 
-    action = PauseAction("resume", target, _now_us(), user(), reason)
-    workflow = resume_target(application, settings, action, skip=skip)
-    return workflow, list(PauseFile(settings.data).pauses().in_force.values())
+    application, settings = options.load_unchecked()
+    return Place(settings, application, user())
 
 
 def drain(
@@ -191,39 +182,42 @@ def drain(
     """
     from rich.console import Console
 
-    if remote.url is None:
-        application, settings = options.load_unchecked()
-        from penstock.gateway.flow.standing import under_way
+    from penstock.gateway.flow.orders import PauseOrder
 
-        PauseFile(settings.data).pause(EVERYTHING, user(), reason, _now_us())
-        count, place = (
-            lambda: under_way(settings.data, application.name),
-            f"{settings.app} --data {settings.data}",
-        )
-    else:
-        order_at(remote, "pause", EVERYTHING, reason)
-        count, place = lambda: state_at(remote).under_way, f"--url {remote.url}"
+    place = _place(options) if remote.url is None else None
+    remote.give(PauseOrder("pause", EVERYTHING, reason), lambda: place or _place(options))
     Console(stderr=True).print("Paused everything. Waiting for the requests under way …")
-    await_drained(count, timeout)
+    await_drained(lambda: _state(remote, place).under_way, timeout)
+    where = f"--url {remote.url}"
+    if place is not None:
+        where = f"{place.settings.app} --data {place.settings.data}"
     line = (
         "Drained: every admitted request is committed. The pause stays in force until "
-        f"penstock flow resume {place}"
+        f"penstock flow resume {where}"
     )
     print_result({"drained": True}, lambda console: console.print(line), as_json=as_json)
 
 
 def show(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """Show limits, pauses and paused workflows; see `SHOW_HELP`."""
+    place, urls = None, []
     if remote.url is None:
-        application, settings = options.load_unchecked()
-        from penstock.gateway.flow.standing import flow_standing
         from penstock.process import presence
 
-        flow = flow_standing(application, settings)
-        urls = [gateway.details.get("url") for gateway in presence.find(settings.data, "gateway")]
-    else:
-        flow, urls = state_at(remote).standing, []
+        place = _place(options)
+        running = presence.find(place.settings.data, "gateway")
+        urls = [gateway.details.get("url") for gateway in running]
+    flow = _state(remote, place).standing
     print_result(flow, lambda console: _print(flow, console, urls), as_json=as_json)
+
+
+def _state(remote: RemoteOptions, place: "Place | None") -> "FlowState":
+    from penstock.gateway.flow.orders import FlowState, flow_state
+
+    if place is None:
+        return remote.get("/flow", FlowState)
+    assert place.app is not None, "`_place` loads it"
+    return flow_state(place.app, place.settings)
 
 
 def _named(
@@ -249,6 +243,7 @@ def _named(
         options = replace(options, named=names.pop(0))
     if len(names) > 1:
         raise ConfigError("write at most an application and one target: APP TARGET")
+    options.find()
     return options, names[0] if names else EVERYTHING
 
 
@@ -344,7 +339,3 @@ def _print(flow: "FlowStanding", console: "Console", urls: Sequence[object]) -> 
             action.reason,
         )
     console.print(table)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000

@@ -54,7 +54,10 @@ def command(
     ],
     key: Annotated[
         str,
-        typer.Argument(metavar="KEY", help="Its key.", autocompletion=word_completion.stored_keys),
+        typer.Argument(
+            metavar="KEY",
+            help="Its key.",
+        ),
     ],
     options: AppOptions,
     remote: RemoteOptions,

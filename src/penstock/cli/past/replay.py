@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.base.ids import epochs_text
-from penstock.cli import word_completion
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
 from penstock.cli.output import folding_table, json_line, print_result, show_deployments
@@ -56,7 +55,6 @@ def command(
             "--break",
             metavar="REQUEST_ID",
             help="Stop in its handler.",
-            autocompletion=word_completion.request_ids,
         ),
     ] = None,
     present_code: PresentCodeOption = False,

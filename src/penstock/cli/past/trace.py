@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
@@ -57,7 +56,6 @@ def command(
         typer.Argument(
             metavar="REQUEST_ID",
             help="The request: its id, or the beginning of its id.",
-            autocompletion=word_completion.request_ids,
         ),
     ],
     options: AppOptions,

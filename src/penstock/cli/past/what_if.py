@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli import completion, word_completion
+from penstock.cli import completion
 from penstock.cli.options import AppOptions, FromOption, JsonOption, ToOption
 from penstock.cli.output import print_result
 from penstock.errors import ConfigError
@@ -54,7 +54,6 @@ def command(
             "--without",
             metavar="REQUEST_ID",
             help="Leave it out; may be repeated.",
-            autocompletion=word_completion.request_ids,
         ),
     ] = None,
     edit: Annotated[

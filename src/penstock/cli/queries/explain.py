@@ -4,9 +4,8 @@ Warnings are part of the output and do not change the exit code.
 """
 
 from enum import StrEnum, unique
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
-import msgspec
 import typer
 
 from penstock.cli.options import AppOptions, JsonOption
@@ -17,10 +16,6 @@ from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.text import plan_text
 from penstock.errors import ConfigError
 
-if TYPE_CHECKING:
-    from penstock.model.application import App
-    from penstock.process.config import Config
-
 HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals, and the calls between them.
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
@@ -30,8 +25,6 @@ of them may stop all other requests for so long.
 
 With --url, the output also shows the rates of a running application over the last seconds: the events of each
 stream, the calls of each edge, and the lag of each workflow that has one.
-
-With the setting large_atom, the output names the tasks that it divides, and why it divides no others.
 
 With --data, the command also checks that the stored entities in DIR fit the declared classes. If they
 do not, the exit code is 2, and every command refuses the application there.
@@ -77,35 +70,13 @@ def command(
         DefinitionError: It is defined wrongly.
         ClassChanged: With `--data`: a class is declared differently from its stored entities.
     """
-    application, settings = options.load_unchecked() if options.data is None else options.load()
+    application, _ = options.load_unchecked() if options.data is None else options.load()
     from penstock.dataflow.analysis.analyze import analyze_app
 
     chosen = ExplainFormat.JSON if as_json else form
     rates = NO_RATES if remote.url is None else _rates_at(remote, application.name)
     text = _PRINTERS[chosen](analyze_app(application), rates)
-    if settings.large_atom:
-        text = _with_large_atoms(text, chosen, application, settings)
     typer.echo(text, nl=False)
-
-
-def _with_large_atoms(text: str, form: ExplainFormat, app: "App", settings: "Config") -> str:
-    """Return the output with the tasks that the setting `large_atom` divides; a diagram has no place for them.
-
-    Args:
-        text: The plan.
-        form: Its format.
-        app: The application.
-        settings: Its settings.
-    """
-    from penstock.cli.queries.large_atoms import large_atoms_of
-
-    large_atoms = large_atoms_of(app, settings)
-    if form is ExplainFormat.TEXT and large_atoms.streams:
-        return "\n".join([text, *large_atoms.lines(), ""])
-    if form is ExplainFormat.JSON:
-        document = {**msgspec.json.decode(text), "large_atoms": large_atoms}
-        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-    return text
 
 
 def _rates_at(remote: RemoteOptions, app: str) -> Rates:

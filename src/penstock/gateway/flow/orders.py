@@ -1,29 +1,28 @@
-"""Orders of flow control through a gateway: pauses and resumes of operators, and the state in force."""
+"""Orders of flow control: pauses and resumes of operators, and the state in force."""
 
 import time
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.errors import RequestError
 from penstock.gateway.flow.limit_table import check_target, targets_of
-from penstock.gateway.flow.resuming import resume_target
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
-from penstock.orders.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile
+from penstock.orders.order import Place, Way
+from penstock.orders.paused_workflows import (
+    WORKFLOWS,
+    PausedWorkflow,
+    resume_workflow,
+    workflow_named,
+)
+from penstock.orders.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile, target_text
 from penstock.process.config import Config
 
 
-class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pause or resume that an operator asks for; `skip` sets the failed atom of a workflow aside."""
-
-    kind: Literal["pause", "resume"]
-    target: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
-    reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
-    skip: bool = False
-
-
-class FlowState(msgspec.Struct, frozen=True):
+class FlowState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The limits and pauses in force, and the requests under way.
 
     Attributes:
@@ -31,59 +30,77 @@ class FlowState(msgspec.Struct, frozen=True):
         standing: The limits, pauses and paused workflows.
         under_way: The number of admitted requests that no epoch has committed.
         drained: Whether everything is paused, all gateways obey, and no request is under way.
+        resumed: The workflow, as it was paused, which an order has resumed.
     """
 
     targets: list[str]
     standing: FlowStanding
     under_way: int
     drained: bool
+    resumed: PausedWorkflow | None = None
 
 
-class FlowOrders:
-    """Takes the orders for one application."""
+class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order to pause or resume; `skip` sets the failed atom of a workflow aside. See `order.Order`."""
 
-    def __init__(self, app: App, config: Config) -> None:
-        """Take the application and its settings, which name the data directory."""
-        self._app = app
-        self._config = config
-        self._file = PauseFile(config.data)
-        self._targets = [EVERYTHING, *targets_of(app)]
+    kind: Literal["pause", "resume"]
+    target: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+    skip: bool = False
 
-    def state(self) -> FlowState:
-        """Return the state in force.
+    way: ClassVar[Way] = Way(
+        "a change of the pauses", "/flow", FlowState, '{"kind": "pause", "target": "Order"}'
+    )
 
-        Raises:
-            Corrupt: The file of the pauses is damaged.
-            OperationalError: The disk fails.
-        """
-        standing = flow_standing(self._app, self._config)
-        obeyed_us = _now_us() - int(EFFECTIVE_S * 1_000_000)
-        closed = any(
-            action.target == EVERYTHING and action.time_us <= obeyed_us
-            for action in standing.paused
-        )
-        left = under_way(self._config.data, self._app.name)
-        return FlowState(self._targets, standing, left, drained=closed and not left)
-
-    def take(self, order: PauseOrder, by: str) -> FlowState:
-        """Pause or resume a target, and return the state in force then.
-
-        Args:
-            order: The order.
-            by: The name of the operator, for the record.
+    def carry_out(self, place: Place, _timeout_s: float = 0.0) -> FlowState:
+        """Pause or resume a target durably, and return the state in force then. No driver is waited for.
 
         Raises:
-            RequestError: The application has no such target, or it is not paused.
-            OperationalError: The disk fails.
+            RequestError: The application has no such target, or it is not paused; or `skip` does not fit the target.
+            OperationalError: A file of the data directory cannot be read or written.
+            IntegrityError: A file of the data directory is damaged.
         """
-        if order.kind == "pause":
-            check_target(self._app, order.target)
-            self._file.pause(order.target, by, order.reason, _now_us())
+        app, settings = place.app, place.settings
+        assert app is not None, "targets are those of the application"
+        now_us, resumed = time.time_ns() // 1_000, None
+        if self.kind == "pause":
+            check_target(app, self.target)
+            PauseFile(settings.data).pause(self.target, place.by, self.reason, now_us)
         else:
-            action = PauseAction("resume", order.target, _now_us(), by, order.reason)
-            resume_target(self._app, self._config, action, skip=order.skip)
-        return self.state()
+            action = PauseAction("resume", self.target, now_us, place.by, self.reason)
+            resumed = self._resumed(app, settings, action)
+        return replace(flow_state(app, settings), resumed=resumed)
+
+    def _resumed(self, app: App, settings: Config, action: PauseAction) -> PausedWorkflow | None:
+        """End the pause of a target; return the workflow as it was paused, None if the target is not a workflow."""
+        file = PauseFile(settings.data)
+        name = workflow_named(app, self.target, file.pauses().in_force)
+        if name is None:
+            if self.skip:
+                raise RequestError(
+                    f"{target_text(self.target)} is not a workflow; only the resume of a workflow can skip an atom"
+                )
+            file.resume(action.target, action.by, action.reason, action.time_us)
+            return None
+        workflow = resume_workflow(app, settings, name, skip=self.skip)
+        action_kind: Literal["resume", "skip"] = "skip" if self.skip else "resume"
+        file.note(replace(action, kind=action_kind, target=f"{WORKFLOWS}{name}"))
+        return workflow
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
+def flow_state(app: App, settings: Config) -> FlowState:
+    """Return the state in force.
+
+    Raises:
+        ConfigError: The setting `gateway.limits` cannot be used.
+        Corrupt: The file of the pauses is damaged.
+        OperationalError: The disk fails.
+    """
+    standing = flow_standing(app, settings)
+    obeyed_us = time.time_ns() // 1_000 - int(EFFECTIVE_S * 1_000_000)
+    closed = any(
+        action.target == EVERYTHING and action.time_us <= obeyed_us for action in standing.paused
+    )
+    left = under_way(settings.data, app.name)
+    targets = [EVERYTHING, *targets_of(app)]
+    return FlowState(targets, standing, left, drained=closed and not left)

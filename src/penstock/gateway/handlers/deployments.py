@@ -1,15 +1,12 @@
 """`/deployments` and `/partitions`: the deployments and the partitions of an application, for its operators.
 
 Uploaded code never runs in the gateway's own process: child processes import it, and another copies the state for a
-new number of partitions. Each order is a line of the log output.
+new number of partitions.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 import msgspec
 from starlette.responses import Response
@@ -17,32 +14,18 @@ from starlette.responses import Response
 from penstock.base.deployment_answers import (
     DeploymentReport,
     DeploymentResult,
-    PartitionMove,
-    PartitionOrder,
-    PartitionProposal,
-    Removal,
-    Rollback,
 )
-from penstock.base.http import JSON, STATUS
-from penstock.base.ids import BUCKETS
+from penstock.base.http import JSON
 from penstock.deployment.archives import without_folder
-from penstock.deployment.deploy_order import (
-    deployed_code,
-    former_code,
-    put_in_force,
-    store_code,
-    store_without,
-)
+from penstock.deployment.deploy_order import DeployOrder, Removal, Rollback
 from penstock.deployment.deployment_list import list_deployments
-from penstock.deployment.dropped_classes import classes_in_force, dropped
 from penstock.deployment.loading import locate
 from penstock.deployment.uploads import UPLOAD_BYTES_MAX, unpacked_upload
-from penstock.errors import PenstockError, RequestError, TimedOut, UserError
+from penstock.errors import RequestError
 from penstock.files.layout import JOURNAL
-from penstock.gateway.errors import HttpError, error_response, failure_of
+from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
-from penstock.gateway.order_body import order_in
-from penstock.gateway.responses import json_of
+from penstock.gateway.order_desk import OrderDesk, ok, order_in
 from penstock.gateway.route import (
     ADMIN,
     AN_OBJECT,
@@ -60,17 +43,13 @@ from penstock.gateway.route import (
 from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
-from penstock.orders.command_answer import ask_command
-from penstock.orders.partition_proposal import proposal_for
+from penstock.orders.order import Place, Way
+from penstock.orders.partition_proposal import proposal_at
+from penstock.orders.partitions import PartitionOrder
 from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
-
-_log = logging.getLogger(__name__)
 
 ZIP: Final = "application/zip"
 PATH: Final = "/deployments"
-WAIT_S: Final = 60.0
-MOVE_S: Final = 3_600.0
 CHECK_S: Final = 120.0
 EPOCHS: Final = 100
 _EPOCHS_MAX: Final = 10_000
@@ -102,17 +81,10 @@ class DeploymentHandler:
     """Lists deployments, and deploys code into the running application."""
 
     def __init__(self, config: Config) -> None:
-        """Create the handler.
-
-        Args:
-            config: The settings, which name the data directory.
-        """
         self._config = config
-        self._ordering = asyncio.Lock()  # an archive is large, and a check imports an application
+        self._desk = OrderDesk(config)
+        self._uploading = asyncio.Lock()  # an archive is large, and a check imports an application
         self._comparing = asyncio.Lock()
-        self._moving = (
-            asyncio.Lock()
-        )  # a move of large state takes long; a rollback must not wait for it
 
     @Route(
         "GET",
@@ -125,7 +97,7 @@ class DeploymentHandler:
     async def index(self, request: HttpRequest) -> Response:
         """List the deployments."""
         every = await asyncio.to_thread(list_deployments, self._config.data)
-        return Response(json_of(every), 200, None, JSON)
+        return ok(every)
 
     @Route(
         "GET",
@@ -150,7 +122,7 @@ class DeploymentHandler:
             raise HttpError(404, "not-found", f"there is no deployment {text!r}")
         async with self._comparing:
             report = await asyncio.to_thread(deployment_difference, self._config.data, int(text))
-        return Response(json_of(report), 200, None, JSON)
+        return ok(report)
 
     @Route(
         "GET",
@@ -162,7 +134,7 @@ class DeploymentHandler:
     )
     async def partitions(self, request: HttpRequest) -> Response:
         """Return the number of partitions, and a proposal."""
-        return Response(json_of(await asyncio.to_thread(self._proposal)), 200, None, JSON)
+        return ok(await asyncio.to_thread(proposal_at, Place(self._config)))
 
     @Route(
         "POST",
@@ -183,29 +155,7 @@ class DeploymentHandler:
 
         The state is copied while requests continue, and the change takes effect between two epochs.
         """
-        number = _number_of(await request.json())
-        timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
-        async with self._moving:
-            moved = await asyncio.to_thread(self._move, number, timeout_s)
-        facts = {"before": moved.before, "partitions": moved.partitions}
-        _log.info("a move was ordered", extra=facts | {"principal": request.principal.name})
-        waits = moved.before != moved.partitions and moved.epoch is None  # no driver runs
-        headers = {"Location": "/partitions"} if waits else None
-        return Response(json_of(moved), 202 if waits else 200, headers, JSON)
-
-    def _proposal(self) -> PartitionProposal:
-        directory = DataDirectory(self._config.data)
-        with closing(directory.open_journal_of(directory.app_name or "")) as journal:
-            return proposal_for(self._config, journal.last())
-
-    def _move(self, number: int, timeout_s: float) -> PartitionMove:
-        words = ["penstock", "rebalance", "--data", str(self._config.data.absolute()), "--json"]
-        words += ["--partitions", str(number), "--timeout", str(timeout_s)]
-        words += ["--set", f"partitions={self._config.partitions}"]  # before the first commit
-        try:
-            return ask_command(words, PartitionMove, MOVE_S)
-        except TimeoutError as error:
-            raise TimedOut(f"the copy of the state has taken more than {MOVE_S:g} s") from error
+        return await self._desk.take(request, PartitionOrder)
 
     @Route(
         "POST",
@@ -234,39 +184,12 @@ class DeploymentHandler:
         deployed again, or the application to remove from a set of applications. The response comes when all
         gateways serve the code. Code that does not fit is refused with 409, and nothing changes.
         """
-        async with self._ordering:
-            work, facts = await self._work(request)
-            facts |= {"principal": request.principal.name}
-            try:
-                answer = await asyncio.to_thread(work)
-            except TimedOut as error:
-                if "check" in facts:
-                    raise
-                _log.info("a deployment waits for the driver", extra=facts)
-                location = {"Location": PATH}
-                return Response(json_of({"message": str(error)}), 202, location, JSON)
-            except PenstockError as error:
-                _log.warning(
-                    "a deployment was refused",
-                    extra=facts | {"code": error.code, "error": str(error)},
-                )
-                return _refusal(error)
-        return _answered(answer, facts)
-
-    async def _work(
-        self, request: HttpRequest
-    ) -> tuple[Callable[[], DeploymentResult | DeploymentReport], dict[str, object]]:
-        """Return the function that a thread runs, and the facts of its line of the log output."""
-        timeout_s, by = request.wait_s("timeout", WAIT_S, WAIT_S), request.principal.name
         if request.media_type != ZIP:
             names = [each.name for each in _OF_ARCHIVE]
             request.refuse_fields(
                 names, f"it belongs to an archive ({ZIP}), and the body is an order"
             )
-            ordered = _order_in(await request.json())
-            if isinstance(ordered, Removal):
-                return lambda: self._remove(ordered, timeout_s, by), {"remove": ordered.remove}
-            return lambda: self._roll_back(ordered, timeout_s, by), {"rollback": ordered.number}
+            return await self._desk.give(request, _order_in(await request.json()))
         app, dropped_names = request.field("app", ""), request.field("drop", "")
         if not app:
             raise RequestError("?app= names the application in the archive: module:name")
@@ -278,25 +201,45 @@ class DeploymentHandler:
             request.refuse_fields(("epochs",), "only a check runs epochs again; add check=true")
         text = request.field("epochs", str(EPOCHS))
         epochs = whole_number("epochs", text, "is not a number of epochs", 0, _EPOCHS_MAX)
-        archive = await request.body(UPLOAD_BYTES_MAX)
-        if checks:
-            return lambda: self._check(archive, app, epochs, drop), {"app": app, "check": True}
-        return lambda: self._deploy(archive, app, timeout_s, drop, by), {"app": app, "drop": drop}
+        facts: dict[str, object] = {"app": app, "drop": drop}
+        async with self._uploading:
+            archive = await request.body(UPLOAD_BYTES_MAX)
+            order = _Check(archive, app, drop, epochs) if checks else _Upload(archive, app, drop)
+            return await self._desk.give(request, order, facts)
 
-    def _deploy(
-        self, archive: bytes, app: str, timeout_s: float, drop: Sequence[str], by: str
-    ) -> DeploymentResult:
-        data = self._config.data
-        replaced = deployed_code(data)
-        with unpacked_upload(archive, app) as spec:
-            code = store_code(data, spec)
-        return put_in_force(self._config, code, timeout_s, replaced, dropped(drop), by)
 
-    def _check(
-        self, archive: bytes, app: str, epochs: int, drop: Sequence[str]
-    ) -> DeploymentReport:
-        with unpacked_upload(archive, app) as spec:
-            report = report_on(replace(self._config, app=spec), epochs, drop, work_s=CHECK_S)
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """An order to deploy the code of an archive."""
+
+    archive: bytes
+    app: str
+    drop: list[str]
+
+    way: ClassVar[Way] = DeployOrder.way
+
+    def carry_out(self, place: Place, timeout_s: float) -> DeploymentResult:
+        with unpacked_upload(self.archive, self.app) as spec:
+            return DeployOrder(spec, self.drop).carry_out(place, timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """An order to report on the code of an archive; it appends nothing."""
+
+    archive: bytes
+    app: str
+    drop: list[str]
+    epochs: int
+
+    way: ClassVar[Way] = DeployOrder.way._replace(
+        noun="a check of a deployment", waits=lambda _: False, is_durable=False
+    )
+
+    def carry_out(self, place: Place, _timeout_s: float) -> DeploymentReport:
+        with unpacked_upload(self.archive, self.app) as spec:
+            settings = replace(place.settings, app=spec)
+            report = report_on(settings, self.epochs, self.drop, work_s=CHECK_S)
             folder = locate(spec).folder
         findings = [  # the sender knows other paths
             msgspec.structs.replace(finding, what=without_folder(finding.what, folder))
@@ -304,47 +247,10 @@ class DeploymentHandler:
         ]
         return msgspec.structs.replace(report, findings=findings)
 
-    def _roll_back(self, rollback: Rollback, timeout_s: float, by: str) -> DeploymentResult:
-        every = Deployments(self._config.data / JOURNAL).every()
-        code = former_code(every, rollback.number)
-        return put_in_force(self._config, code, timeout_s, drop=dropped(rollback.drop), by=by)
-
-    def _remove(self, removal: Removal, timeout_s: float, by: str) -> DeploymentResult:
-        data = self._config.data
-        replaced = deployed_code(data)
-        code = store_without(data, removal.remove)
-        return put_in_force(self._config, code, timeout_s, replaced, classes_in_force(data), by)
-
 
 def _order_in(body: bytes) -> Rollback | Removal:
-    expected = f'an archive ({ZIP}) or an order such as {{"number": 2}} or {{"remove": "stock"}}'
+    expected = f"{Rollback.way.example}, or an archive ({ZIP})"
     fields = order_in(body, dict[str, msgspec.Raw], expected)
     if "remove" in fields:
         return order_in(body, Removal, expected)
     return order_in(body, Rollback, expected)
-
-
-def _answered(answer: DeploymentResult | DeploymentReport, facts: dict[str, object]) -> Response:
-    """Write the line of an order that succeeded, and return its response."""
-    if isinstance(answer, DeploymentReport):
-        _log.info("a deployment was checked", extra=facts | {"verdict": answer.verdict})
-        return Response(json_of(answer), 200, None, JSON)
-    facts |= {"archive": answer.archive, "number": answer.number, "changed": answer.changed}
-    _log.info("a deployment was ordered", extra=facts)
-    if answer.changed and answer.number is None:  # no driver runs
-        return Response(json_of(answer), 202, {"Location": PATH}, JSON)
-    return Response(json_of(answer), 200, None, JSON)
-
-
-def _refusal(error: PenstockError) -> Response:
-    """Return the response to an order whose code does not fit; other errors have their usual one."""
-    if not isinstance(error, UserError) or STATUS[error.code] < 500:
-        raise error
-    return error_response(409, failure_of(error))
-
-
-def _number_of(body: bytes) -> int:
-    number = order_in(body, PartitionOrder, 'an order such as {"partitions": 8}').partitions
-    if not 1 <= number <= BUCKETS:
-        raise RequestError(f"partitions={number} is not a number from 1 to {BUCKETS}")
-    return number

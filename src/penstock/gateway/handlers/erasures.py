@@ -1,16 +1,12 @@
-"""`GET /erasures` and `POST /erasures`: the erasures of persons, for operators. Each order is a line of the log output."""
+"""`GET /erasures` and `POST /erasures`: the erasures of persons, for operators."""
 
 import asyncio
-import logging
 from typing import Final
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON
-from penstock.errors import PenstockError, TimedOut
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.order_body import order_in
-from penstock.gateway.responses import json_of
+from penstock.gateway.order_desk import OrderDesk, ok
 from penstock.gateway.route import (
     ADMIN,
     AN_OBJECT,
@@ -23,29 +19,18 @@ from penstock.gateway.route import (
     waits,
 )
 from penstock.model.application import App
-from penstock.orders.erasure_order import ErasureOrder, certificates, erase, subject_named
+from penstock.orders.erasure_order import ErasureOrder, certificates
 from penstock.process.config import Config
-from penstock.process.erasures import Certificate, Erasures
-
-_log = logging.getLogger(__name__)
 
 PATH: Final = "/erasures"
-WAIT_S: Final = 60.0
 
 
 class ErasureHandler:
     """Lists certificates, and erases persons of the running application."""
 
     def __init__(self, app: App, config: Config) -> None:
-        """Create the handler.
-
-        Args:
-            app: The application.
-            config: The settings, which name the data directory.
-        """
-        self._app = app
         self._config = config
-        self._erasing = asyncio.Lock()  # each order may hold a thread for as long as it waits
+        self._desk = OrderDesk(config, app)
 
     @Route(
         "GET",
@@ -58,7 +43,7 @@ class ErasureHandler:
     async def index(self, request: HttpRequest) -> Response:
         """List the certificates of erasures."""
         every = await asyncio.to_thread(certificates, self._config)
-        return Response(json_of(every), 200, None, JSON)
+        return ok(every)
 
     @Route(
         "POST",
@@ -78,23 +63,4 @@ class ErasureHandler:
 
         Deletes an entity of a personal class, and destroys the key of its data. This cannot be undone.
         """
-        timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
-        expected = 'an order such as {"subject": "User/ada"}'
-        text = order_in(await request.json(), ErasureOrder, expected).subject
-        facts = {"subject": text, "principal": request.principal.name}
-        try:
-            async with self._erasing:
-                made = await asyncio.to_thread(self._erase, text, timeout_s)
-        except TimedOut as error:
-            _log.warning("an erasure waits for the driver", extra=facts)
-            return Response(json_of({"message": str(error)}), 202, {"Location": PATH}, JSON)
-        except PenstockError as error:
-            _log.warning("an erasure was refused", extra=facts | {"code": error.code})
-            raise
-        _log.warning("a person was erased", extra=facts | {"certificate": made.hash})
-        return Response(json_of(made), 200, None, JSON)
-
-    def _erase(self, text: str, timeout_s: float) -> Certificate:
-        subject = subject_named(self._app, text)
-        generation = Erasures(self._config.data).generation(subject)
-        return erase(self._config, self._app, subject, generation, timeout_s)
+        return await self._desk.take(request, ErasureOrder)

@@ -6,21 +6,19 @@ from typing import Final, Literal
 
 from starlette.responses import Response
 
-from penstock.base.http import JSON
 from penstock.errors import BY_CODE
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.order_body import order_in
-from penstock.gateway.responses import json_of
+from penstock.gateway.order_desk import OrderDesk, ok
 from penstock.gateway.route import ADMIN, NAMED, REQUESTS, Answer, Route, json_content
 from penstock.model.reply import raised_by
 from penstock.model.request import Failure
-from penstock.orders.attempts import AttemptOrder, Attempts, carry_out
+from penstock.orders.attempts import AttemptOrder
+from penstock.orders.order import Place
 from penstock.process.config import Config
 from penstock.sql.failed_requests import failed_in
 
 _log = logging.getLogger(__name__)
 
-_EXPECTED: Final = 'an order such as {"order": "retry", "ids": ["order-7~~1"]}'
 PATH: Final = "/failed"
 
 
@@ -44,6 +42,7 @@ class FailedHandler:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._desk = OrderDesk(config)
 
     @Route(
         "GET",
@@ -59,7 +58,7 @@ class FailedHandler:
     async def index(self, request: HttpRequest) -> Response:
         """List failed requests."""
         failed = await asyncio.to_thread(failed_in, self._config.data)
-        return Response(json_of(failed), 200, None, JSON)
+        return ok(failed)
 
     @Route(
         "POST",
@@ -81,8 +80,7 @@ class FailedHandler:
 
         A refused request does not end the order.
         """
-        order = order_in(await request.json(), AttemptOrder, _EXPECTED)
-        return Response(json_of(await self._carried_out(request, order)), 200, None, JSON)
+        return await self._desk.take(request, AttemptOrder)
 
     @_attempt("retry")
     async def retry(self, request: HttpRequest) -> Response:
@@ -104,13 +102,10 @@ class FailedHandler:
     async def _order_one(
         self, request: HttpRequest, order: Literal["retry", "discard"]
     ) -> Response:
-        done = await self._carried_out(request, AttemptOrder(order, [request.named_id()]))
+        attempt = AttemptOrder(order, [request.named_id()])
+        place = Place(self._config, by=request.principal.name)
+        done = await asyncio.to_thread(attempt.carry_out, place)
         for refused in done.refused:
             raise raised_by(Failure(refused.code, BY_CODE[refused.code].__name__, refused.message))
-        return Response(json_of(done.attempts[0]), 200, None, JSON)
-
-    async def _carried_out(self, request: HttpRequest, order: AttemptOrder) -> Attempts:
-        done = await asyncio.to_thread(carry_out, self._config, order)
-        facts = {"order": order.order, "attempts": len(done.attempts), "refused": len(done.refused)}
-        _log.info("attempts were ordered", extra=facts | {"principal": request.principal.name})
-        return done
+        _log.info("%s were ordered", attempt.way.noun, extra={"principal": place.by})
+        return ok(done.attempts[0])

@@ -10,13 +10,11 @@ from penstock.base.deployment_answers import (
     DeploymentResult,
     ListedDeployment,
     PartitionMove,
-    PartitionOrder,
     PartitionProposal,
-    Removal,
-    Rollback,
 )
 from penstock.base.http import ErrorAnswer
 from penstock.client.results import Change, Rows
+from penstock.deployment.deploy_order import Removal, Rollback
 from penstock.gateway.flow.orders import FlowState, PauseOrder
 from penstock.gateway.read_bodies import ReadAnswers, ReadBody
 from penstock.gateway.response_bodies import (
@@ -38,6 +36,7 @@ from penstock.gateway.streams.stream_bodies import (
 from penstock.history.trace_document import HistoryDocument, TracedCall, TraceDocument
 from penstock.orders.attempts import Attempt, AttemptOrder, Attempts
 from penstock.orders.erasure_order import ErasureOrder
+from penstock.orders.partitions import PartitionOrder
 from penstock.process.erasures import Certificate
 from penstock.sql.failed_requests import FailedRequests
 from penstock.sql.query_body import QueryBody

@@ -23,8 +23,8 @@ from penstock.history.verification.finding import (
     unrecoverable,
 )
 from penstock.journal.api import Journal, PartKind
-from penstock.orders.control_append import control_id
 from penstock.orders.erasure_order import ORDER
+from penstock.orders.order import control_id
 from penstock.process.erasures import Certificate, Erasures
 
 _COLUMNS = ("request_id", "error", "reply")

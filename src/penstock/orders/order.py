@@ -1,0 +1,159 @@
+"""Orders of an operator: how each of them is given, at a data directory or through a gateway.
+
+An order is a struct. Its `carry_out` prepares the work and appends a control record, which takes effect at its place in
+the log. It waits for the reply (`settled`) and returns the result, a struct, too. A command and a gateway call the same
+`carry_out`; the struct is also the body that a command sends to a gateway. `way` says where an order goes.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+
+from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
+from penstock.engine.streams.derived_ids import MARK
+from penstock.errors import ConfigError, TimedOut
+from penstock.journal.tail import JournalTail
+from penstock.log.api import Entry, Log
+from penstock.model.application import App
+from penstock.model.control import Control, encode_control
+from penstock.model.reply import Reply
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+
+WAIT_S: Final = 60.0
+"""How long an order waits for the driver, if its command or request does not say."""
+
+R = TypeVar("R", covariant=True)
+
+
+class Place(NamedTuple):
+    """The application that an order is about, and where it is carried out.
+
+    Attributes:
+        settings: The settings, which name the data directory.
+        app: The application; None if the order needs only its data directory.
+        by: The principal that orders it through a gateway, or the user; empty for a command on the machine.
+        told: Takes the parts that are done, and all parts, of long work; None in a process that serves requests: a
+            child process does long work.
+    """
+
+    settings: Config
+    app: App | None = None
+    by: str = ""
+    told: Callable[[int, int], None] | None = None
+
+    def directory(self) -> tuple[DataDirectory, str]:
+        """Return the data directory, and the name of its application.
+
+        Raises:
+            ConfigError: It has no journal.
+        """
+        directory = DataDirectory(self.settings.data)
+        if (name := directory.app_name) is None:
+            raise ConfigError(
+                f"there is no journal in {self.settings.data}; start the application first, or name its directory "
+                "with --data"
+            )
+        return directory, name
+
+
+class Way(NamedTuple):
+    """How an order travels.
+
+    Attributes:
+        noun: The order, for the log output: `an erasure`.
+        path: The path of the gateway.
+        result: The type of the result.
+        example: A body.
+        work_s: The seconds that a gateway may need beside the wait for the driver.
+        waits: Says of a result whether the order waits for a driver.
+        conflicts: Whether a refusal says that the order does not fit the application, with the status 409.
+        is_durable: Whether an order that is late stays in the log.
+    """
+
+    noun: str
+    path: str
+    result: Any
+    example: str
+    work_s: float = 60.0
+    waits: Callable[[Any], bool] = lambda _: False
+    conflicts: bool = False
+    is_durable: bool = True
+
+
+class Order(Protocol[R]):
+    """An order; a struct whose JSON is the body of a request to a gateway."""
+
+    way: ClassVar[Way]
+
+    def carry_out(self, place: Place, timeout_s: float) -> R:
+        """Do the work, and return the result when it is in force, or when no driver runs.
+
+        Args:
+            place: The application.
+            timeout_s: How long to wait for the driver.
+
+        Raises:
+            TimedOut: The order is durable, and no driver has executed it in time.
+            PenstockError: The order is refused, or the environment fails.
+        """
+
+
+def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
+    """Append a control record durably, and return its position; one whose id the log has is not appended again.
+
+    Args:
+        log: The log.
+        order: The first word of its id.
+        number: The rest of its id; the same order again has the same one, if a repetition is to have no effect.
+        control: The control.
+
+    Raises:
+        LogUnavailable: The log cannot be written.
+    """
+    request_id = control_id(order, number)
+    now_us = time.time_ns() // 1_000
+    return log.append([Entry(request_id, encode_control(control), b"", now_us, is_control=True)])[0]
+
+
+def control_id(order: str, number: str) -> RequestId:
+    """Return the id of a control record: `erase~~5c21`. A caller who could choose it would block the order."""
+    return RequestId(f"{order}{MARK}{number}")
+
+
+def driver_runs(settings: Config) -> bool:
+    """Say whether a driver of the data directory runs or starts."""
+    return any(presence.find(settings.data, role) for role in presence.SINGLE)
+
+
+def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
+    """Wait for the reply to a control record.
+
+    Args:
+        settings: The settings, which name the data directory.
+        lsn: The position of the record.
+        timeout_s: How long to wait for the driver.
+        what: The order, for the message.
+
+    Raises:
+        TimedOut: No driver has executed the record in time; it is durable, and takes effect later.
+        OperationalError: The journal cannot be read.
+    """
+    directory = DataDirectory(settings.data)
+    with (
+        closing(directory.open_journal_of(directory.app_name or "")) as journal,
+        closing(JournalTail(journal)) as tail,
+    ):
+        try:
+            return tail.wait((ONLY_PARTITION, lsn), int(max(0.0, timeout_s) * 1_000))
+        except TimedOut:
+            late = f"{what} has not taken effect within {timeout_s:g} s; it is {durable(lsn)}"
+            raise TimedOut(late) from None
+
+
+def durable(lsn: int | None = None) -> str:
+    """Return what becomes of an order that waits; None: its position is not known."""
+    place = "in" if lsn is None else f"at position {lsn} of"
+    return f"durable {place} the log, and takes effect when a driver runs and reaches it"
