@@ -1,8 +1,8 @@
 """The change that a checkout contains, and the choice of what runs for it where not everything can.
 
-The mutants and the tests marked `long` take more processor time than a change may cost. `scripts/test` runs those that
-the change concerns and some others; the commit's hash chooses them, so that a commit always runs the same ones and the
-next commit different ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
+All mutants take more processor time than a change may cost. `scripts/test` runs those that the change concerns and
+some others; the commit's hash chooses them, so that a commit always runs the same ones and the next commit different
+ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
 concern the change `scripts/check` leaves out, and on further lines those that it runs.
 """
 

@@ -1,7 +1,6 @@
 """The suite's own options, and the same process settings for every test, however the suite starts.
 
 Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again.
-Long tests: a plain run has all of them; with `--sample`, `scripts/test` runs those that the change concerns, and some.
 """
 
 import random
@@ -11,9 +10,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-
-from tests.change import change_of, choose
-from tests.checkout import TOP
 
 hypothesis.settings.register_profile(
     "fixed",
@@ -30,39 +26,15 @@ for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that the
 
 SEED = pytest.StashKey[int]()
 BROWSER = "tests/browser/"
-SAMPLE = 5
-"""So many files of long tests run for a change of other files."""
-
-SAMPLE_MOST = 8
-"""So many run for a change of all of them: the others wait for the night."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed` and `--sample`."""
+    """Add `--seed`."""
     parser.addoption(
         "--seed",
         metavar="NUMBER|fresh",
         help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
     )
-    parser.addoption(
-        "--sample",
-        action="store_true",
-        help="of the files with tests marked `long`, those that changed and a few that the commit's hash chooses",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long tests to the night; each process of a run chooses the same ones."""
-    if not config.getoption("--sample"):
-        return
-    files = {
-        item: item.nodeid.partition("::")[0] for item in items if item.get_closest_marker("long")
-    }
-    kept = choose(change_of(TOP), set(files.values()), lambda file: {file}, SAMPLE, SAMPLE_MOST)
-    later = [item for item, file in files.items() if file not in kept]
-    config.hook.pytest_deselected(items=later)
-    left = set(later)
-    items[:] = [item for item in items if item not in left]
 
 
 @pytest.hookimpl(optionalhook=True)
