@@ -1,8 +1,15 @@
 """The applications of `benchmarks.streams`: a running count, portals that are asked many times, and an echo."""
 
+import random
+
 from penstock import App, Emit, flow, portal, stream
 
 words = stream("words", str)
+
+
+def words_of(drawn: random.Random, count: int, keys: int) -> list[str]:
+    """Return words, drawn uniformly from so many."""
+    return [f"w{number}" for number in drawn.choices(range(keys), k=count)]
 
 
 def word_of(word: str) -> str:

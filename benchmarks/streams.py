@@ -1,6 +1,6 @@
 """Measure streams: portal round trips, countdowns, running counts; and the same counts by other means.
 
-    python -m benchmarks.streams [--case local-count --case rdd] [--seconds 5] [--json]
+    python -m benchmarks.streams [--case local-count --case count] [--seconds 5] [--json]
 
 | case | work |
 |---|---|
@@ -10,7 +10,6 @@
 | local-count-large, count-large | the same in atoms of 100,000 |
 | checkout, checkout-emit | checkouts of the shop; without, and with an event to a workflow with one global task |
 | follow | 500 appends a second over HTTP: the time until a follower of a workflow's stream has the event |
-| rdd | a hand-written PySpark job for the large atoms, without durability: `benchmarks.rdd_count` |
 | transform-with-state | the large atoms by Spark's own operator: `benchmarks.transform_with_state` |
 
 The cases `local-…` run in `LocalRuntime`: one thread, in memory. The other cases of Penstock run on Spark
@@ -40,7 +39,6 @@ import numpy as np
 
 from benchmarks import stream_apps, stream_shop
 from benchmarks.machine import figures_of, machine, module
-from benchmarks.rdd_count import batch_of
 from benchmarks.stream_apps import (
     countdown,
     countdowns,
@@ -51,6 +49,7 @@ from benchmarks.stream_apps import (
     portals,
     replies,
     words,
+    words_of,
 )
 from benchmarks.stream_engine import Engine, engine
 from benchmarks.stream_latency import follow
@@ -71,7 +70,7 @@ WARM_UP: Final = 3
 """Atoms that come first and do not count."""
 EXPECTED_PER_S: Final = 20_000
 """So many events for each second of a case on Spark are appended at once."""
-PEERS: Final = ("checkout", "rdd", "transform-with-state")
+PEERS: Final = ("checkout", "transform-with-state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ def _local_count(case: str, plan: Plan, events: int) -> Row:
     every: list[str] = []
     took_s = 0.0
     while took_s < plan.seconds:
-        batch = batch_of(drawn, events, plan.keys)
+        batch = words_of(drawn, events, plan.keys)
         took_s += timed(partial(runtime.append, "words", batch))
         every += batch
     is_right = local_events(runtime, counts) == numbered(every)
@@ -201,7 +200,7 @@ def count_large(plan: Plan) -> Row:
 def _durable_count(case: str, plan: Plan, events: int) -> Row:
     drawn = random.Random(SEED)
     measured = max(2, int(plan.seconds * EXPECTED_PER_S / events))
-    atoms = [batch_of(drawn, events, plan.keys) for _ in range(WARM_UP + measured)]
+    atoms = [words_of(drawn, events, plan.keys) for _ in range(WARM_UP + measured)]
     with running(f"{APPS}:counting", plan) as engine:
         engine.take(words, atoms[:WARM_UP])
         took_s = engine.take(words, atoms[WARM_UP:])
@@ -253,25 +252,21 @@ def _percentiles(times_ms: list[float]) -> dict[str, float]:
     return {"p50": round(float(low), 1), "p99": round(float(high), 1)}
 
 
-def rdd(plan: Plan) -> Row:
-    """Count words by a hand-written PySpark job."""
-    return _peer("rdd", plan, "rdd_count")
-
-
 def transform_with_state(plan: Plan) -> Row:
     """Count numbers by Spark's own stateful operator."""
-    return _peer("transform-with-state", plan, "transform_with_state")
-
-
-def _peer(case: str, plan: Plan, program: str) -> Row:
     chosen = {"seconds": plan.seconds, "records": LARGE, "keys": plan.keys, "cores": plan.cores}
     options = [text for name, value in chosen.items() for text in (f"--{name}", str(value))]
     with tempfile.NamedTemporaryFile(suffix=".log") as messages:
-        command = module(program, *options, "--directory", plan.directory)
+        command = module("transform_with_state", *options, "--directory", plan.directory)
         figures = figures_of(command, Path(messages.name))
     measured_s = figures["batches"] * figures["batch_ms"] / 1_000
     return Row(
-        case, figures["records_per_s"], EVENT, measured_s, figures["checked"], figures=figures
+        "transform-with-state",
+        figures["records_per_s"],
+        EVENT,
+        measured_s,
+        figures["checked"],
+        figures=figures,
     )
 
 
@@ -287,7 +282,6 @@ CASES: Final[dict[str, Callable[[Plan], Row]]] = {
     "checkout": checkout,
     "checkout-emit": checkout_emit,
     "follow": follow_events,
-    "rdd": rdd,
     "transform-with-state": transform_with_state,
 }
 
