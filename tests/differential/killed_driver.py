@@ -5,12 +5,10 @@ The process imports little, so that a test may kill many of them.
 
 import os
 import signal
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from penstock.deployment.code_in_force import spec_in_force
-from penstock.journal.delta import DeltaJournal
 from tests.call_faults import at_call
 from tests.differential.inline import Inline
 
@@ -37,8 +35,7 @@ def opened(
         name: The name of the application.
     """
     partitions, width = sizes
-    with closing(DeltaJournal(data / "journal", name)) as journal:
-        spec = spec_in_force(data, journal) or first
+    spec = spec_in_force(data) or first
     return Inline(data, partitions, spec, name, epoch_records_max=width, fault=dies)
 
 

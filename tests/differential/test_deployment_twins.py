@@ -194,7 +194,7 @@ class Rig:
             self.runtime.advance(self.count)
         elif end == RESTART:
             self.runtime.advance(self.count - 1)
-            self.runtime.spec = spec_in_force(self.data, self.runtime.journal) or self.spec
+            self.runtime.spec = spec_in_force(self.data) or self.spec
             self.runtime.restart()
         else:
             self.runtime.close()

@@ -195,7 +195,7 @@ def test_a_class_that_comes_back_has_its_entities(shop: Shop) -> None:
     assert shop.run()[4:] == [None, "class-changed", None, 3.0, None, None, 6.0]
     numbers = [(v.number, v.removed) for v in shop.runtime.journal.schemas()["Box"]]
     assert numbers == [(1, False), (1, True), (1, False), (1, True), (2, False)]
-    shop.runtime.spec = spec_in_force(shop.data, shop.runtime.journal) or ""
+    shop.runtime.spec = spec_in_force(shop.data) or ""
     shop.runtime.restart()
     box(shop, "put", "tea")
     assert shop.run()[-1] == 10.0

@@ -11,7 +11,6 @@ A command takes a group of options as one parameter: `expanded` gives its fields
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -310,13 +309,8 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
         OperationalError: The disk fails.
     """
     from penstock.deployment.code_in_force import spec_in_force
-    from penstock.process.data_directory import DataDirectory  # after the help
 
-    directory = DataDirectory(options.settings().data)
-    if (name := directory.app_name) is None:
-        return options
-    with closing(directory.open_journal_of(name)) as journal:
-        spec = spec_in_force(directory.path, journal)
+    spec = spec_in_force(options.settings().data)
     return options if spec is None else replace(options, app=[spec], named=None)
 
 

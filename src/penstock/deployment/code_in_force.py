@@ -15,14 +15,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives, write_files
 from penstock.deployment.loading import Location, lines_of, locate
 from penstock.deployment.side_modules import LoadedCode, load_beside, load_instead
 from penstock.deployment.source import imported_code, loaded_code
 from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
 from penstock.files.layout import JOURNAL, RUN
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     NAME,
     Deployment,
@@ -76,10 +76,10 @@ def is_unpacked(data: Path, location: Location) -> bool:
     return Path(location.folder).parent == data.absolute() / RUN / CODE
 
 
-def spec_in_force(data: Path, journal: Journal) -> str | None:
+def spec_in_force(data: Path) -> str | None:
     """Return the application that the next epoch runs with, as `code_in_force` does."""
-    code = code_in_force(data, journal)
-    return None if code is None else code[0]
+    deployment = deployment_in_force(data)
+    return None if deployment is None else unpacked(data, deployment.code).spec
 
 
 def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
@@ -89,8 +89,7 @@ def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
         Corrupt: The file of deployments is damaged, or the archive is missing or was changed.
         OperationalError: The disk fails.
     """
-    last = journal.last()
-    deployment = deployment_in_force(data, None if last is None else last.epoch)
+    deployment = deployment_in_force(data, journal)
     if deployment is None:
         return None
     return unpacked(data, deployment.code).spec, deployment.since
@@ -125,18 +124,23 @@ def remove_unpacked(data: Path) -> int:
     return len(surplus)
 
 
-def deployment_in_force(data: Path, newest: Epoch | None) -> Deployment | None:
+def deployment_in_force(data: Path, journal: Journal | None = None) -> Deployment | None:
     """Return the deployment that executes the next epoch; None if no deployment is recorded.
 
     Args:
-        newest: The newest epoch of the journal; None before the first.
+        journal: The journal; None opens it.
 
     Raises:
         Corrupt: The file of deployments is damaged.
         JournalUnavailable: It cannot be read.
     """
-    following = Epoch((BEFORE_FIRST if newest is None else newest) + 1)
-    return deployment_at(Deployments(data / JOURNAL).every(), following)
+    if journal is None:
+        directory = DataDirectory(data)
+        if (name := directory.app_name) is None:
+            return None
+        with closing(directory.open_journal_of(name)) as opened:
+            return deployment_in_force(data, opened)
+    return deployment_at(Deployments(data / JOURNAL).every(), Epoch(newest_epoch(journal) + 1))
 
 
 def _holds(folder: Path, files: dict[str, bytes]) -> bool:
@@ -200,22 +204,13 @@ def is_in_force(data: Path, spec: str) -> bool:
     Raises:
         ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
     """
-    in_force = _in_force(data)
+    in_force = deployment_in_force(data)
     return in_force is not None and is_same_source(loaded_code(spec), in_force.code)
-
-
-def _in_force(data: Path) -> Deployment | None:
-    directory = DataDirectory(data)
-    if (name := directory.app_name) is None:
-        return None
-    with closing(directory.open_journal_of(name)) as journal:
-        last = journal.last()
-    return deployment_in_force(data, None if last is None else last.epoch)
 
 
 def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment | None]:
     """Return the code of a source, and the deployment in force if a driver that starts with the source continues it."""
-    in_force = _in_force(data)
+    in_force = deployment_in_force(data)
     if in_force is None or not in_force.live:
         return None, None
     code = loaded_code(spec)

@@ -236,8 +236,7 @@ def newest_code(data: Path, journal: Journal, log: Log) -> DeployedCode | None:
     """Return the code of the newest deployment in the log, or else of the deployment in force."""
     if waiting := waiting_code(journal, log):
         return waiting[-1]
-    last = journal.last()
-    deployment = deployment_in_force(data, None if last is None else last.epoch)
+    deployment = deployment_in_force(data, journal)
     return None if deployment is None else deployment.code
 
 

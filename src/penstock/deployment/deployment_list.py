@@ -1,14 +1,12 @@
 """The list of deployments: which code ran since which epoch, and what each deployment has changed."""
 
-from contextlib import closing
 from pathlib import Path
 
 from penstock.base.deployment_answers import ListedDeployment
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.deployment.code_in_force import deployment_in_force
 from penstock.errors import ConfigError
 from penstock.files.layout import JOURNAL
-from penstock.journal.deployments import Deployment, Deployments, deployment_at, version_changes
-from penstock.process.data_directory import DataDirectory
+from penstock.journal.deployments import Deployment, Deployments, version_changes
 
 
 def list_deployments(data: Path) -> list[ListedDeployment]:
@@ -24,9 +22,9 @@ def list_deployments(data: Path) -> list[ListedDeployment]:
             f"there is no journal in {data}; name the application's directory with --data"
         )
     every = Deployments(data / JOURNAL).every()
-    present = _number_in_force(data, every)
+    present = deployment_in_force(data)
     pairs = zip((None, *every), every, strict=False)
-    return [_listed(former, each, in_force=each.number == present) for former, each in pairs]
+    return [_listed(former, each, in_force=each == present) for former, each in pairs]
 
 
 def _listed(
@@ -63,12 +61,3 @@ def _changed_applications(former: Deployment | None, deployment: Deployment) -> 
     was = {} if former is None else former.code.sources
     now = deployment.code.sources
     return [name for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
-
-
-def _number_in_force(data: Path, every: tuple[Deployment, ...]) -> int | None:
-    """Return the number of the deployment that executes the next epoch; None if there is none."""
-    directory = DataDirectory(data)
-    with closing(directory.open_journal_of(directory.app_name or "")) as journal:
-        last = journal.last()
-    deployment = deployment_at(every, Epoch((BEFORE_FIRST if last is None else last.epoch) + 1))
-    return None if deployment is None else deployment.number

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives
 from penstock.deployment.loading import import_began_ns, locate
 from penstock.deployment.source import (
@@ -21,7 +21,7 @@ from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     Deployment,
     Deployments,
@@ -59,8 +59,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     location = locate(spec)
     if location.applications[0].module.partition(".")[0] == OWN_PACKAGE:
         return None
-    last = journal.last()
-    since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
+    since = Epoch(newest_epoch(journal) + 1)
     sources = sources_of(location, warns=True)
     parts = zip(location.applications, sources, strict=True)
     if any(source.code_changed_ns > import_began_ns(part) for part, source in parts):

@@ -24,7 +24,7 @@ from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.files.layout import SNAPSHOTS
 from penstock.history.cascade_rows import recorded_cascades, sender_of
-from penstock.journal.api import CHANGES, Commit, PartKind
+from penstock.journal.api import CHANGES, Commit, PartKind, newest_epoch
 from penstock.journal.rows import entity_keys
 from penstock.model.application import App
 from penstock.model.schema_version import Versions
@@ -80,8 +80,7 @@ class HistoryReader:
         self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
         self.data = data
         self._lease = lease(data, holder, Epoch(0))
-        newest = self._journal.last()
-        self.last = BEFORE_FIRST if newest is None else newest.epoch
+        self.last = newest_epoch(self._journal)
 
     def __enter__(self) -> Self:
         try:

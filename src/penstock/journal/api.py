@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 
 
 class PartKind(StrEnum):
@@ -282,3 +282,9 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Release everything; every other method raises `JournalUnavailable` afterwards."""
+
+
+def newest_epoch(journal: Journal) -> Epoch:
+    """Return the epoch of the newest commit; `BEFORE_FIRST` before the first one."""
+    last = journal.last()
+    return BEFORE_FIRST if last is None else last.epoch

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.base.msgpack_array import array_elements, array_head
 from penstock.errors import Corrupt, Diverged, Gone, RequestError
-from penstock.journal.api import EVENTS, Commit, Journal, PartKind
+from penstock.journal.api import EVENTS, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.rows import missing_epoch
 from penstock.model.sealed_value import FIRST_BYTES
 from penstock.model.streams.event_type import EventType
@@ -151,11 +151,11 @@ class AtomReader:
         Raises as `atoms`.
         """
         while True:
-            last = self._journal.last()
+            newest = newest_epoch(self._journal)
             for atom in self.atoms(stream, start):
                 yield atom
                 start = atom.number + 1
-            self._journal.wait(BEFORE_FIRST if last is None else last.epoch, _LOOK_MS)
+            self._journal.wait(newest, _LOOK_MS)
 
     def _search(self, last: Commit, stream: str, number: int) -> Epoch:
         """Return the epoch of an atom that is published; reads O(log epochs) commits, few for a new atom."""

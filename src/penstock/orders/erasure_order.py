@@ -7,8 +7,9 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Lsn, split_entity_key
+from penstock.base.ids import EntityKey, Lsn, split_entity_key
 from penstock.errors import RequestError, TimedOut, Unencodable
+from penstock.journal.api import newest_epoch
 from penstock.log.api import Log
 from penstock.model.application import App, unknown
 from penstock.model.control import Erase
@@ -80,9 +81,7 @@ def certificates(settings: Config) -> list[Certificate]:
     if (name := directory.app_name) is None:
         return []
     with closing(directory.open_journal_of(name)) as journal:
-        last = journal.last()
-        identity = journal.identity
-    return Erasures(settings.data).every(identity, BEFORE_FIRST if last is None else last.epoch)
+        return Erasures(settings.data).every(journal.identity, newest_epoch(journal))
 
 
 def subject_named(app: App, text: str) -> EntityKey:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import private
@@ -19,7 +19,7 @@ from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
 from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
 from penstock.log.sqlite import SqliteLog
@@ -149,9 +149,8 @@ class DataDirectory:
             Corrupt: The file of deployments is damaged.
             JournalUnavailable: It cannot be read.
         """
-        last = journal.last()
-        since = Epoch((BEFORE_FIRST if last is None else last.epoch) + 1)
-        Deployments(self.journal_path).check(since, waiting_types(app))
+        following = Epoch(newest_epoch(journal) + 1)
+        Deployments(self.journal_path).check(following, waiting_types(app))
 
     def open_journal(
         self, app: App, secret: bytes | None = None, dropped: Collection[str] = ()
@@ -207,8 +206,7 @@ class DataDirectory:
         erasures = Erasures(self.path)
         if not erasures.exist or not (self.path / SUBJECT_KEYS).exists():
             return
-        last = journal.last()
-        erasures.complete(journal.identity, BEFORE_FIRST if last is None else last.epoch)
+        erasures.complete(journal.identity, newest_epoch(journal))
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.process.config import Config, HistoryConfig
 from penstock.retention.leases import RetentionLease, active_leases
 from penstock.snapshots.snapshot import Snapshots
@@ -51,8 +51,7 @@ def decide(
     Raises:
         Corrupt: The journal or a savepoint is damaged.
     """
-    last = journal.last()
-    newest = BEFORE_FIRST if last is None else last.epoch
+    newest = newest_epoch(journal)
     wanted = _wanted(config.history, journal, newest, now_us)
     if wanted <= journal.first():
         return RetentionDecision(None, wanted, ())

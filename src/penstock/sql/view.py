@@ -23,7 +23,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import Diverged, PenstockError, ViewUnavailable
 from penstock.files.layout import SNAPSHOTS
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.snapshots.snapshot import Snapshots
@@ -148,8 +148,7 @@ class View:
 
     def journal_epoch(self) -> Epoch:
         """Return the newest committed epoch."""
-        last = self._journal.last()
-        return BEFORE_FIRST if last is None else last.epoch
+        return newest_epoch(self._journal)
 
     def status(self) -> ViewStatus:
         """Return the status."""

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, Diverged, Gone, QueryError, RequestError
-from penstock.journal.api import CHANGES, Commit, CompactionPolicy, Journal, PartKind
+from penstock.journal.api import CHANGES, Commit, CompactionPolicy, Journal, PartKind, newest_epoch
 from penstock.journal.delta import DeltaJournal
 from penstock.runtime.spark import feed as feeds
 from penstock.runtime.spark.feed import (
@@ -152,7 +152,7 @@ def test_start_is_an_epoch_an_atom_or_an_end(words: DeltaJournal) -> None:
 def test_empty_journal_has_a_start(tmp_path: Path) -> None:
     """Before the first epoch, every start is epoch 0."""
     journal = journal_in(tmp_path)
-    assert feeds.newest(journal) == BEFORE_FIRST
+    assert newest_epoch(journal) == BEFORE_FIRST
     for start in (Start(), Start(latest=True), Start(epoch=0), Start(atom=0)):
         assert first_epoch(journal, "words", start).first == 0
 

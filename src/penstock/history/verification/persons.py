@@ -22,7 +22,7 @@ from penstock.history.verification.finding import (
     rebuildable,
     unrecoverable,
 )
-from penstock.journal.api import Journal, PartKind
+from penstock.journal.api import Journal, PartKind, newest_epoch
 from penstock.orders.erasure_order import ORDER
 from penstock.orders.order import control_id
 from penstock.process.erasures import Certificate, Erasures
@@ -54,9 +54,8 @@ def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
     except Corrupt:
         destroyed = 0  # `check_keys` reports it
     wanted = certificates_in(journal)
-    last = journal.last()
     try:
-        stored = erasures.every(journal.identity, BEFORE_FIRST if last is None else last.epoch)
+        stored = erasures.every(journal.identity, newest_epoch(journal))
     except Corrupt:
         what = "the certificates of erasures are damaged"
         finding = unrecoverable(what, ERASURES)

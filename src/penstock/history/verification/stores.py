@@ -11,7 +11,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partiti
 from penstock.errors import Corrupt
 from penstock.files.layout import STATE
 from penstock.history.verification.finding import Finding, harmless, rebuildable
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.process.presence import boot_id
 from penstock.state import environment as environments
 from penstock.state import record
@@ -103,10 +103,9 @@ def _read(path: Path) -> _StoreContent | None:
 
 
 def _mismatch(metadata: record.Metadata, journal: Journal) -> str | None:
-    newest = journal.last()
     if metadata.journal_identity != journal.identity:
         return "it was built from another journal"
-    if metadata.epoch > (BEFORE_FIRST if newest is None else newest.epoch):
+    if metadata.epoch > newest_epoch(journal):
         return f"it is at epoch {metadata.epoch}, which the journal does not have"
     return None
 

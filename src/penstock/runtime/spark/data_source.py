@@ -38,7 +38,7 @@ from pyspark.sql.types import StructType
 from penstock.base.ids import Epoch
 from penstock.deployment.loading import Location, load, locate
 from penstock.errors import ConfigError, Diverged
-from penstock.journal.api import Journal
+from penstock.journal.api import Journal, newest_epoch
 from penstock.model.application import App, unknown
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.feed import (
@@ -49,7 +49,6 @@ from penstock.runtime.spark.feed import (
     StreamFeed,
     check_held,
     first_epoch,
-    newest,
     rows_of,
     spans_of,
 )
@@ -162,7 +161,7 @@ class FeedReader(DataSourceReader):
         app = self._chosen.app()
         with closing(self._chosen.open_journal(app)) as journal:
             begin = first_epoch(journal, self._chosen.stream, self._chosen.start)
-            span = Span(begin.first, newest(journal), begin.atom)
+            span = Span(begin.first, newest_epoch(journal), begin.atom)
             if span.last < span.first:
                 return []
             return [
@@ -203,7 +202,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         journal = self._opened()
         reached = self._epoch_of(start)
-        last = newest(journal) if self._last is None else self._last
+        last = newest_epoch(journal) if self._last is None else self._last
         if last <= reached:
             return start
         check_held(journal, Epoch(reached + 1))
@@ -214,11 +213,11 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Return the newest epoch, for the progress of the query."""
         journal = self._opened()
-        return {"journal": journal.identity, "epoch": int(newest(journal))}
+        return {"journal": journal.identity, "epoch": int(newest_epoch(journal))}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
         """Let the query end with the epoch that is the newest now."""
-        self._last = newest(self._opened())
+        self._last = newest_epoch(self._opened())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the spans between two offsets; the same ones give the same rows at any time.
@@ -253,11 +252,11 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _epoch_of(self, offset: Offset) -> Epoch:
         journal = self._opened()
         epoch = Epoch(offset["epoch"])
-        if offset["journal"] != journal.identity or epoch > newest(journal):
+        if offset["journal"] != journal.identity or epoch > newest_epoch(journal):
             raise Diverged(
                 f"the checkpoint of the query is of another history than {self._chosen.data or 'the data directory'}: "
                 f"it has read epoch {epoch} of journal {offset['journal']}, and this journal is {journal.identity} "
-                f"with epoch {newest(journal)} as its newest; give the query a new checkpoint"
+                f"with epoch {newest_epoch(journal)} as its newest; give the query a new checkpoint"
             )
         return epoch
 

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, epochs_text
+from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import Diverged, Gone, QueryError, RequestError
-from penstock.journal.api import Journal, PartKind
+from penstock.journal.api import Journal, PartKind, newest_epoch
 from penstock.journal.atoms import AtomReader
 from penstock.model.application import App, unknown
 from penstock.snapshots.column import TooNarrow
@@ -196,7 +196,7 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
         RequestError: The stream has fewer atoms.
         QueryError: The journal has fewer epochs.
     """
-    last = newest(journal)
+    last = newest_epoch(journal)
     if start.atom is not None and stream is not None:
         atom = next(AtomReader(journal).atoms(stream, start.atom), None)
         epoch = Epoch(last + 1) if atom is None else atom.epoch
@@ -209,12 +209,6 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
         held = "no epoch yet" if last < 0 else epochs_text(journal.first(), last)
         raise QueryError(f"a feed cannot begin at epoch {epoch}: the journal holds {held}")
     return Span(epoch, epoch)
-
-
-def newest(journal: Journal) -> Epoch:
-    """Return the newest epoch; -1 before the first."""
-    last = journal.last()
-    return BEFORE_FIRST if last is None else last.epoch
 
 
 def check_held(journal: Journal, epoch: Epoch) -> None:
