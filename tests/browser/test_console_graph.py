@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.document import plan_json
+from penstock.dataflow.text import plan_json
 from penstock.deployment.loading import load_app
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole

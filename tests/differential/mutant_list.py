@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "a state that equals the defaults again is not stored",
-        "engine/streams/handler_turns.py",
+        "engine/streams/workflow_step.py",
         "for key in sorted(self.changed - self.cleared):",
         "for key in ():",
         f"{STREAMS}/test_task_defaults.py::test_only_clear_removes_the_state_of_a_key",
@@ -321,7 +321,7 @@ MUTANTS = (
     ),
     Mutant(
         "the questions of a failed step stay without answer",
-        "engine/streams/cascade_steps.py",
+        "engine/streams/cascade_runner.py",
         "            cascade.push_all(failed_answers(step.questions, failure))",
         "            pass",
         f"{STREAMS}/test_failures.py::test_a_failed_reply_is_an_exception",
@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "the workflow steps of an epoch of several tasks are forgotten",
         "runtime/spark/rounds.py",
-        "*([plan.steps()] if flows else [])",
+        "*([plan.steps(shares)] if flows else [])",
         "",
         CASCADES,
     ),

@@ -24,13 +24,13 @@ from penstock.base.ids import (
     fingerprint_of,
 )
 from penstock.engine.access import Positions
+from penstock.engine.access_memory import FirstRounds
 from penstock.engine.calls import CallSampler, members_of
 from penstock.engine.execute import Limits
-from penstock.engine.first_round import FirstRounds
 from penstock.engine.order import Hosts
 from penstock.engine.step import EpochRun, Round
 from penstock.engine.streams.cascade import LaterRecord
-from penstock.engine.streams.cascade_time import CascadeTime
+from penstock.engine.streams.cascade_runner import CascadeTime
 from penstock.engine.task import Task
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.journal.atoms import decode_atom
@@ -46,8 +46,8 @@ from penstock.runtime.spark.rows import (
     roots_of,
     write_output,
 )
+from penstock.runtime.spark.stage import processed_records
 from penstock.runtime.spark.step_relay import ProcessedRecord
-from penstock.runtime.spark.workflow_pass import processed_records
 
 LIMITS = Limits(cascade_steps=40)
 _KNOWN = 30  # entities that a history can name, generously

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from penstock import LocalRuntime
-from penstock.runtime.spark import quarantine
-from penstock.runtime.spark.messages import RunTransactions
+from penstock.engine.streams.key_shares import KeyShare
+from penstock.runtime.spark import quarantine, stage
+from penstock.runtime.spark.large_atoms import write_share
 from tests.differential import large_app
 from tests.differential.committed import answers_of, state_of
 from tests.differential.large_run import run
@@ -33,8 +34,17 @@ def records(seed: int, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_shares_equal_one_thread(tmp_path: Path, seed: int, partitions: int) -> None:
+def test_shares_equal_one_thread(
+    tmp_path: Path, seed: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Streams and states of random records are the same with shares and without, and those of `LocalRuntime`."""
+    steps_of_shares: list[int] = []
+
+    def noted(share: KeyShare, path: Path) -> None:
+        steps_of_shares.append(len(share.steps))
+        write_share(share, path)
+
+    monkeypatch.setattr(stage, "write_share", noted)
     bodies = records(seed, 40)
     divided, streams = run(tmp_path / "data", bodies, partitions=partitions, large_atom=5)
     serial = LocalRuntime(large_app.app, secret=divided.journal.secret)
@@ -44,18 +54,12 @@ def test_shares_equal_one_thread(tmp_path: Path, seed: int, partitions: int) -> 
     ]
     assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}
     assert state_of(divided.journal) == serial.state
-    joins = [
-        order
-        for order in divided._jobs.taken
-        if isinstance(order, RunTransactions) and order.divided_from
-    ]
-    used = [order.shared for order in joins if order.shares]
     divided.close()
     if partitions == 1:
-        assert not joins, "a single partition has nothing to divide"
+        assert not steps_of_shares, "a single partition has nothing to divide"
     else:
-        assert max(used) > 1, "a run of appends is one epoch"
-        assert len(used) < len(joins), "an atom that fails runs in one task"
+        assert max(steps_of_shares) > 1, "a run of appends is one epoch"
+        assert min(steps_of_shares) == 0, "an atom that fails runs in one task"
 
 
 def test_a_record_that_is_set_aside_leaves_nothing(

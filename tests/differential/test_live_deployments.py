@@ -23,7 +23,7 @@ from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
 from penstock.process.data_directory import DataDirectory
-from penstock.runtime.spark.worker_code import WorkerCodes
+from penstock.runtime.spark.stage import WorkerCodes
 from tests.differential.inline import ONLY, Inline
 
 _numbers = itertools.count()

@@ -14,7 +14,7 @@ from penstock.engine.streams.cascade import PublishedAtom
 from penstock.journal.atoms import decode_atom, encode_atom
 from penstock.log.api import Record
 from penstock.model.streams.packed_atom import PackedAtom, packed_atom
-from penstock.runtime.spark.messages import RunTransactions
+from penstock.runtime.spark.messages import RunSteps
 from tests.differential import packed_app
 from tests.differential.committed import state_of
 from tests.differential.large_run import run
@@ -79,7 +79,7 @@ def test_spark_equals_one_thread(
     serial.replay(spark.log.read(spark.log.start(), spark.log.end()))
     assert streams == {name: atoms for name, atoms in serial.streams.items() if atoms}
     assert state_of(spark.journal) == serial.state
-    joins = [order for order in spark._jobs.taken if isinstance(order, RunTransactions)]
+    joins = [order for order in spark._jobs.taken if isinstance(order, RunSteps)]
     assert any(order.shares for order in joins) is (partitions > 1)
     spark.close()
 

@@ -16,8 +16,8 @@ from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.digest import digest_of_mapping
-from penstock.state.former_stores import remove_former_stores
 from penstock.state.newest import read_newest
+from penstock.state.stores import remove_former_stores
 from tests.differential.committed import digest_of_stores, state_of
 from tests.differential.inline import ONLY, SPEC, Inline
 from tests.differential.machine import app

@@ -8,9 +8,8 @@ import pytest
 from examples.shop import app as shop
 from penstock import App
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
-from penstock.dataflow.text import plan_text
+from penstock.dataflow.text import plan_json, plan_text
 from tests.golden.depot import app as depot
 from tests.golden.workshop import app as workshop
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.base.ids import EntityKey
 from penstock.engine.failure import Escape
 from penstock.errors import Aborted, Corrupt, Fenced, LimitExceeded, StateUnavailable, Truncated
-from penstock.model.interruption import Interrupted
+from penstock.model.time_limit import Interrupted
 
 LONG: Final = 1_000_000
 

@@ -10,8 +10,7 @@ import pytest
 from penstock import App, Emit, Entity, connect, emit, entity, flow, key, send, sequencer, stream
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.limits import Limits
-from penstock.engine.streams.cascade_runner import QUEUE
-from penstock.engine.streams.cascade_time import SHARE_MIN_S, SHARE_S, CascadeTime
+from penstock.engine.streams.cascade_runner import QUEUE, SHARE_MIN_S, SHARE_S, CascadeTime
 from penstock.engine.streams.derived_ids import cascade_id, continuation_id, end_id
 from penstock.engine.streams.stored_cascade import PAGE_BYTES, encode_requests
 from penstock.engine.streams.system_rows import REQUESTS, former_rest_key
@@ -20,7 +19,7 @@ from penstock.model.call import Call
 from penstock.model.request import NOT_CUT, Cut, cancelled_body, cut_of, encode_continuation
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark.quarantine import Quarantine, read_note
-from penstock.runtime.spark.workflow_pass import note_parts
+from penstock.runtime.spark.stage import note_parts
 
 numbers = stream("numbers", int)
 PAD = "x" * 4_000

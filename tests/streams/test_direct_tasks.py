@@ -19,9 +19,8 @@ from penstock import (
     uuid,
 )
 from penstock.engine.limits import Limits
-from penstock.engine.streams import cascade_steps
-from penstock.engine.streams.direct_task import direct_task
-from penstock.engine.streams.workflow_step import WorkflowStep
+from penstock.engine.streams import cascade_runner
+from penstock.engine.streams.workflow_step import WorkflowStep, direct_task
 from penstock.model.streams.flow import Workflow
 from penstock.runtime.local.runtime import LocalRuntime
 
@@ -188,7 +187,7 @@ def test_direct_tasks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     direct = outcome(workflows[name]())
     assert taken
     del taken[:]
-    monkeypatch.setattr(cascade_steps, "direct_task", lambda _: None)
+    monkeypatch.setattr(cascade_runner, "direct_task", lambda _: None)
     assert outcome(workflows[name]()) == direct
     assert not taken
 

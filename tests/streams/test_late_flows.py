@@ -7,7 +7,7 @@ import pytest
 
 from penstock import App, DefinitionError, flow, stream
 from penstock.engine.limits import Limits
-from penstock.engine.streams.cascade_time import SHARE_S, CascadeTime
+from penstock.engine.streams.cascade_runner import SHARE_S, CascadeTime
 from penstock.model import catch_up
 from penstock.model.catch_up import decode_catch_up, recorded_cut
 from penstock.model.streams.flow import Start

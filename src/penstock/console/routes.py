@@ -25,7 +25,7 @@ from penstock.console.flow import flow_routes
 from penstock.console.observation import Observation
 from penstock.console.scheduled import scheduled_in
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.document import plan_json
+from penstock.dataflow.text import plan_json
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.http_request import parse_epoch
 from penstock.model.application import App

@@ -5,7 +5,7 @@ handler. The executor changes no state: the caller applies the writes. The calle
 handler that runs too long, by raising `Interrupted` inside it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,15 +18,12 @@ from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
-from penstock.engine.queue_room import QueueRoom
-from penstock.engine.sizes import check_sizes
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
-from penstock.model.interruption import Interrupted
 from penstock.model.references import require_references
 from penstock.model.request import (
     CONTINUE,
@@ -40,7 +37,145 @@ from penstock.model.request import (
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
 from penstock.model.streams.stream import publish
+from penstock.model.time_limit import Interrupted
 from penstock.native.choice import core
+
+# The requests and the steps that wait are counted, and their bytes. A request or a step that causes more than the limits
+# allow fails, so a cascade that grows without end cannot fill memory and journal. The queues follow from the order of the
+# log alone, so every run fails the same request.
+
+
+class QueueRoom:
+    """Counts the requests and steps that wait in the running cascade.
+
+    Attributes:
+        requests: The number of requests that wait.
+        request_bytes: Their bytes.
+        steps: The number of workflow steps that wait.
+        step_bytes: Their bytes.
+    """
+
+    __slots__ = ("_limits", "_subscribers", "request_bytes", "requests", "step_bytes", "steps")
+
+    def __init__(self, limits: Limits, subscribers: Mapping[str, Sequence[Any]]) -> None:
+        """Begin with empty queues; `subscribers` has the consumers of each stream."""
+        self._limits = limits
+        self._subscribers = subscribers
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin another cascade."""
+        self.requests = self.request_bytes = self.steps = self.step_bytes = 0
+
+    def take(self, outbox: Sequence[Emission | Dispatch]) -> None:
+        """Count the events and requests that a request has sent; they wait now."""
+        requests, request_bytes, steps, step_bytes = self._sizes(outbox)
+        self.requests += requests
+        self.request_bytes += request_bytes
+        self.steps += steps
+        self.step_bytes += step_bytes
+
+    def remove(self, body: bytes) -> None:
+        """Note that a request waits no more."""
+        self.requests -= 1
+        self.request_bytes -= len(body)
+
+    def check(self, outbox: Sequence[Emission | Dispatch]) -> None:
+        """Check whether there is room for the events and requests of a request.
+
+        Raises:
+            LimitExceeded: There is not.
+        """
+        if len(outbox) == 1 and type(outbox[0]) is Emission:  # nearly always
+            if takers := self._subscribers.get(outbox[0].stream):
+                count = len(takers)
+                self.check_steps(count, count * sum(map(len, outbox[0].events)))
+            return
+        requests, request_bytes, steps, step_bytes = self._sizes(outbox)
+        if requests:
+            self._check("requests", self.requests + requests, self.request_bytes + request_bytes)
+        if steps:
+            self.check_steps(steps, step_bytes)
+
+    def check_steps(self, steps: int, size: int) -> None:
+        """Check whether there is room for workflow steps with these bytes; raises as `check`."""
+        self._check("workflow steps", self.steps + steps, self.step_bytes + size)
+
+    def _sizes(self, outbox: Sequence[Emission | Dispatch]) -> tuple[int, int, int, int]:
+        """Return the number and the bytes of the requests, and of the workflow steps, that wait then."""
+        requests = request_bytes = steps = step_bytes = 0
+        for item in outbox:
+            if isinstance(item, Emission):
+                if takers := self._subscribers.get(item.stream):
+                    steps += len(takers)
+                    step_bytes += len(takers) * sum(map(len, item.events))
+            elif not item.delay_us:
+                requests += 1
+                request_bytes += len(item.body)
+        return requests, request_bytes, steps, step_bytes
+
+    def _check(self, what: str, count: int, size: int) -> None:
+        limits = self._limits
+        if count > limits.cascade_queue:
+            exceeded = (
+                f"{count} {what} would wait, more than cascade_queue = {limits.cascade_queue}"
+            )
+        elif size > limits.cascade_queue_bytes:
+            exceeded = (
+                f"{what} of {size} bytes would wait, more than "
+                f"cascade_queue_bytes = {limits.cascade_queue_bytes}"
+            )
+        else:
+            return
+        raise LimitExceeded(
+            f"the queue of the cascade is full: {exceeded}; send less at once, or the rest from "
+            "later requests (send_after)"
+        )
+
+
+def check_sizes(
+    limits: Limits,
+    touched: int,
+    size: int,
+    writes: Mapping[EntityKey, bytes | None],
+    outbox: Sequence[Emission | Dispatch],
+) -> None:
+    """Check a transaction against the limits of sizes.
+
+    Args:
+        touched: The number of entities that it touched.
+        size: The bytes of its result.
+        writes: Its new states.
+
+    Raises:
+        LimitExceeded: It exceeds a limit; the message names it.
+    """
+    if touched > limits.entities:
+        raise LimitExceeded(f"touched {touched} entities, more than entities = {limits.entities}")
+    total = size + sum(map(len, filter(None, writes.values())))
+    if outbox:
+        total += sum(map(_size_of, outbox))
+    if total > limits.state_bytes:
+        _check_states(writes, limits.state_bytes)
+    if total > limits.output_bytes:
+        raise LimitExceeded(
+            f"result, changes and events take {total} bytes, more than "
+            f"output_bytes = {limits.output_bytes}"
+        )
+
+
+def _check_states(writes: Mapping[EntityKey, bytes | None], state_bytes: int) -> None:
+    """Check that no single state is too large."""
+    for key, data in writes.items():
+        if data is not None and len(data) > state_bytes:
+            raise LimitExceeded(
+                f"{key} takes {len(data)} bytes, more than state_bytes = {state_bytes}"
+            )
+
+
+def _size_of(sent: Emission | Dispatch) -> int:
+    return sum(map(len, sent.events)) if isinstance(sent, Emission) else len(sent.body)
+
 
 _ENCODER: Final = Encoder(refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
@@ -98,7 +233,7 @@ class Executor:
         declared_ms: The time that the running handler declares by `@limit(time=…)`; None if it declares none.
         on_declared: Is called when `declared_ms` changes.
         stopped: Set by the process's handler of SIGINT: the process must end.
-        is_roomy: Whether the process has the memory to keep handlers that wait (`engine.streams.waits`).
+        is_roomy: Whether the process has the memory to keep handlers that wait (`engine.streams.waiting`).
         keeps_raised: Whether `raised` keeps the exception of the last run. It keeps the frames of the
             handler alive, so only a runtime that shows tracebacks sets it.
         raised: The exception that left the handler of the last run.

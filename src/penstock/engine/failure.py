@@ -23,8 +23,8 @@ from penstock.errors import (
     Unhandled,
     UserError,
 )
-from penstock.model.interruption import Interrupted
 from penstock.model.request import Failure
+from penstock.model.time_limit import Interrupted
 
 DECIDED: Final = frozenset({LimitExceeded.code, Internal.code})
 """Codes of outcomes that depend on a clock, a memory limit or a dead process. Such an outcome is

@@ -301,7 +301,7 @@ class ReaderPool:
         assert self._nursery.stdin is not None, "it is a pipe"
         with suppress(BrokenPipeError), self._nursery.stdin as target:
             target.write(encode_question(self._settings))
-        self._loop.add_reader(self._control.fileno(), self._hear)
+        self._loop.add_reader(self._control.fileno(), self._accept)
 
     def _let_go(self) -> None:
         """Close the socket of the nursery, which ends for that; again has no effect."""
@@ -309,7 +309,7 @@ class ReaderPool:
             self._loop.remove_reader(self._control.fileno())
             self._control.close()
 
-    def _hear(self) -> None:
+    def _accept(self) -> None:
         """Take the socket of another reader from the nursery."""
         try:
             pid, descriptors, _, _ = socket.recv_fds(self._control, PID_BYTES, 1)

@@ -19,7 +19,7 @@ from penstock.deployment.loading import is_own
 from penstock.engine.execute import Executor
 from penstock.engine.replay import RequestRow
 from penstock.history import audit_hook
-from penstock.model.interruption import Interrupted
+from penstock.model.time_limit import Interrupted
 
 _NO_REQUEST: Final = RequestId("")
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -23,7 +24,7 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import Corrupt, LogUnavailable, RequestConflict, Truncated
 from penstock.log import block as blocks
-from penstock.log import ranges, schedule
+from penstock.log import schedule
 from penstock.log.api import Entry, Record, marked
 from penstock.log.block import Block
 from penstock.log.clock import LogTime, no_jump, wall_clock_us
@@ -41,6 +42,60 @@ from penstock.log.deduplication import Deduplicator
 from penstock.log.group_commit import GroupCommit, PendingAppend, pending_append
 from penstock.log.request_id_index import RequestIdIndex
 from penstock.log.schedule import ScheduledEntry
+
+# A range never mixes a control record with other records. The caller supplies the transaction.
+
+
+OVERLAPPING: Final = (
+    "FROM block WHERE first < :end AND first >= "
+    "(SELECT coalesce(max(first), 0) FROM block WHERE first <= :start) ORDER BY first"
+)
+"""Selects the blocks that overlap [start, end)."""
+
+
+def end_of_range(connection: sqlite3.Connection, start: Lsn, end: Lsn, size: int, file: str) -> Lsn:
+    """Return the greatest end, up to `end`, of a range from `start`; see `Log.limit`.
+
+    Args:
+        start: The first record.
+        end: The end that the number of records allows.
+        size: The most bytes of bodies.
+
+    Raises:
+        Corrupt: A block is damaged.
+    """
+    reach = start
+    rows = connection.execute(f"SELECT * {OVERLAPPING}", {"start": start, "end": end})
+    for block in map(Block._make, rows):
+        blocks.verify(block, file)
+        end = _before_control(block, start, end)
+        sizes = blocks.body_sizes_of(block)[max(start - block.first, 0) : end - block.first]
+        totals = [total for total in accumulate(sizes) if total <= size]
+        reach = Lsn(reach + len(totals))
+        if len(totals) < len(sizes) or reach >= end:
+            break
+        size -= totals[-1]
+    return max(reach, min(Lsn(start + 1), end), start)
+
+
+def controls(connection: sqlite3.Connection, start: Lsn, end: Lsn) -> list[Lsn]:
+    """Return the positions of the control records in [start, end); see `Log.controls`."""
+    rows = connection.execute(f"SELECT first, shape {OVERLAPPING}", {"start": start, "end": end})
+    return [
+        lsn
+        for first, shape in rows
+        for lsn in blocks.controls_of(first, shape)
+        if start <= lsn < end
+    ]
+
+
+def _before_control(block: Block, start: Lsn, end: Lsn) -> Lsn:
+    """Return the end of a range from `start` that keeps control records apart."""
+    for lsn in blocks.controls_of(block.first, block.shape):
+        if lsn >= start:
+            return min(end, Lsn(max(lsn, start + 1)))
+    return end
+
 
 _TRUNCATED_BYTES: Final = 16_777_216
 _RECORD_BYTES: Final = 100  # besides the body, roughly
@@ -305,13 +360,13 @@ class SqliteLog:
         with self._database.reading() as connection:
             end = Lsn(min(end_of(connection), start + max(records, 1)))
             self._check_held(start, start_of(connection))
-            return ranges.end_of_range(connection, start, end, size, str(self._path))
+            return end_of_range(connection, start, end, size, str(self._path))
 
     def controls(self, start: Lsn, end: Lsn) -> list[Lsn]:
         """Return the positions of the control records in a range. See `Log.controls`."""
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
-            return ranges.controls(connection, max(start, start_of(connection)), end)
+            return controls(connection, max(start, start_of(connection)), end)
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:
         """Forget records below `before`; their request ids stay known for their retention.
@@ -366,7 +421,7 @@ class SqliteLog:
         with self._database.reading() as connection:
             oldest = start_of(connection)
             wanted = {"start": start, "end": end}
-            rows = connection.execute(f"SELECT * {ranges.OVERLAPPING}", wanted).fetchall()
+            rows = connection.execute(f"SELECT * {OVERLAPPING}", wanted).fetchall()
         self._check_held(start, oldest)
         held = [Block._make(row) for row in rows]
         reach = start

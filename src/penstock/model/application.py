@@ -6,35 +6,286 @@ The construction of an `App` resolves every annotation and reports all mistakes 
 
 import decimal
 import difflib
+import functools
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
-from typing import Any, Final
+from dataclasses import dataclass, field
+from inspect import Parameter
+from types import FunctionType
+from typing import Any, Final, overload
 
 from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
-from penstock.base.schema import entities_in
+from penstock.base.schema import entities_in, reference_type
 from penstock.base.subject_keys import SubjectKeys
-from penstock.errors import DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import CREATIONS, RESERVED
+from penstock.errors import ConfigError, DefinitionError, RequestError, Unencodable
+from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
 from penstock.model.entity import declaration_of, is_intact
-from penstock.model.entity_signatures import BUILT_IN, creation_of, methods_of
 from penstock.model.entity_type import EntityType
+from penstock.model.handler import function_in, misplaced_mark
 from penstock.model.limit import declare_times, limits_of
-from penstock.model.members import sort_out
 from penstock.model.migration import take_migrations
-from penstock.model.personal_request import protected_request
-from penstock.model.registry import Interface, interface_of
-from penstock.model.renamed_class import by_former_name
+from penstock.model.references import subject_in
+from penstock.model.registry import EntityInterface, Interface, interface_of
 from penstock.model.request import Request, decode_request, encode_append, encode_request
 from penstock.model.resolver import Resolver, default_complaints
 from penstock.model.route import routes_of
-from penstock.model.sealed_value import opened_request
+from penstock.model.sealed_value import opened_request, sealed_request
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import encoded_events, given_events
+from penstock.model.streams.flow import Flow
 from penstock.model.streams.stream import Stream
-from penstock.model.streams.topology import StreamMember, topology_of
+from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
+
+
+def protected_request(
+    class_of: Callable[[str], EntityType],
+    keys: SubjectKeys | None,
+    request: Request,
+    arguments: Sequence[Any],
+) -> Request:
+    """Return a request with its arguments encrypted if it concerns a subject.
+
+    Args:
+        class_of: Returns an entity class of the application by its name.
+        keys: The keys of the subjects; None in a process that has none.
+        request: The request, with readable arguments.
+        arguments: Its arguments, before they are encoded.
+
+    Raises:
+        RequestError: The request creates an entity of a personal class, and its key is not known yet.
+        ConfigError: The request concerns a subject, and there are no keys.
+    """
+    subject = _subject(class_of, request, arguments)
+    if subject is None:
+        return request
+    if keys is None:
+        raise ConfigError(
+            f"a request concerns {subject} of a personal class, and this process has no keys to encrypt its arguments; "
+            "open the data directory first"
+        )
+    return sealed_request(keys, subject, request)
+
+
+def _subject(
+    class_of: Callable[[str], EntityType], request: Request, arguments: Sequence[Any]
+) -> EntityKey | None:
+    """Return the called entity of a personal class, or else such an entity in the first argument that refers to one.
+
+    An argument may have references inside of it; see `subject_in`.
+
+    Args:
+        class_of: Returns an entity class of the application by its name.
+        arguments: Its arguments, before they are encoded.
+
+    Raises:
+        RequestError: The request creates an entity of a personal class, and its key is not known yet.
+    """
+    entity_type = class_of(request.entity) if request.entity else None
+    if entity_type is not None and entity_type.personal:
+        if request.key is None:
+            raise RequestError(
+                f"{request.entity} is a personal class, so the request that creates an entity needs its key: the "
+                "arguments are encrypted with a key of this entity"
+            )
+        return EntityKey(entity_type.prefix + request.key)
+    for value in arguments:
+        if (subject := subject_in(value)) is not None:
+            return subject
+    return None
+
+
+# The first name of a class is in the key of each stored entity, in its shape and in snapshots, so it never changes:
+# `EntityType.stored_name`. People and programs use the present name; a request with the former name reaches the class, too.
+
+
+def by_former_name(classes: Iterable[EntityType], complaints: list[str]) -> dict[str, EntityType]:
+    """Return the renamed classes by their former names, and add a complaint about each name that cannot be one."""
+    every = list(classes)
+    owners = {each.name: each for each in every}
+    renamed: dict[str, EntityType] = {}
+    for each in every:
+        former = each.stored_name
+        if former == each.name:
+            continue
+        other = owners.setdefault(former, each)
+        if other is not each:
+            complaints.append(
+                f"{each.where}: {each.name} was {former}, and this name is taken by {other.where}; stored entities of the "
+                "two classes could not be told apart, so give the other class a name that no class ever had"
+            )
+        renamed[former] = each
+    return renamed
+
+
+CALL: Final = "__call__"
+_OVERLOADED: Final = overload(lambda: None).__code__
+_AT_MODULE_LEVEL: Final = "write a function with @transactional in its place; if handlers alone use it, let its name begin with _"
+_AS_METHOD: Final = "write a method with def"
+_REMEDIES: Final[tuple[tuple[Any, str], ...]] = (
+    ((staticmethod, classmethod), _AT_MODULE_LEVEL),
+    (functools.cached_property, "use property: the cached value would be an undeclared attribute"),
+    (
+        (functools.partialmethod, functools.singledispatchmethod, functools.partial),
+        _AS_METHOD,
+    ),
+)
+
+
+def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
+    """Return the signatures of the public methods, and complain of members that only look like handlers.
+
+    A private method is a helper of handlers. It must be sync, and cannot have the marks that requests obey.
+    """
+    signatures: dict[str, Signature] = {}
+    for name, member in inspect.getmembers_static(entity_type.cls):
+        if name in RESERVED or (name.startswith("__") and name.endswith("__") and name != CALL):
+            continue
+        label = f"{entity_type.name}.{name}"
+        complaint = misplaced_mark(member, is_handler=_is_public(name)) or _no_handler(name, member)
+        if complaint:
+            resolver.complaints.append(f"{_where(member, entity_type)}: {label} {complaint}")
+        elif not isinstance(member, FunctionType):
+            if isinstance(member, property) and member.fget is not None:
+                resolver.check_sync(label, member.fget)
+        elif _is_public(name):
+            signatures[name] = resolver.signature(label, member, entity_type.cls)
+        else:
+            resolver.check_sync(label, member)
+    return signatures
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _where(member: Any, entity_type: EntityType) -> str:
+    function = function_in(member)
+    is_foreign = function is None or function.__code__ is _OVERLOADED
+    return entity_type.where if is_foreign else where_of(function)
+
+
+def _no_handler(name: str, member: Any) -> str:
+    """Say why no request can call a member that looks like a handler; empty for handlers and for all other members."""
+    is_function = isinstance(member, FunctionType)
+    if name == CALL and is_function:
+        return "serves no request, because it has no name; give the method a name"
+    if not _is_public(name) or isinstance(member, property | type):
+        return ""
+    if is_function:
+        overloaded = member.__code__ is _OVERLOADED
+        return f"has overloads and no implementation; {_AS_METHOD}" if overloaded else ""
+    remedy = next((hint for kinds, hint in _REMEDIES if isinstance(member, kinds)), "")
+    if (
+        not remedy and callable(member) and hasattr(member, "__wrapped__")
+    ):  # such as functools.cache
+        remedy = _AS_METHOD
+    return f"is a {type(member).__name__}, which no request can call; {remedy}" if remedy else ""
+
+
+def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
+    """Return the signature of `create`: that of `__init__`, or the key and the named attributes."""
+    name = f"{entity_type.name}.create"
+    if declaration.initializer is not None:
+        return resolver.signature(name, declaration.initializer, entity_type.cls)
+    parameters = [
+        Parameter(
+            entity_type.key_name or "__key__",  # without a key there is a complaint
+            Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=entity_type.constrained_key,
+            default=None,  # derived from the request
+        )
+    ]
+    parameters += [
+        Parameter(
+            attribute,
+            Parameter.KEYWORD_ONLY,
+            annotation=annotation,
+            default=entity_type.defaults.get(attribute, Parameter.empty),
+        )
+        for attribute, annotation in entity_type.constrained.items()
+    ]
+    return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
+
+
+def _exists_at(reference: Any) -> bool:
+    return bool(type(reference).exists(reference))
+
+
+_exists_at.__readonly__ = True  # type: ignore[attr-defined]  # it needs no block that enforces it
+BUILT_IN: Final = {
+    "delete": Signature("delete", lambda reference: reference.delete(), [], type(None), "penstock"),
+    "exists": Signature("exists", _exists_at, [], bool, "penstock"),
+}
+"""The signatures of the methods that each entity has, by name."""
+
+
+@dataclass(slots=True)
+class Members:
+    """The members of an application.
+
+    Attributes:
+        migrations: The functions that are marked `@migrate`.
+        flowing: Streams, workflows and all else that atoms flow through.
+        interfaces: The interfaces of entity classes of other applications.
+    """
+
+    classes: dict[str, type] = field(default_factory=dict)
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    migrations: list[Callable[..., Any]] = field(default_factory=list)
+    flowing: list[StreamMember | Flow[Any]] = field(default_factory=list)
+    interfaces: list[EntityInterface] = field(default_factory=list)
+
+
+def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
+    """Sort the members of an application, and add a complaint about each object that cannot be a member."""
+    sorted_members = Members()
+    taken: dict[str, Any] = {}
+    sorted_members.flowing, others = sort_out_streams(members)
+    sorted_members.interfaces = list(filter(None, map(interface_of, others)))
+    for member in others:
+        label = getattr(member, "__name__", repr(member))
+        if hasattr(member, "__migration__"):
+            sorted_members.migrations.append(member)
+        elif _is_bound(member):
+            continue  # its entity class is a member, too
+        elif label in taken and taken[label] is not member:
+            complaints.append(
+                f"{where_of(member)}: the name {label} is taken by {where_of(taken[label])}"
+            )
+        else:
+            taken[label] = member
+            _sort(member, label, sorted_members, complaints)
+    return sorted_members
+
+
+def _is_bound(member: object) -> bool:
+    """Say whether a member is a class that stands for an entity class of another application."""
+    interface = interface_of(member)
+    return interface is not None and interface.is_bound
+
+
+def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> None:
+    if isinstance(member, type) and reference_type(member) is not None:
+        members.classes[label] = member
+    elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
+        members.functions[label] = member
+    else:
+        complaints.append(
+            f"{where_of(member)}: {label} is neither an @entity class "
+            f"nor a @transactional function{_advice_on(member)}"
+        )
+
+
+def _advice_on(member: object) -> str:
+    """Return what to do with a member that is the class of a task; empty for any other member."""
+    if not isinstance(member, type) or not hasattr(member, "on_event"):
+        return ""
+    return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"
+
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 

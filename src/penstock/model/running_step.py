@@ -1,4 +1,4 @@
-"""The surroundings of a transaction, as its handlers see them: the running step, and the outlets."""
+"""The dependencies of a transaction, as its handlers see them: the running step, and the outlets."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence

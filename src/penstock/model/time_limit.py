@@ -92,3 +92,7 @@ def _marks_of(member: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(member, type) and name not in marks:
         marks = getattr(getattr_static(type(member), "__call__", None), "__dict__", {})
     return marks
+
+
+class Interrupted(BaseException):
+    """The transaction exceeded a limit; the text says which."""

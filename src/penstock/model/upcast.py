@@ -13,9 +13,9 @@ import msgspec
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import ENCODER, UNENCODABLE, reason_of
 from penstock.errors import MigrationFailed
-from penstock.model.interruption import Interrupted
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape
+from penstock.model.time_limit import Interrupted
 
 Migrating = Callable[[dict[str, Any]], Mapping[str, Any]]
 """A function that `@migrate` marks."""

@@ -25,7 +25,7 @@ from typing import Final, Self, TypeVar
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.limits import TimeLimit
 from penstock.model.context import active
-from penstock.model.interruption import Interrupted
+from penstock.model.time_limit import Interrupted
 from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes, setitimer
 
 T = TypeVar("T")

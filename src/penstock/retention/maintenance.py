@@ -44,7 +44,7 @@ from penstock.snapshots.snapshot_writer import (
     write_next_snapshot,
     write_slices,
 )
-from penstock.state.former_stores import remove_former_stores
+from penstock.state.stores import remove_former_stores
 
 _log = logging.getLogger(__name__)
 

@@ -9,31 +9,308 @@ removed.
 
 import difflib
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final, NamedTuple
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.files.layout import SNAPSHOTS
-from penstock.journal.api import Journal
+from penstock.journal.api import EVENTS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
+from penstock.model.versions.former_class import type_at
 from penstock.process.config import ViewConfig
-from penstock.snapshots.column import quoted
+from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.table import MAIN, TASKS, tables_of
+from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of
+from penstock.snapshots.table import MAIN, TASKS, EntityTable, tables_of
 from penstock.sql import query_guard
-from penstock.sql.as_of_cache import AsOfCache
-from penstock.sql.as_of_clause import FEED, AsOfStatement, TableAsOf
-from penstock.sql.connection import ViewDamaged, close_to_outside, fix_settings, open_isolated
+from penstock.sql.as_of_clause import FEED, AsOfStatement, ChangesCall, TableAsOf
+from penstock.sql.change_feed import EpochRange, create_feed_table, read_feed
+from penstock.sql.connection import (
+    ViewDamaged,
+    close_to_outside,
+    fix_settings,
+    open_isolated,
+    registered,
+)
 from penstock.sql.error_place import error_place
 from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read, translating_errors
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
-from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
-from penstock.sql.table_loader import TableLoader
+from penstock.sql.recorded_requests import joined, read_requests
+from penstock.sql.stream_tables import event_tables
+from penstock.sql.system_tables import (
+    SYSTEM,
+    SYSTEM_TABLES,
+    epoch_rows,
+    reply_rows,
+    request_rows,
+    select_list,
+)
+from penstock.sql.table_change import fits_narrow, retype_table
 from penstock.sql.table_names import STREAMS, names_of, stream_names
+
+# The rows of a class at an epoch always have the same order, so that a single-threaded query over them
+# always has the same result. The cache is bounded in bytes, and drops the least recently used classes.
+# A child sends the classes that it has computed to its parent, which keeps them for later children.
+
+
+class _CacheKey(NamedTuple):
+    """A class after an epoch, with the columns of the epoch `seen_at`."""
+
+    entity: str
+    epoch: Epoch
+    seen_at: Epoch
+
+
+class _CachedClass(msgspec.Struct, array_like=True):
+    """A class at an epoch, as a child sends it; `rows` is empty if the parent has the class."""
+
+    entity: str
+    epoch: int
+    seen_at: int
+    wide: bool
+    rows: bytes
+
+
+class AsOfCache:
+    """The cached classes of one journal. One thread at a time uses the cache."""
+
+    def __init__(
+        self, app: App, journal: Journal, snapshots: Snapshots | None, bytes_max: int
+    ) -> None:
+        self._app = app
+        self._journal = journal
+        self._snapshots = snapshots
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[_CacheKey, TypedStates] = OrderedDict()
+        self._used: dict[_CacheKey, bool] = {}  # the value is whether it was computed here
+
+    def at(
+        self, entity: str, epoch: Epoch, limits: QueryLimits, seen_at: Epoch | None = None
+    ) -> TypedStates:
+        """Return the entities of a class after an epoch, in the order of keys.
+
+        Args:
+            seen_at: The epoch whose columns the rows have; None: the epoch itself.
+
+        Raises:
+            QueryError: The state after the epoch is not held, or the deadline has passed.
+            Diverged: The journal holds values that do not fit the class.
+            Corrupt: The journal is damaged.
+        """
+        key = self._key(entity, epoch, epoch if seen_at is None else seen_at)
+        states = self._kept.get(key)
+        if states is None:
+            states = self._kept[key] = self._compute(key)
+            self._used[key] = True
+        self._used.setdefault(key, False)
+        limits.check()
+        return states
+
+    def forget(self) -> None:
+        """Drop all classes."""
+        self._kept.clear()
+
+    def used(self) -> bytes:
+        """Return the classes that were used here, for `keep` of the parent."""
+        classes, size = [], 0
+        for key, is_new in self._used.items():
+            table, rows = self._kept[key]
+            size += rows.nbytes
+            if size <= self._bytes_max:
+                sent = _stream(rows) if is_new else b""
+                classes.append(_CachedClass(*key, table.wide, sent))
+        return msgspec.msgpack.encode(classes) if classes else b""
+
+    def keep(self, used: bytes) -> None:
+        """Keep the classes that a child has used, and drop the least recently used ones."""
+        for cached in msgspec.msgpack.decode(used, type=list[_CachedClass]):
+            key = _CacheKey(cached.entity, Epoch(cached.epoch), Epoch(cached.seen_at))
+            if cached.rows:
+                wide = [cached.entity] if cached.wide else []
+                table = tables_of(self._app, wide, cached.seen_at)[cached.entity]
+                self._kept[key] = TypedStates(table, pa.ipc.open_stream(cached.rows).read_all())
+            elif key in self._kept:
+                self._kept.move_to_end(key)
+        size = sum(states.rows.nbytes for states in self._kept.values())
+        while size > self._bytes_max:
+            _, dropped = self._kept.popitem(last=False)
+            size -= dropped.rows.nbytes
+
+    def _key(self, entity: str, epoch: Epoch, seen_at: Epoch) -> _CacheKey:
+        """Return a key that is the same for all epochs with the same columns."""
+        declared = self._app.readable[entity]
+        is_same = type_at(declared, seen_at) is type_at(declared, epoch)
+        return _CacheKey(entity, epoch, epoch if is_same else seen_at)
+
+    def _compute(self, key: _CacheKey) -> TypedStates:
+        entity, epoch, seen_at = key
+        oldest = oldest_state(self._journal, self._snapshots)
+        if oldest is None or epoch < oldest:
+            held = "no state is held" if oldest is None else f"the oldest is after epoch {oldest}"
+            raise QueryError(f"the state after epoch {epoch} is not held any more; {held}")
+        table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots, seen_at)
+        return TypedStates(table, rows.combine_chunks())
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+# The tables are defined as in the view. Rows have a fixed order: by key, by log position, by epoch.
+
+
+_FEED_SHIFT: Final = 17
+"""Input of a change feed, in bytes per megabyte of the view's memory as a shift: one eighth. Building the
+feed takes several times its input."""
+
+_SLICE: Final = 100_000
+"""How many transactions are decoded at once."""
+
+_EPOCHS: Final = 64
+"""How many epochs are read first, backwards from the last; the number doubles each time."""
+
+
+class TableLoader:
+    """Creates the tables of one query."""
+
+    def __init__(
+        self,
+        app: App,
+        journal: Journal,
+        cache: AsOfCache,
+        connection: duckdb.DuckDBPyConnection,
+        limits: QueryLimits,
+    ) -> None:
+        self._app = app
+        self._journal = journal
+        self._cache = cache
+        self._connection = connection
+        self._limits = limits
+
+    def schema(self, name: str) -> None:
+        """Create a schema."""
+        self._connection.execute(f"CREATE SCHEMA {quoted(name)}")
+
+    def entities(self, schema: str, table: EntityTable, epoch: Epoch | None) -> None:
+        """Create the table of a class as of an epoch; None leaves it empty."""
+        rows: pa.Table | None = None
+        if epoch is not None:
+            table, rows = self._cache.at(table.entity_type.stored_name, epoch, self._limits)
+        target = f"{quoted(schema)}.{quoted(table.name)}"
+        self._connection.execute(f"CREATE TABLE {target}({table.definition})")
+        if rows is not None:
+            self._insert(target, select_list(table), rows)
+
+    def stream(self, schema: str, stream: str, epoch: Epoch | None) -> None:
+        """Create the table of a stream with its newest events up to an epoch; None leaves it empty."""
+        atoms = EVENTS.empty_table() if epoch is None else self._recent_atoms(stream, epoch)
+        table = event_tables(self._app)[stream]
+        try:
+            rows = table.rows(atoms)
+        except TooNarrow:
+            table = event_tables(self._app, [stream])[stream]
+            rows = table.rows(atoms)
+        most = self._limits.settings.requests_max
+        name = stream_names(self._app)[stream]
+        target = f"{quoted(schema)}.{quoted(name)}"
+        self._connection.execute(f"CREATE TABLE {target}({table.definition})")
+        self._insert(target, select_list(table), rows.slice(max(0, rows.num_rows - most)))
+        narrow = event_tables(self._app)[stream]
+        if table.wide and fits_narrow(self._connection, target, table, narrow):
+            retype_table(self._connection, (schema, name), table, narrow)
+
+    def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
+        """Create a system table as of an epoch; None leaves it empty."""
+        target = f"{quoted(schema)}.{name}"
+        self._connection.execute(f"CREATE TABLE {target}({SYSTEM_TABLES[name]})")
+        if epoch is None:
+            return
+        if name == "epochs":
+            self._insert(target, "*", epoch_rows(self._epochs(epoch)))
+            return
+        rows_of = request_rows if name == "requests" else reply_rows
+        transactions = self._recent_requests(epoch)
+        for start in range(0, transactions.num_rows, _SLICE):
+            self._limits.check()
+            self._insert(target, "*", rows_of(transactions.slice(start, _SLICE)))
+
+    def alias(self, name: str) -> None:
+        """Make a system table readable without its schema."""
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
+
+    def feed(self, call: ChangesCall, entity: str) -> None:
+        """Create the table of a call of `changes`."""
+        span = EpochRange(
+            epoch_as_of(self._journal, call.first), epoch_as_of(self._journal, call.last)
+        )
+        if span.first > span.last:
+            raise QueryError(f"the epochs of changes are backwards: {span.first} to {span.last}")
+        before = Epoch(span.first - 1)
+        feed = read_feed(
+            self._app,
+            self._journal,
+            entity,
+            span,
+            lambda: self._cache.at(entity, before, self._limits, span.last),
+            self._limits.settings.memory_mb << _FEED_SHIFT,
+        )
+        self._limits.check()
+        create_feed_table(self._connection, feed, f"{quoted(call.schema)}.{FEED}")
+
+    def _recent_requests(self, upto: Epoch) -> pa.Table:
+        """Return the newest processed requests up to an epoch, as many as the view keeps."""
+        tables: dict[PartKind, list[pa.Table]] = {PartKind.TRANSACTIONS: [], PartKind.SENT: []}
+        first, end, epochs, count = self._journal.first(), upto, _EPOCHS, 0
+        most = self._limits.settings.requests_max
+        while end >= first and count < most:
+            after = Epoch(max(first - 1, end - epochs))
+            for part_kind, rows in read_requests(self._journal, after, end):
+                self._limits.check()
+                tables[part_kind].append(rows)
+                count += rows.num_rows
+            end, epochs = after, 2 * epochs
+        table = joined(*tables.values())
+        return table.slice(max(0, table.num_rows - most))
+
+    def _recent_atoms(self, stream: str, upto: Epoch) -> pa.Table:
+        """Return the newest atoms of a stream up to an epoch: at least as many events as the view keeps."""
+        tables: list[pa.Table] = [EVENTS.empty_table()]
+        first, end, epochs, count = self._journal.first(), upto, _EPOCHS, 0
+        while end >= first and count < self._limits.settings.requests_max:
+            after = Epoch(max(first - 1, end - epochs))
+            for _, rows in self._journal.rows(PartKind.EVENTS, after, end, EVENTS.names):
+                self._limits.check()
+                tables.append(rows.filter(pc.equal(rows["stream"], stream)))
+                count += pc.sum(tables[-1]["count"]).as_py() or 0
+            end, epochs = after, 2 * epochs
+        return pa.concat_tables(tables).sort_by("atom")
+
+    def _epochs(self, upto: Epoch) -> list[tuple[int, int, int]]:
+        """Return number, commit time in microseconds and request count of the held epochs."""
+        epochs: list[tuple[int, int, int]] = []
+        for commit in self._journal.commits(Epoch(self._journal.first() - 1), upto):
+            self._limits.check()
+            requests = sum(part.rows for part in commit.parts_of(PartKind.TRANSACTIONS))
+            epochs.append((commit.epoch, commit.time_us, requests))
+        return epochs
+
+    def _insert(self, target: str, chosen: str, rows: pa.Table) -> None:
+        with registered(self._connection, rows) as source:
+            self._connection.execute(f"INSERT INTO {target} SELECT {chosen} FROM {source}")
 
 
 class AsOfQueries:

@@ -32,7 +32,6 @@ from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.state_as_of import TypedStates
 from penstock.snapshots.table import TASKS, EntityTable, tables_of
-from penstock.sql.cell_limit import CellLimit
 from penstock.sql.change_batch import ChangeBatch, EntityStates
 from penstock.sql.connection import (
     BREAKDOWNS,
@@ -62,6 +61,39 @@ from penstock.sql.table_change import (
     retype_table,
 )
 from penstock.sql.table_names import names_of
+
+# DuckDB keeps a group of rows in memory to write it, so a class of large values may never fit. Then the
+# limit is lowered by a step, and the view is rebuilt. The limit is stored in a file of its own, which
+# outlives the view's file.
+
+
+_STEPS: Final = (1 << 20, 64 << 10, 4 << 10)
+_CELL_LIMIT_FILE: Final = "cell_bytes_max"
+
+
+class CellLimit:
+    """The size limit of one value.
+
+    Attributes:
+        bytes_max: The limit in bytes; None is no limit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _CELL_LIMIT_FILE
+        try:
+            self.bytes_max: int | None = int(self._path.read_text())
+        except (OSError, ValueError):
+            self.bytes_max = None
+
+    def lower(self) -> bool:
+        """Lower the limit by a step; return False at the lowest step."""
+        for step in _STEPS:
+            if self.bytes_max is None or step < self.bytes_max:
+                self.bytes_max = step
+                self._path.write_text(str(step))
+                return True
+        return False
+
 
 _log = logging.getLogger(__name__)
 

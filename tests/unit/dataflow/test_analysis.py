@@ -360,7 +360,7 @@ def test_cycles_are_named() -> None:
 def test_plan_is_the_same_in_every_process() -> None:
     """Processes in which sets iterate in different orders find the same plan."""
     program = (
-        "from penstock.dataflow.document import plan_json\n"
+        "from penstock.dataflow.text import plan_json\n"
         "from tests.unit.dataflow.orchard_app import plan_of, service\n"
         "print(plan_json(plan_of(service)))"
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.errors import Aborted, Cancelled, Corrupt, Internal, OperationalError
 from penstock.model.context import active
-from penstock.model.interruption import Interrupted
+from penstock.model.time_limit import Interrupted
 
 
 def leave(kind: type[BaseException], *arguments: Any) -> Any:

@@ -12,8 +12,8 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import Escape
 from penstock.model.context import active
-from penstock.model.interruption import Interrupted
 from penstock.model.request import cancelled_body, decode_failure, decode_request, is_cancelled
+from penstock.model.time_limit import Interrupted
 from tests.unit.engine.misbehaviour import EXPECTED, WAYS
 
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.access import AccessSet, Positions, TaskAccess
-from penstock.engine.access_memory import AccessMemory
-from penstock.engine.first_round import FirstRounds
+from penstock.engine.access_memory import AccessMemory, FirstRounds
 from penstock.engine.mentions import NONE, Mentions
 from penstock.engine.order import hinted_access
 from penstock.engine.step import EpochRun

@@ -36,7 +36,7 @@ def test_readers_that_cannot_load_the_application_are_replaced_after_growing_pau
         def pause_after(code: int) -> float:
             nursery._born_s = {dead_child(code): time.monotonic()}
             nursery._resume_s = 0.0
-            nursery._bury()
+            nursery._reap()
             assert nursery._born_s == {}
             return nursery._resume_s - time.monotonic()
 

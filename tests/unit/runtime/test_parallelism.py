@@ -111,7 +111,10 @@ def test_large_outputs_end_the_overlap() -> None:
 
 
 def test_divided_atoms_do_not_overlap() -> None:
-    """Where large atoms may be divided, a run ends before them, so its steps run in the same task."""
+    """Where large atoms may be divided, the workflow steps run after all requests, but not after outputs that were too large."""
     policy = ParallelismPolicy(small_epoch=0, large_atom=100)
     policy.learn(count=1_000, tasks=1, reran=0, results=took(400.0, 400.0))
-    assert not policy.plan(1_000, 2).overlapped
+    assert policy.plan(1_000, 2) == EpochPlan(1, divided=True)
+    assert policy.plan(1_000, 1) == EpochPlan(1)
+    policy.overflowed()
+    assert policy.plan(1_000, 2) == EpochPlan(1)

@@ -11,9 +11,9 @@ import pytest
 from penstock.base.ids import BEFORE_FIRST
 from penstock.errors import LogUnavailable, OperationalError
 from penstock.process.config import Config
-from penstock.runtime.spark import supervised_query as module
+from penstock.runtime.spark import query as module
+from penstock.runtime.spark.query import SupervisedQuery
 from penstock.runtime.spark.runtime import SparkRuntime
-from penstock.runtime.spark.supervised_query import SupervisedQuery
 
 
 class Query:

@@ -16,8 +16,7 @@ from penstock.process.config import ViewConfig
 from penstock.sql import view_store as store
 from penstock.sql.as_of_query import AsOfQueries
 from penstock.sql.query import Query
-from penstock.sql.query_pool import LONG, QUICK, ResultOptions
-from penstock.sql.slots import FairSlots
+from penstock.sql.query_pool import LONG, QUICK, FairSlots, ResultOptions
 from penstock.sql.view import View
 from tests.memory_journal import MemoryJournal
 from tests.unit.sql.gallery_app import Written, app

@@ -10,10 +10,9 @@ import typer
 
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.remote import RemoteOptions
-from penstock.dataflow.document import plan_json
 from penstock.dataflow.mermaid import plan_mermaid
 from penstock.dataflow.rates import NO_RATES, Rates
-from penstock.dataflow.text import plan_text
+from penstock.dataflow.text import plan_json, plan_text
 from penstock.errors import ConfigError
 
 HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals, and the calls between them.

@@ -154,7 +154,7 @@ class SharedTurns:
 
     def holds(self, step: RequestId) -> bool:
         """Say whether the shares have run a step."""
-        return step in self._steps
+        return not self.is_void and step in self._steps
 
     def turns(self, step: RequestId) -> Iterator[MergedTurns]:
         """Yield the turns of each divided task of a step, in order."""

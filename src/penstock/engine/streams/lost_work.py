@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.engine.streams.cascade import Delivered
-from penstock.engine.streams.waiting import Answer, Place, PortalQuestion
-from penstock.engine.streams.waits import Waits
+from penstock.engine.streams.waiting import Answer, Place, PortalQuestion, Waits
 from penstock.errors import Deadlock
 from penstock.model.request import Failure
 from penstock.model.streams.failed_atom import FailedAtom

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.engine.failure import DECIDED
 from penstock.engine.streams.cascade import Delivered, Delivery, Inquiry
-from penstock.engine.streams.waiting import Answer, Held, PortalQuestion
-from penstock.engine.streams.waits import Waits
+from penstock.engine.streams.waiting import Answer, Held, PortalQuestion, Waits
 from penstock.errors import Erased
 from penstock.model.application import App
 from penstock.model.reply import decode_result

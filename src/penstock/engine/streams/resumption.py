@@ -31,10 +31,10 @@ from penstock.errors import UserError
 from penstock.model.application import App
 from penstock.model.call import Call, returns_of, sent
 from penstock.model.context import Transaction, activate
-from penstock.model.interruption import Interrupted
 from penstock.model.streams.ask import Ask
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.task_type import TaskType
+from penstock.model.time_limit import Interrupted
 
 
 class Resumption:

@@ -11,9 +11,8 @@ from penstock.engine.streams.derived_ids import step_id
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_output import StepOutput
-from penstock.engine.streams.step_services import StepServices
 from penstock.engine.streams.waiting import Waiting
-from penstock.engine.streams.workflow_step import WorkflowStep
+from penstock.engine.streams.workflow_step import StepServices, WorkflowStep
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, decode_failure, encode_failure
 from penstock.model.streams.flow import Workflow

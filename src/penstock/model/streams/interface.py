@@ -1,10 +1,26 @@
 """Streams and portals of other applications: declared with `registry`, and bound when a set of applications is built."""
 
+import typing
 from typing import Any, TypeVar
 
+from penstock.base.union import UNIONS
 from penstock.model.registry_path import RegistryPath
 from penstock.model.streams.portal import Portal
-from penstock.model.streams.stream import Stream
+from penstock.model.streams.stream import UNKNOWN, Stream
+
+
+def fits(given: Any, wanted: Any) -> bool:
+    """Say whether events of one type can be events of another; an unknown type is checked later."""
+    if given == wanted or Any in (given, wanted) or UNKNOWN in (given, wanted):
+        return True
+    if typing.get_origin(given) in UNIONS:
+        return all(fits(member, wanted) for member in typing.get_args(given))
+    if typing.get_origin(wanted) in UNIONS:
+        return any(fits(given, member) for member in typing.get_args(wanted))
+    cls = typing.get_origin(given) or given
+    is_class = isinstance(cls, type) and isinstance(wanted, type)
+    return (given is int and wanted is float) or (is_class and issubclass(cls, wanted))
+
 
 T = TypeVar("T")
 Q = TypeVar("Q")

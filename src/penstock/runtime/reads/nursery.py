@@ -76,9 +76,9 @@ class Nursery:
                     self._fork()
                 watched = [self._control.fileno(), self._deaths]
                 ready, _, _ = select.select(watched, [], [], pause_s if pause_s > 0 else None)
-                if self._control.fileno() in ready and not self._obey():
+                if self._control.fileno() in ready and not self._handle():
                     return
-                self._bury()
+                self._reap()
         finally:
             for pid in self._born_s:
                 os.kill(pid, signal.SIGKILL)
@@ -102,10 +102,10 @@ class Nursery:
             _live(self._settings, theirs)
         theirs.close()
         self._born_s[pid] = time.monotonic()
-        with ours, suppress(OSError):  # the gateway has ended, which `_obey` will see
+        with ours, suppress(OSError):  # the gateway has ended, which `_handle` will see
             socket.send_fds(self._control, [pid.to_bytes(PID_BYTES)], [ours.fileno()])
 
-    def _obey(self) -> bool:
+    def _handle(self) -> bool:
         """Kill the reader that the gateway names; return False if the gateway has ended."""
         with suppress(OSError):
             order = self._control.recv(PID_BYTES, socket.MSG_WAITALL)
@@ -115,7 +115,7 @@ class Nursery:
             return bool(order)
         return False
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Forget the readers that have died; pause the next fork if they died young."""
         with suppress(BlockingIOError):
             os.read(self._deaths, 4_096)

@@ -6,8 +6,8 @@ driver holds hashes and counts only. Supervision and Spark's query belong to `ru
 
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +15,17 @@ import msgspec
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.engine.access_memory import FirstRounds
 from penstock.engine.failure import internal
-from penstock.engine.first_round import FirstRounds
 from penstock.engine.streams.late_flows import subscriptions
-from penstock.errors import Diverged, EpochFailed, Fenced, PenstockError, Truncated
+from penstock.errors import (
+    Diverged,
+    EpochFailed,
+    Fenced,
+    OperationalError,
+    PenstockError,
+    Truncated,
+)
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
 from penstock.model.application import App
@@ -36,6 +43,7 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
 from penstock.runtime.spark.later_records import LaterRecords
 from penstock.runtime.spark.messages import (
+    ApplyEpoch,
     LogRange,
     RunTransactions,
     TaskResult,
@@ -45,9 +53,80 @@ from penstock.runtime.spark.messages import (
 )
 from penstock.runtime.spark.parallelism import ParallelismPolicy, planned
 from penstock.runtime.spark.quarantine import condemned_in
-from penstock.runtime.spark.rounds import Overflow, Rounds
-from penstock.runtime.spark.stopwatch import Stopwatch
-from penstock.runtime.spark.store_updates import StoreUpdates
+from penstock.runtime.spark.rounds import Overflow, Rounds, Stopwatch
+
+
+class StoreUpdates:
+    """Brings the stores to committed epochs, in a thread of its own."""
+
+    def __init__(self, config: Config, jobs: Jobs, scratch: Path) -> None:
+        self._config = config
+        self._jobs = jobs
+        self._scratch = scratch
+        self._thread = ThreadPoolExecutor(1, "penstock-apply")
+        self._running: Future[None] | None = None
+
+    def recover(self, epoch: Epoch) -> Future[None]:
+        """Begin to bring all stores to the newest epoch, which another driver may have committed."""
+        self._running = self._thread.submit(self._recover, epoch)
+        return self._running
+
+    def begin(self, epoch: Epoch, count: int) -> None:
+        """Bring the stores to an epoch of `count` records, and delete its temporary files.
+
+        A small epoch is applied by the resident task, or else by the next epoch's task, which costs
+        less than a job.
+        """
+        is_small = count <= self._config.small_epoch
+
+        def apply() -> None:
+            if not is_small:
+                self._jobs.run(self._commands(epoch))
+            for path in self._scratch.glob(f"e{epoch}-*"):
+                path.unlink(missing_ok=True)
+
+        if is_small:
+            self._jobs.apply_resident(epoch)
+        self._running = self._thread.submit(apply)
+
+    def wait(self) -> None:
+        """Wait for the work that was begun last, and raise its error."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
+
+    def settle(self) -> None:
+        """Wait for the work that was begun last; workers that have died leave it to the next epoch.
+
+        Raises:
+            PenstockError: The environment fails.
+        """
+        try:
+            self.wait()
+        except PenstockError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- Spark says in its own way that workers have died
+            extra = {"cause": cause_text(error)}
+            _log.warning("state is not ready; the next epoch brings it up to date", extra=extra)
+
+    def close(self) -> None:
+        """Wait for the work, and end the thread."""
+        self._thread.shutdown(wait=True)
+
+    def _commands(self, epoch: Epoch) -> Sequence[ApplyEpoch]:
+        count = self._jobs.partitions
+        return [ApplyEpoch([partition], epoch, count) for partition in range(count)]
+
+    def _recover(self, epoch: Epoch) -> None:
+        began = time.perf_counter()
+        try:
+            self._jobs.run(self._commands(epoch))
+        except OperationalError as error:
+            _log.warning("state is not ready yet", extra={"cause": str(error)})
+            return
+        spent_s = round(time.perf_counter() - began, 3)
+        _log.info("state is ready", extra={"epoch": epoch, "seconds": spent_s})
+
 
 _log = logging.getLogger(__name__)
 
@@ -311,8 +390,10 @@ class EpochDriver:
         elif plan.overlapped:
             every = results = self._rounds.run_overlapped(epoch, ranges, run, clock, self._atoms)
         else:
-            for results in self._rounds.run(epoch, ranges, run, clock, self._atoms):
-                every += results
+            for results in self._rounds.run(
+                epoch, ranges, run, clock, self._atoms, divided=plan.divided
+            ):
+                every += [result for result in results if id(result) not in map(id, every)]
         if (stopped_at := first_not_run(results)) is not None:
             ranges, count = first_requests(ranges, stopped_at), stopped_at
         self._commit(epoch, ranges, count, results)

@@ -1,15 +1,149 @@
 """The executor of each type of control record."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import msgspec
+
+from penstock.base.cause import cause_text
+from penstock.base.ids import BUCKETS, Epoch
+from penstock.deployment.archives import Archives
+from penstock.deployment.code_in_force import unpacked
+from penstock.errors import ConfigError, Corrupt, PenstockError, UserError
+from penstock.files.durable import storage
+from penstock.files.layout import JOURNAL, STATE
+from penstock.files.lock import locked_directory
+from penstock.journal.deployments import Deployments
+from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.model.control import Deploy, Erase, Move, Subscribe
 from penstock.process.config import Config
-from penstock.runtime.spark.bucket_move import BucketMove
-from penstock.runtime.spark.control import Executor
-from penstock.runtime.spark.deploying import DeployExecutor
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.control import ControlEffect, Executor, Refused
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
+from penstock.runtime.spark.messages import ApplyEpoch, LoadCode, LoadedCode
+from penstock.state.environment import DATA_FILE
+from penstock.state.partition_spec import PartitionSpec, name_of
+
+# A worker loads the code and compares its classes with the stored ones before the commit of the epoch. So code that no
+# worker can load, or that does not fit, changes nothing. The schema versions and the deployment are written for the next
+# epoch, before the commit. If the driver ends in between, they have no epoch, and the same record writes them again.
+
+
+class DeployExecutor:
+    """Puts the code of a deployment in force."""
+
+    def __init__(self, data: Path, jobs: Jobs, late: LateSubscribers) -> None:
+        self._data = data
+        self._jobs = jobs
+        self._late = late
+
+    def __call__(self, control: Deploy, epoch: Epoch) -> ControlEffect:
+        """Load the code, and record it from the epoch after this one on.
+
+        Raises:
+            Refused: The archive is missing or was changed, the code cannot be loaded, or a class does not fit.
+            PenstockError: The environment fails.
+        """
+        since = Epoch(epoch + 1)
+        try:
+            spec = unpacked(self._data, control.code).spec
+            (result,) = self._jobs.run([LoadCode(spec, epoch, control.dropped)])
+            loaded = messages.decode_loaded(result.loaded)
+            self._record(control, since, loaded)
+        except (UserError, Corrupt) as error:
+            self._forget(epoch)
+            facts = {"archive": control.code.archive, "error": str(error)}
+            _log.warning("a deployment is refused", extra=facts)
+            raise Refused(error) from error
+
+        def switch() -> None:
+            self._late.watch(loaded.late)
+            self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
+            _log.info("a deployment is in force", extra={"archive": control.code.archive})
+
+        return ControlEffect(switch=switch)
+
+    def _forget(self, epoch: Epoch) -> None:
+        """Remove what an earlier attempt at this epoch may have written for the next one."""
+        deployments = Deployments(self._data / JOURNAL)
+        with storage("refuse a deployment"), locked_directory(deployments.folder):
+            deployments.keep_prefix(epoch)
+            forget_later_versions(deployments.folder, epoch)
+
+    def _record(self, control: Deploy, since: Epoch, loaded: LoadedCode) -> None:
+        deployments = Deployments(self._data / JOURNAL)
+        with storage("record a deployment"):
+            Shapes(deployments.folder, {}).replace(loaded.schemas)
+            with locked_directory(deployments.folder):
+                Archives(self._data).read(control.code.archive)  # maintenance may have removed it
+                now_us = time.time_ns() // 1_000
+                deployments.record(
+                    since,
+                    now_us,
+                    control.code,
+                    loaded.tags,
+                    live=True,
+                    by=control.by,
+                    waiting=loaded.waiting,
+                )
+
+
+# Tasks bring the stores of the new number to the epoch before the record: they copy the rows from the present stores,
+# unless another process has copied them before. The commit of the epoch names the new number. Stores that no commit
+# names are a cache, so a crash at any step loses nothing.
+
+
+_log = logging.getLogger(__name__)
+
+
+class BucketMove:
+    """Executes the control records that move buckets."""
+
+    def __init__(self, data: Path, jobs: Jobs) -> None:
+        self._stores = data / STATE
+        self._jobs = jobs
+
+    def execute(self, move: Move, epoch: Epoch) -> ControlEffect:
+        """Build the stores of the new number; see `penstock.runtime.spark.control.Executor`.
+
+        Raises:
+            Refused: The number is out of range.
+            PenstockError: The environment fails.
+        """
+        partitions = move.partitions
+        if not 1 <= partitions <= BUCKETS:
+            wrong = f"partitions = {partitions}: must be from 1 to {BUCKETS}"
+            raise Refused(ConfigError(wrong))
+        if partitions != self._jobs.partitions:
+            self._build(partitions, Epoch(epoch - 1))
+        return ControlEffect(switch=lambda: self._use(partitions), partitions=partitions)
+
+    def _build(self, partitions: int, epoch: Epoch) -> None:
+        """Bring the stores of a number to an epoch.
+
+        Copied stores lack a few epochs only, so the resident task takes them all: a job would take longer to start.
+        """
+        every = list(range(partitions))
+        former = self._jobs.partitions
+        names = [name_of(PartitionSpec(each, partitions)) for each in every]
+        are_copied = all((self._stores / name / DATA_FILE).exists() for name in names)
+        groups = [every] if are_copied else [[each] for each in every]
+        try:
+            self._jobs.run([ApplyEpoch(group, epoch, partitions, former) for group in groups])
+        except PenstockError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- a damaged store may have killed the workers
+            extra = {"cause": cause_text(error)}
+            _log.warning("stores cannot be copied, and are built from the journal", extra=extra)
+            self._jobs.run([ApplyEpoch([each], epoch, partitions) for each in every])
+
+    def _use(self, partitions: int) -> None:
+        """Let the next epoch use the stores of a number, and at most as many tasks."""
+        self._jobs.partitions = partitions
 
 
 def executors_of(

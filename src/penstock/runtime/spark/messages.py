@@ -72,20 +72,14 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     decided: dict[int, bytes] = {}  # position: the failure to record instead of running it
     atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
     with_steps: bool = False  # run the workflow steps of each record after its requests
-    large_atom: int = (
-        0  # end before an append of so many events, if its stream is divided; 0: never
-    )
-    divided_from: int = 0  # the first position that may end the run so
-    shares: list[str] = []  # the files of `RunShare`
-    shared: int = 0  # the records that all shares have run; with `shares` the run ends behind them
     relay: str = ""  # write the records that may have workflow steps here (`step_relay`)
 
 
 class RunShare(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Run a share of the keys of the divided tasks, for the appends at the beginning of an epoch."""
+    """Run a share of the keys of the divided tasks, for the first appends of an epoch (`large_atoms`)."""
 
     epoch: Epoch
-    ranges: list[LogRange]
+    outputs: list[RoundOutput]  # of all tasks
     share: int
     shares: int
     output_bytes_max: int
@@ -101,6 +95,7 @@ class RunSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
     output_bytes_max: int
     partitions: int  # the number of stores
     relay: str = ""  # take the records from here, and not from `outputs` (`step_relay`)
+    shares: list[str] = []  # the files of `RunShare`
 
 
 class ApplyEpoch(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -165,6 +160,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         atoms: The number of atoms in the parts, by stream.
         events: The number of their events, by stream.
         flows: Whether workflow steps of the epoch are still to run.
+        largest: The most events of an atom of its requests.
         roots: What the transactions in the parts called, and how often.
         samples: Calls between members that this run observed.
         phases_ms: Milliseconds of each phase.
@@ -186,6 +182,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     atoms: dict[str, int] = {}
     events: dict[str, int] = {}
     flows: bool = False
+    largest: int = 0
     roots: dict[str, int] = {}
     samples: dict[str, Sample] = {}
     phases_ms: dict[str, float] = {}

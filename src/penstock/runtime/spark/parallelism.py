@@ -7,7 +7,7 @@ no outcome, only time.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.engine.first_round import FirstRounds
+from penstock.engine.access_memory import FirstRounds
 from penstock.engine.step import EpochRun
 from penstock.log.api import Log
 from penstock.runtime.spark.messages import LogRange, TaskResult, request_count
@@ -32,10 +32,12 @@ class EpochPlan(NamedTuple):
 
     Attributes:
         overlapped: Whether another task runs the workflow steps while the only task runs the requests.
+        divided: Whether the workflow steps run after all requests, so that large atoms can be divided.
     """
 
     tasks: int
     overlapped: bool = False
+    divided: bool = False
 
 
 IN_ONE_TASK: Final = EpochPlan(1)
@@ -49,19 +51,24 @@ class ParallelismPolicy:
 
         Args:
             small_epoch: The most requests of an epoch that always runs in a single task.
-            large_atom: The events of a large atom; if atoms may be divided, the passes do not overlap.
+            large_atom: The events of a large atom; 0: no atom is divided.
         """
         self._small_epoch = small_epoch
-        self._may_run_overlapped = not large_atom
+        self._divides = large_atom > 0
         self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
         self._in_one_task = 0  # large epochs since then
-        self._together = (
-            0  # large epochs whose passes must not overlap, after outputs that were too large
-        )
+        self._together = 0  # epochs whose passes run in one task, after outputs that were too large
         self._requests_ms = self._steps_ms = 0.0  # of a record of the last large epoch
 
     def plan(self, count: int, partitions: int) -> EpochPlan:
         """Return the tasks for an epoch of `count` requests; at most one for each partition runs requests."""
+        self._together = max(0, self._together - 1)
+        plan = self._tasks(count, partitions)
+        if self._divides and plan.tasks == 1 < partitions:
+            return EpochPlan(1, divided=not self._together)
+        return plan
+
+    def _tasks(self, count: int, partitions: int) -> EpochPlan:
         if count <= self._small_epoch or partitions == 1:
             return IN_ONE_TASK
         is_torn = self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY
@@ -73,8 +80,7 @@ class ParallelismPolicy:
             repeated = 1 + _REPEATED_COST * min(self._repeated, REPEATED_TOO_MUCH)
             otherwise_ms = requests_ms * repeated / partitions + steps_ms
         saved_ms = otherwise_ms - max(requests_ms, steps_ms)
-        self._together = max(0, self._together - 1)
-        if self._may_run_overlapped and not self._together and saved_ms > OVERLAP_SAVES_MS:
+        if not self._together and saved_ms > OVERLAP_SAVES_MS:
             return EpochPlan(1, overlapped=True)
         return IN_ONE_TASK if is_torn else EpochPlan(partitions)
 

@@ -12,7 +12,7 @@ from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.journal.api import Journal, Part, PartKind
 from penstock.process.fault import Fault
-from penstock.runtime.spark.cascade_rows import atom_counts, event_counts
+from penstock.runtime.spark.cascade_columns import atom_counts, event_counts
 from penstock.runtime.spark.messages import RoundOutput, TaskResult
 from penstock.runtime.spark.rows import Tables, merge, read_output, roots_of
 

@@ -7,6 +7,7 @@ the workflow steps of the whole epoch (`workflow_pass`).
 """
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +29,29 @@ from penstock.runtime.spark.messages import (
     TaskResult,
     first_not_run,
     pack_positions,
-    request_count,
 )
-from penstock.runtime.spark.stopwatch import Stopwatch
+
+
+class Stopwatch:
+    """Splits an epoch into phases; the time since `before` is the phase `rest`."""
+
+    def __init__(self, before: float) -> None:
+        self._at = time.perf_counter()
+        self.phases_ms = {"rest": (self._at - before) * 1e3}
+
+    @property
+    def total_s(self) -> float:
+        """The seconds of all phases but `rest`."""
+        return (sum(self.phases_ms.values()) - self.phases_ms["rest"]) / 1e3
+
+    def lap(self, phase: str, write_ms: float = 0.0) -> None:
+        """End a phase; count `write_ms` of it as the phase `write`."""
+        now = time.perf_counter()
+        spent = (now - self._at) * 1e3
+        self.phases_ms[phase] = self.phases_ms.get(phase, 0.0) + spent - write_ms
+        if write_ms:
+            self.phases_ms["write"] = self.phases_ms.get("write", 0.0) + write_ms
+        self._at = now
 
 
 class Overflow(Exception):
@@ -55,6 +76,8 @@ class Rounds:
         run: EpochRun,
         clock: Stopwatch,
         atoms: Mapping[str, int],
+        *,
+        divided: bool = False,
     ) -> Iterator[list[TaskResult]]:
         """Run rounds until all components are finished.
 
@@ -67,15 +90,14 @@ class Rounds:
         Raises:
             Overflow: The outputs of several tasks are too large.
         """
-        limits = self._output_bytes_max, self._jobs.partitions, self._large_atom
-        plan = _EpochCommands(epoch, ranges, run, dict(atoms), *limits)
+        size, partitions = self._output_bytes_max, self._jobs.partitions
+        plan = _EpochCommands(epoch, ranges, run, dict(atoms), size, partitions, divided)
         flows = publish = False
+        largest = 0
         results: list[TaskResult] = []
         while (now := run.next_round()) is not None:
             publish = run.tasks == 1 or (now.number > 1 and not flows)
             results = self._jobs.run(plan.of_round(now, publish=publish))
-            if run.tasks == 1 and first_not_run(results) == 0:
-                results = self._divided(plan, now)
             if run.tasks > 1 and first_not_run(results) is not None:
                 raise Overflow
             write_ms = max(result.phases_ms.get("files", 0.0) for result in results)
@@ -85,14 +107,24 @@ class Rounds:
             clock.lap("validate")
             plan.add_outputs(now.number, results)
             flows = flows or any(result.flows for result in results)
+            largest = max(largest, *(result.largest for result in results))
             yield results
-        rest = [*([] if publish else plan.writing()), *([plan.steps()] if flows else [])]
-        if run.tasks > 1 and rest:
+        shares = self._shares(plan) if flows and 0 < self._large_atom <= largest else []
+        rest = [*([] if publish else plan.writing()), *([plan.steps(shares)] if flows else [])]
+        if rest:
             last = self._jobs.run(rest)
             if first_not_run(last) is not None:
                 raise Overflow
             clock.lap("write")
             yield [*(results if publish else []), *last]
+
+    def _shares(self, plan: "_EpochCommands") -> list[str]:
+        """Run the divided tasks of large atoms, and return the files of their results."""
+        if plan.partitions == 1:
+            return []
+        shares = self._jobs.run(plan.shares())
+        self._fault.reached("after-shares")
+        return [share.output for share in shares]
 
     def run_overlapped(
         self,
@@ -116,7 +148,7 @@ class Rounds:
         now, size = run.next_round(), self._output_bytes_max // 2
         assert now is not None, "the epoch has not run"
         relay = str(self._scratch / f"e{epoch}-relay{next(self._relays)}")
-        plan = _EpochCommands(epoch, ranges, run, dict(atoms), size, self._jobs.partitions, 0)
+        plan = _EpochCommands(epoch, ranges, run, dict(atoms), size, self._jobs.partitions)
         (whole,) = plan.of_round(now, publish=True)
         requests = msgspec.structs.replace(whole, with_steps=False, relay=relay)
         steps = RunSteps(epoch, [], plan.atoms, size, plan.partitions, relay)
@@ -130,17 +162,6 @@ class Rounds:
         self._fault.reached("after-round")
         return [ran, stepped]
 
-    def _divided(self, plan: "_EpochCommands", now: Round) -> list[TaskResult]:
-        """Run an epoch that begins with a large atom: its keyed tasks in shares, and then the rest."""
-        shares = self._jobs.run(plan.shares())
-        self._fault.reached("after-shares")
-        stopped_at = first_not_run(shares)
-        shared = request_count(plan.ranges) if stopped_at is None else stopped_at
-        paths = [share.output for share in shares] if shared else []
-        (command,) = plan.of_round(now, publish=True)
-        again = {"divided_from": 1, "shares": paths, "shared": shared}
-        return self._jobs.run([msgspec.structs.replace(command, **again)])
-
 
 @dataclass(slots=True)
 class _EpochCommands:
@@ -150,7 +171,7 @@ class _EpochCommands:
         atoms: The number of atoms of each stream before the epoch.
         output_bytes_max: The most bytes of the outputs of all tasks.
         partitions: The number of stores.
-        large_atom: The events of a large atom; 0: no atom is large.
+        divided: Whether the workflow steps of a single task run after all requests.
         outputs: The round, the task and the path of each round output.
     """
 
@@ -160,7 +181,7 @@ class _EpochCommands:
     atoms: dict[str, int]
     output_bytes_max: int
     partitions: int
-    large_atom: int
+    divided: bool = False
     outputs: list[tuple[int, int, str]] = field(default_factory=list)
 
     def add_outputs(self, number: int, results: list[TaskResult]) -> None:
@@ -180,14 +201,13 @@ class _EpochCommands:
                 self.ranges,
                 None if tasks == 1 else pack_positions(positions),
                 tracked=tasks > 1,
-                keep=tasks > 1,
+                keep=tasks > 1 or self.divided,
                 publish=publish,
                 outputs=self._valid(task) if publish else [],
                 output_bytes_max=self.output_bytes_max // tasks,
                 atoms=self.atoms if tasks == 1 else {},
-                with_steps=tasks == 1,
+                with_steps=tasks == 1 and not self.divided,
                 partitions=self.partitions,
-                large_atom=self.large_atom if tasks == 1 < self.partitions else 0,
             )
             for task, positions in enumerate(now.tasks)
         ]
@@ -195,9 +215,8 @@ class _EpochCommands:
     def shares(self) -> list[TaskCommand]:
         """Return the commands that run the divided tasks of large atoms."""
         count, size = self.partitions, self.output_bytes_max // self.partitions
-        return [
-            RunShare(self.epoch, self.ranges, share, count, size, count) for share in range(count)
-        ]
+        outputs = self._all_valid()
+        return [RunShare(self.epoch, outputs, share, count, size, count) for share in range(count)]
 
     def writing(self) -> list[TaskCommand]:
         """Return the commands that write the valid rows of all rounds into parts."""
@@ -210,10 +229,15 @@ class _EpochCommands:
             for task in range(self.run.tasks)
         ]  # fmt: skip
 
-    def steps(self) -> TaskCommand:
+    def steps(self, shares: list[str]) -> TaskCommand:
         """Return the command that runs the workflow steps."""
-        outputs = [valid for task in range(self.run.tasks) for valid in self._valid(task)]
-        return RunSteps(self.epoch, outputs, self.atoms, self.output_bytes_max, self.partitions)
+        size = self.output_bytes_max
+        return RunSteps(
+            self.epoch, self._all_valid(), self.atoms, size, self.partitions, shares=shares
+        )
+
+    def _all_valid(self) -> list[RoundOutput]:
+        return [valid for task in range(self.run.tasks) for valid in self._valid(task)]
 
     def _valid(self, task: int) -> list[RoundOutput]:
         """Return a task's outputs, each with the positions that later rounds have run again."""

@@ -18,7 +18,7 @@ from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
-from penstock.runtime.spark.cascade_rows import NO_ATOMS, POSITION, CascadeRows
+from penstock.runtime.spark.cascade_columns import NO_ATOMS, POSITION, CascadeRows
 from penstock.runtime.spark.step_relay import RelayWriter
 
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called

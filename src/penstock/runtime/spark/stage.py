@@ -7,41 +7,54 @@ and a store knows its epoch. Files have names that no other attempt uses, and on
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.base.ids import Epoch, LogPartition
-from penstock.deployment.loading import lines_of
+from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
+from penstock.deployment.code_in_force import is_unpacked
+from penstock.deployment.loading import lines_of, load, locate
+from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
-from penstock.engine.calls import CallSampler, Sample
+from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.mentions import MentionCollector
-from penstock.engine.streams.cascade_time import SHARE_S, CascadeTime
+from penstock.engine.streams.cascade import PublishedAtom, cascade_of
+from penstock.engine.streams.cascade_runner import SHARE_S, CascadeTime
+from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
+from penstock.files.durable import storage
+from penstock.journal.api import PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.journal.shapes import Shapes
 from penstock.log.api import Record
-from penstock.model.request import decode_failure, encode_failure
+from penstock.model.request import NOT_CUT, Cut, cut_of, decode_failure, encode_failure
+from penstock.model.schema_version import Versions
 from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
+from penstock.runtime.spark.cascade_columns import atoms_of
 from penstock.runtime.spark.epoch_records import Records, read_epoch
-from penstock.runtime.spark.large_atoms import LargeAtoms, read_shares, write_share
+from penstock.runtime.spark.large_atoms import read_shares, run_share, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
+    Code,
     LoadCode,
-    LoadedCode,
     LogRange,
     RunMaintenance,
     RunShare,
@@ -52,16 +65,211 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.publishing import publish, read_outputs
-from penstock.runtime.spark.quarantine import Quarantine
+from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
-from penstock.runtime.spark.worker_code import WorkerCode, WorkerCodes
-from penstock.runtime.spark.workflow_pass import (
-    note_parts,
-    processed_records,
-    run_steps,
-)
 from penstock.state.stores import PartitionedReader
+
+# Code that was unpacked from an archive has modules of its own (`deployment.side_modules`), so that two versions fit into one
+# process: the code of a deployment is loaded while the present code is in use, and then takes its place. The former code is
+# dropped: after a rollback it is loaded again, because it must read the rows of the versions that came between.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCode(LoadedCode):
+    """One version of the code.
+
+    Attributes:
+        members: Its members, for the count of calls.
+    """
+
+    members: dict[Site, Member]
+    journal: DeltaJournal
+
+
+class WorkerCodes:
+    """The versions that a worker has loaded, one of which is in use."""
+
+    def __init__(self, directory: DataDirectory, code: Code) -> None:
+        """Load the first version, and use it.
+
+        Raises:
+            PenstockError: The code cannot be loaded, or does not fit the journal.
+        """
+        self._directory = directory
+        self._code = code
+        self.present = self._load(code[0])
+        self._loaded = {code: self.present}
+        self._enter()
+
+    def use(self, code: Code) -> None:
+        """Let all later work use a version, which is loaded first if `prepare` has not loaded it.
+
+        Raises:
+            PenstockError: As in `prepare`; the present code stays in use.
+        """
+        if code == self._code:
+            return
+        loaded = self.prepare(code)
+        self._leave()
+        self._loaded = {code: loaded}
+        self._code, self.present = code, loaded
+        self._enter()
+
+    def prepare(self, code: Code, dropped: Collection[str] = ()) -> WorkerCode:
+        """Load a version, and keep the present one in use.
+
+        Args:
+            code: The version; it is loaded again if this deployment of it is not the one that is loaded.
+            dropped: The stored classes that it may lack; those that a deployment has dropped need no mention.
+
+        Raises:
+            PenstockError: The code cannot be loaded, or does not fit the journal.
+        """
+        if code not in self._loaded:
+            self._loaded = {self._code: self.present}  # what was prepared before was refused
+            self._leave()
+            try:
+                self._loaded[code] = self._load(code[0], dropped)
+            finally:
+                self._enter()
+        return self._loaded[code]
+
+    def schemas(
+        self, code: WorkerCode, since: Epoch, dropped: Collection[str]
+    ) -> dict[str, Versions]:
+        """Return the schema versions of each stored class if some code were deployed; nothing is written.
+
+        Args:
+            since: The first epoch that may have rows of new versions.
+            dropped: The stored classes that it may lack.
+
+        Raises:
+            ClassChanged: A class cannot read its stored rows.
+            Corrupt: The file of shapes is missing or damaged.
+        """
+        with storage("read how classes are stored"):
+            return Shapes(self._directory.journal_path, code.app.stored, dropped).planned(since)
+
+    def close(self) -> None:
+        """Close the journals, and put the modules of the process back."""
+        self._leave()
+        for code in self._loaded.values():
+            code.journal.close()
+
+    def _load(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
+        location = locate(spec)
+        is_archive = is_unpacked(self._directory.path, location)
+        code = load_aside(location) if is_archive else LoadedCode(load(location), location)
+        # The journal compares classes, and an annotation that is text is looked up in the modules of its class.
+        with code.active():
+            journal = self._directory.open_journal(code.app, dropped=dropped)
+        members = members_of(code.app)
+        return WorkerCode(code.app, location, code.modules, members=members, journal=journal)
+
+    def _enter(self) -> None:
+        if self.present.modules is not None:
+            self.present.modules.enter()
+
+    def _leave(self) -> None:
+        if self.present.modules is not None:
+            self.present.modules.leave()
+
+
+# The first pass runs the requests of the records. The second pass takes the atoms that they have published, and their
+# replies. Where several tasks run the requests, they come from the round outputs. Where one task runs them, they come
+# from its relay, at the same time (`step_relay`). Tasks of workflows are rows that no request reads or writes, so the
+# second pass begins with the state before the epoch.
+
+
+_COLUMNS: Final = (
+    "position",
+    "partition",
+    "lsn",
+    "request_id",
+    "request",
+    "time_us",
+    "error",
+    "reply",
+)
+
+
+def processed_records(outputs: Sequence[Tables]) -> Iterator[ProcessedRecord]:
+    """Yield the records that may have workflow steps, in order.
+
+    Args:
+        outputs: The valid rows of the round outputs of all tasks.
+    """
+    published: dict[int, list[PublishedAtom]] = {}
+    for output in outputs:
+        if PartKind.EVENTS in output:
+            for position, atom in atoms_of(output[PartKind.EVENTS]):
+                published.setdefault(position, []).append(atom)
+    cuts = _cuts(outputs)
+    transactions = pa.concat_tables(
+        output[PartKind.TRANSACTIONS] for output in outputs if PartKind.TRANSACTIONS in output
+    )
+    emitting = pc.is_in(transactions["position"], pa.array(published, pa.uint32()))
+    derived = pc.match_substring(transactions["request_id"], MARK)
+    rows = transactions.filter(pc.or_(emitting, derived)).select(_COLUMNS).sort_by("position")
+    for position, partition, lsn, request_id, body, time_us, error, reply in zip(
+        *(column.to_pylist() for column in rows.columns), strict=True
+    ):
+        cascade = cascade_of(RequestId(request_id), body, time_us)
+        cascade.published = published.get(position, [])
+        cascade.cut = cuts.get(position, NOT_CUT)
+        yield ProcessedRecord(
+            position,
+            LogPartition(partition),
+            Record(Lsn(lsn), RequestId(request_id), body, time_us),
+            None if error is None else decode_failure(reply),
+            reply,
+            cascade,
+        )
+
+
+def _cuts(outputs: Sequence[Tables]) -> dict[int, Cut]:
+    """Return where the requests of cascades were cut, by the positions of their records."""
+    later = [output[PartKind.APPENDS] for output in outputs if PartKind.APPENDS in output]
+    return {
+        position: cut
+        for rows in later
+        for position, body in zip(
+            rows["position"].to_pylist(), rows["request"].to_pylist(), strict=True
+        )
+        if (cut := cut_of(body)) != NOT_CUT
+    }
+
+
+def note_parts(task: Task, quarantine: Quarantine) -> None:
+    """Let a task note each sent request and each workflow step before it runs, and refuse those that kill."""
+    cascades = task.cascades
+    if cascades is not None:
+        cascades.before_request = quarantine.refusal_of_request
+        cascades.before_step = quarantine.refusal_of_step
+
+
+def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: ProcessedRecord) -> int:
+    """Run the workflow steps of one record; note its position before they run.
+
+    Args:
+        quarantine: Takes the notes.
+
+    Returns:
+        The bytes of the results.
+    """
+    assert task.cascades is not None, "the application has streams"
+    began = time.perf_counter()
+    position = work.position
+    quarantine.now[0] = position + STEPS_OF
+    task.run_steps(work.cascade, work.failure, work.reply)
+    if quarantine.careful:
+        quarantine.measure()
+    rows.wrote(position, task.wrote)
+    size = rows.cascades.add(position, work.partition, work.record, work.cascade)
+    rows.steps_s += time.perf_counter() - began
+    return size
+
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +349,7 @@ class Worker:
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
         schemas = self._codes.schemas(code, since, command.dropped)
-        loaded = LoadedCode(schemas, tags, late, waiting_types(code.app))
+        loaded = messages.LoadedCode(schemas, tags, late, waiting_types(code.app))
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
@@ -196,6 +404,7 @@ class Worker:
             output=output,
             relay="" if relay is None else str(relay.path),
             stopped_at=stopped_at,
+            largest=rows.cascades.largest,
             flows=bool(positions) and rows.cascades.have_steps and not command.with_steps,
             samples=_samples_of(sampler),
             phases_ms=_phases_ms(clock, rows),
@@ -232,21 +441,15 @@ class Worker:
         poisoned = {at: encode_failure(why) for at, why in quarantine.poisoned.items()}
         decided = {**poisoned, **command.decided}
         left = command.output_bytes_max
-        large = self._large_atoms() if command.large_atom else None
-        shared = read_shares(command.shares)
-        if task.cascades is not None:
-            task.cascades.shared = shared
         with self._guard(task, quarantine) as guard, rows.relay or nullcontext():
             for position in guard.each(positions):
                 if position == middle:
                     self._fault.reached("in-round")
                 partition, record = records[position]
-                if left < 0 or (large and large.ends_run(command, position, record, shared)):
+                if left < 0:
                     return position
                 now[0] = position
                 place, failure = (position, partition, record), decided.get(position)
-                if shared is not None and failure is not None:
-                    shared.is_void = True  # the shares have run the record
                 left -= self._run_record(
                     task, rows, quarantine, place, failure, with_steps=command.with_steps
                 )
@@ -312,26 +515,26 @@ class Worker:
             self._code.journal, self._fault, outputs, name, with_steps=command.with_steps
         )
 
-    def _large_atoms(self) -> LargeAtoms:
-        return LargeAtoms(self._code.app, self._settings.limits, self._fault)
-
     def _execute_share(self, command: RunShare) -> TaskResult:
         """Run a share of the keys of large atoms, and write a file for the task that does the rest."""
-        records, share = self._read(command.ranges), KeyShare(command.share, command.shares)
+        share = KeyShare(command.share, command.shares)
+        works = processed_records(read_outputs(command.outputs))
         name = f"e{command.epoch}-share{command.share}"
-        stopped_at: int | None = 0
         with (
             self._stores.at(Epoch(command.epoch - 1)) as stores,
             Quarantine(self._scratch / f"{name}.running") as quarantine,
-            suppress(TamperedWith),
         ):
             task = self._task(stores, tracked=False)
-            stopped_at = self._large_atoms().run_share(
-                task, records, share, quarantine, command.output_bytes_max
-            )
+            if not quarantine.careful:  # after a death of the worker, a single task finds the cause
+                try:
+                    with self._guard(task, quarantine) as guard:
+                        limits = self._settings.limits.cascade_steps, command.output_bytes_max
+                        run_share(task, guard.each(works), share, quarantine, self._fault, *limits)
+                except TamperedWith:
+                    share.steps.clear()
         path = self._scratch / f"{name}-a{_attempt()}"
         write_share(share, path)
-        return TaskResult(output=str(path), stopped_at=stopped_at)
+        return TaskResult(output=str(path))
 
     def _execute_steps(self, command: RunSteps) -> TaskResult:
         """Run the second pass of an epoch, and write its parts; nothing if its relay is lost."""
@@ -341,6 +544,9 @@ class Worker:
         left = command.output_bytes_max
         with self._stores.at(Epoch(command.epoch - 1)) as stores, suppress(RelayLost):
             task = self._task(stores, tracked=False)
+            if command.shares:
+                assert task.cascades is not None, "the application has streams"
+                task.cascades.shared = read_shares(command.shares)
             with (
                 Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
                 self._guard(task, quarantine) as guard,

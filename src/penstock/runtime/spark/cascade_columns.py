@@ -27,6 +27,7 @@ class CascadeRows:
 
     Attributes:
         have_steps: Whether one of the cascades may have workflow steps.
+        largest: The most events of an atom.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class CascadeRows:
         self._sent: list[tuple[Any, ...]] = []
         self._later: list[tuple[Any, ...]] = []
         self.have_steps = False
+        self.largest = 0
 
     def add(self, position: int, partition: LogPartition, record: Record, cascade: Cascade) -> int:
         """Add the results of a cascade, without its writes.
@@ -47,6 +49,7 @@ class CascadeRows:
             events = encode_atom(atom.events)
             size += len(events)
             count = len(atom.events)
+            self.largest = max(self.largest, count)
             self._atoms.append(
                 (atom.stream, partition, lsn, atom.step, time_us, count, events, position)
             )
