@@ -23,8 +23,6 @@ def split_app(
     names a module of a package, as in `shop.services`, if there is such a package.
 
     Args:
-        options: The options of the command.
-        words: The words of the command line.
         form: The command and its words without the application: `penstock call ENTITY KEY METHOD`.
         remote: Whether a gateway gets the call or the append; it needs no application.
 

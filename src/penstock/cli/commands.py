@@ -360,9 +360,7 @@ def _parse(
 
     Args:
         parse: The command's own method.
-        command: The command.
         ctx: The context, of typer.
-        args: The words.
 
     Returns:
         The words that are left.

@@ -42,7 +42,6 @@ class ErrorDescription(msgspec.Struct, frozen=True):
         code: The stable code of the error.
         message: What happened, for people.
         hint: The next step, for people.
-        exit_code: The exit code of the command.
     """
 
     code: str
@@ -110,7 +109,6 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     """Return the description of an error.
 
     Args:
-        error: The error.
         exit_code: The exit code; None: 2 if the caller must change something, else 1.
     """
     if isinstance(error, OSError) and _is_of_full_disk(error):
@@ -155,7 +153,6 @@ def show(
     """Print an error and return its exit code.
 
     Args:
-        description: The error.
         as_json: Whether `--json` was given.
         console: The place for text; None: standard error.
     """

@@ -36,7 +36,6 @@ def folding_table(*columns: str, **style: Any) -> "Table":
     """Return a table that continues long words in the next line, so that no id is cut.
 
     Args:
-        columns: The headings.
         style: The style of the table, as rich names it.
     """
     from rich.table import Column, Table

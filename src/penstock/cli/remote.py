@@ -109,10 +109,7 @@ class RemoteOptions:
         """Return the answer to a `POST` request.
 
         Args:
-            path: The path, with its query.
-            body: The body.
             media_type: The media type of the body.
-            returns: The type of the answer.
             timeout_s: How long to wait for the answer.
 
         Raises:
@@ -143,7 +140,6 @@ class RemoteOptions:
         """Return the response to a `GET` request.
 
         Args:
-            path: The path, with its query.
             accept: The media type of the answer.
 
         Raises:

@@ -38,7 +38,6 @@ def console_routes(app: App, config: Config, *, dev: bool) -> list[BaseRoute]:
     """Return the routes of the console below `/console/`.
 
     Args:
-        app: The application.
         config: Its settings, of which the console uses the data directory.
         dev: Whether the page may kill the driver.
     """

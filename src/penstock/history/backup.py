@@ -84,7 +84,6 @@ class Backups:
     """The backups in a directory, which need not exist."""
 
     def __init__(self, directory: Path) -> None:
-        """Name the directory."""
         self.directory = directory
         self._manifests = directory / BACKUPS
         self._files = directory / _FILES
@@ -141,9 +140,6 @@ class Backups:
         Args:
             count: How many backups to keep, at least 1.
             reached: Receives each step, for tests of crashes.
-
-        Returns:
-            The removed backups.
 
         Raises:
             ConfigError: Another process writes a backup.

@@ -64,7 +64,6 @@ def collect(
     The caller holds a retention lease on the journal.
 
     Args:
-        data: The data directory.
         app: The application's name.
         take_files: Receives the set, again after each `FileMismatch` that it raises.
         copy_log: Copies the log and returns the range of positions in the copy.

@@ -48,7 +48,6 @@ class Branch(msgspec.Struct, frozen=True):
 
     Attributes:
         app: The application's name.
-        data: Its data directory.
         epoch: Its newest epoch.
         time_us: The commit time of that epoch, microseconds since the Unix epoch.
         waiting: Requests that were appended and not processed; they run when the branch starts. The records that
@@ -89,7 +88,6 @@ def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Pa
     The temporary directory lies in the same folder. If a crash leaves it, the next call removes it.
 
     Args:
-        target: The new directory.
         reached: Receives `step` before the directory is renamed.
         step: The name of that step.
 
@@ -220,7 +218,6 @@ def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:
     """Remove the deployments that are not in force after an epoch, with their archives.
 
     Args:
-        data: The copy.
         epoch: Its last epoch.
         keeps_log: Whether deployments may wait in its log; then all archives stay.
     """

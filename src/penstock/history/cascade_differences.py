@@ -61,9 +61,6 @@ class CascadeDifferences:
         """Compare the cascade of a record.
 
         Args:
-            epoch: The epoch of the record.
-            request_id: The id of the record.
-            recorded: Its recorded cascade.
             cascade: Its cascade in the what-if; None if it has caused nothing, or is left out.
         """
         if cascade is None and recorded is NOTHING:

@@ -56,8 +56,6 @@ def sender_of(
     """Return the epoch and the log position of the record whose cascade has sent a request.
 
     Args:
-        journal: The journal.
-        request_id: The sent request.
         after: The epoch before the first one that is searched.
         upto: The last one.
 

@@ -76,7 +76,6 @@ def cascade_document(
     Args:
         root: The id of the record's request.
         recorded: The cascade as the journal has it.
-        traced: The run of the record.
         outcomes_of: Returns the outcomes of those later records that the journal has.
         keys: The keys of the persons; None for an application without personal classes.
     """

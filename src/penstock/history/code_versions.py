@@ -65,8 +65,6 @@ class CodeVersions:
         """Read the deployments; no code is loaded.
 
         Args:
-            history: The journal.
-            app: The present application.
             spec: The present application, as on the command line.
             present_only: Whether the present code executes all epochs.
             remedy: The option with which the command runs the present code.

@@ -89,7 +89,6 @@ def companion(
     """Start a companion if it is worth it, and end it behind the block.
 
     Args:
-        history: The journal.
         span: The replay, which has run no epoch.
         first: The first epoch of the span.
         last: Its last epoch.

@@ -25,9 +25,7 @@ def debug_request(
     """Replay up to a request, stop inside its handler, and return its outcome.
 
     Args:
-        history: The journal.
         versions: The code of each epoch.
-        request_id: The request.
         limits: The limits of the earlier requests.
 
     Raises:

@@ -91,7 +91,6 @@ def compare_unstored(deployed: App, present: App, stored: Container[str]) -> Ite
 
     Args:
         deployed: The application that is deployed.
-        present: The application with the present code.
         stored: The classes with stored entities, whose changes the opening of the journal finds.
     """
     for name, entity_type in present.stored.items():
@@ -111,8 +110,6 @@ def check_backlog(
     """Find the waiting and scheduled requests that the deployed code accepts, and the present code does not.
 
     Args:
-        data: The data directory.
-        journal: Its journal.
         deployed: The application that would process them without the deployment.
         present: The application that would process them after it.
 
@@ -127,8 +124,6 @@ def check_waits(history: HistoryReader, present: App, limits: Limits) -> Iterato
     """Run the handlers that wait for a reply again with the present code, and find those that cannot go on.
 
     Args:
-        history: The journal.
-        present: The application with the present code.
         limits: The limits of one transaction.
 
     Raises:
@@ -158,11 +153,8 @@ def dry_run(
     """Run the newest epochs of the deployed code again with the present code; None if there are none.
 
     Args:
-        history: The journal.
         deployed: The code that is deployed; it may have executed no epoch yet.
-        present: The application with the present code.
         limits: The limits of one transaction.
-        epochs: The most epochs.
         progress: Receives each finished epoch.
 
     Raises:

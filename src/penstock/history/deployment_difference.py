@@ -42,8 +42,6 @@ def deployment_difference(data: Path, number: int, work_s: float = WORK_S) -> De
     """Return the differences between a deployment and the deployment before it; none for the first one.
 
     Args:
-        data: The data directory.
-        number: The number of the deployment.
         work_s: How long the imports and the comparison may take.
 
     Raises:

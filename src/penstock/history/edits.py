@@ -93,7 +93,6 @@ def resolve_edits(
     """Return the changes of each epoch that follow from edits.
 
     Args:
-        parsed: All edits.
         history: The journal with the edited requests.
         app_at: Returns the application that will execute the requests of an epoch.
         span: The first and the last epoch.

@@ -29,7 +29,6 @@ class HistoryQuery(msgspec.Struct, frozen=True, tag="history"):
     """A question for the newest changes of one entity.
 
     Attributes:
-        entity: The name of the class.
         key: The text of the entity's key.
         first: The first epoch; None is the oldest that is held.
         last: The last epoch; None is the newest.

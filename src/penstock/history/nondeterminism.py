@@ -103,10 +103,7 @@ def find_causes(
     """Execute a request in several processes, and return the influences on its outcome.
 
     Args:
-        location: The place of the application.
-        row: The request.
         states: The entities that it reads, as they were before it.
-        replayed: Its result in this process.
         limits: The limits of one transaction.
         secret: The journal's secret.
     """

@@ -47,7 +47,6 @@ class HistoryReader:
     """Reads the history in a data directory.
 
     Attributes:
-        data: The data directory.
         last: The newest epoch when the reader was opened; later epochs are not read.
     """
 
@@ -61,8 +60,6 @@ class HistoryReader:
         """Open the journal of an application.
 
         Args:
-            data: The data directory.
-            app: The application.
             holder: The name of the retention lease; maintenance shows it.
             dropped: The stored classes that the application may lack.
 

@@ -113,7 +113,6 @@ def replay(
     """Execute the epochs of a span again, each with its code.
 
     Args:
-        history: The journal.
         versions: The code of each epoch.
         limits: The limits of one transaction.
         span: The first and the last epoch.

@@ -71,7 +71,6 @@ class Rerun:
         """Begin with a state.
 
         Args:
-            app: The application.
             state: All entities before the first request; the rerun changes this mapping.
             limits: The limits of one transaction.
             secret: The journal's secret, from which `random()` and `uuid()` are derived.

@@ -66,7 +66,6 @@ def restore(
     is the most complete.
 
     Args:
-        directory: The directory of backups.
         target: The new data directory.
         point: The end of the new directory's history.
         reached: Receives each step, for tests of crashes.

@@ -54,7 +54,6 @@ class Sandbox:
     """
 
     def __init__(self, executor: Executor) -> None:
-        """Create the sandbox of an executor's handlers."""
         self.refused: dict[RequestId, OutsideCall] = {}
         self.executor = executor
         self._running = _NO_REQUEST

@@ -94,8 +94,6 @@ class ScratchJournal:
 
         Args:
             epoch: The recorded epoch's number.
-            time_us: Its commit time.
-            plan: The executed requests.
             outcomes: Their outcomes; None keeps the recorded one.
             cascades: Their cascades; None for a request that has caused nothing.
             changes: The entities that the epoch has changed.

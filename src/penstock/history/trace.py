@@ -67,7 +67,6 @@ def trace(
     """Return the trace of a request, which runs with the code of its epoch.
 
     Args:
-        history: The journal.
         versions: The code of each epoch.
         request_id: The request, or a sent request or workflow step of its cascade.
         limits: The limits of one transaction.
@@ -129,8 +128,6 @@ def _with_stored(
     """Return a traced entity with its stored values, and with the deviations of this run.
 
     Args:
-        app: The application of its epoch.
-        key: The entity.
         entity: As this run gave it.
         stored: The state that the epoch has stored.
         reached: The state that this run reached at the end of the epoch.
@@ -225,9 +222,7 @@ def entity_history(
     """Return the newest changes of an entity.
 
     Args:
-        history: The journal.
         versions: The code of each epoch.
-        key: The entity.
         span: The first and the last epoch to search.
         changes_max: How many changes are returned.
         limits: The limits of one transaction.
@@ -292,10 +287,8 @@ class _LaterEpochs:
         """Begin with the state after an epoch.
 
         Args:
-            history: The journal.
             versions: The code of each epoch.
             state: The state after the epoch `reached`; it is changed.
-            reached: The epoch.
             limits: The limits of one transaction.
         """
         self._history = history

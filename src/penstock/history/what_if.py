@@ -110,7 +110,6 @@ def what_if(
     """Execute a span of epochs in a scenario, and compare the results with the journal.
 
     Args:
-        history: The journal.
         scenario: The code and the requests.
         limits: The limits of one transaction.
         span: The first and the last epoch.
@@ -248,7 +247,6 @@ def check_classes(
     """Check that the classes of a scenario's code read the given entities, and let them read all versions.
 
     Args:
-        scenario: The code.
         schemas: The versions of each stored class.
         state: The entities that the code will read.
         epoch: The first epoch that the code executes.

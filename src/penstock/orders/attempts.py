@@ -41,8 +41,6 @@ def retry(log: Log, journal: Journal, request_id: RequestId) -> Lsn:
     """Append the next attempt of a failed request durably; a repetition returns the same position.
 
     Args:
-        log: The log of the application.
-        journal: The journal.
         request_id: The stored request id; also that of a request that a handler has sent.
 
     Returns:

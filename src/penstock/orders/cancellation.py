@@ -29,7 +29,6 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
     """Cancel a scheduled request durably; a repetition returns the same position.
 
     Args:
-        log: The log of the application.
         request_id: The stored request id.
 
     Returns:
@@ -58,8 +57,6 @@ def end_cascade(config: Config, log: Log, root: RequestId) -> Lsn | None:
     """Append a record that ends the rest of a cascade, durably; a repetition appends nothing.
 
     Args:
-        config: The settings.
-        log: The log of the application.
         root: The stored id of the request that has caused the cascade, or of a record that continues it.
 
     Returns:

@@ -110,8 +110,6 @@ def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int
     """Append the control record of an erasure, and return its position; a repetition appends nothing.
 
     Args:
-        log: The log.
-        subject: The subject.
         generation: How often it was erased before.
         failures: How many orders of this erasure have failed.
 

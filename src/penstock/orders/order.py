@@ -65,8 +65,6 @@ class Way(NamedTuple):
     Attributes:
         noun: The order, for the log output: `an erasure`.
         path: The path of the gateway.
-        result: The type of the result.
-        example: A body.
         work_s: The seconds that a gateway may need beside the wait for the driver.
         waits: Says of a result whether the order waits for a driver.
         conflicts: Whether a refusal says that the order does not fit the application, with the status 409.
@@ -92,7 +90,6 @@ class Order(Protocol[R]):
         """Do the work, and return the result when it is in force, or when no driver runs.
 
         Args:
-            place: The application.
             timeout_s: How long to wait for the driver.
 
         Raises:
@@ -105,10 +102,8 @@ def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
     """Append a control record durably, and return its position; one whose id the log has is not appended again.
 
     Args:
-        log: The log.
         order: The first word of its id.
         number: The rest of its id; the same order again has the same one, if a repetition is to have no effect.
-        control: The control.
 
     Raises:
         LogUnavailable: The log cannot be written.
@@ -133,7 +128,6 @@ def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
 
     Args:
         settings: The settings, which name the data directory.
-        lsn: The position of the record.
         timeout_s: How long to wait for the driver.
         what: The order, for the message.
 

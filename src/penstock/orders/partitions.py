@@ -136,7 +136,6 @@ def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None
     Call this before the driver starts: it makes the change at once.
 
     Args:
-        config: The settings.
         assignments: `name=value` of each setting that an option gave.
 
     Returns:
@@ -166,7 +165,6 @@ def copy_stores(journal: "Journal", former: int, target: "Stores", told: Told) -
     A process that is killed leaves whole stores, which the next copy continues with.
 
     Args:
-        journal: The journal.
         former: The present number of stores.
         target: The stores of the other number. They stay open, so that maintenance does not delete them.
         told: Called after each store.

@@ -34,7 +34,6 @@ class PausedWorkflow(msgspec.Struct, frozen=True):
     """A workflow that is paused at the newest epoch.
 
     Attributes:
-        name: Its name.
         since_us: The time of the record at which the pause began, in microseconds since the Unix epoch.
         failure: The failure of the first held step, as text.
         held: The number of steps that it holds.
@@ -66,8 +65,6 @@ def workflow_named(app: App, target: str, others: Container[str]) -> str | None:
     """Return the workflow that a target names, as `ledger` or `workflows/ledger`.
 
     Args:
-        app: The application.
-        target: The target.
         others: The targets that are not workflows; they come first.
 
     Returns:
@@ -90,8 +87,6 @@ def resume_workflow(app: App, config: Config, name: str, *, skip: bool) -> Pause
     """Append the record that resumes a paused workflow, durably; a repetition appends nothing.
 
     Args:
-        app: The application.
-        config: The settings.
         name: The name of a workflow of the application.
         skip: Whether the failed atom is set aside; else the workflow takes it again.
 

@@ -98,11 +98,7 @@ class PauseFile:
         Args:
             target: `*`, a class, `Class.method`, or a function; the caller has checked it.
             by: The user or the principal.
-            reason: The reason.
             time_us: Microseconds since the Unix epoch.
-
-        Returns:
-            The recorded action.
 
         Raises:
             RequestError: A text is too long.
@@ -115,13 +111,8 @@ class PauseFile:
         """End the pause of exactly this target durably; other pauses stay in force.
 
         Args:
-            target: The target of the pause.
             by: The user or the principal.
-            reason: The reason.
             time_us: Microseconds since the Unix epoch.
-
-        Returns:
-            The recorded action.
 
         Raises:
             RequestError: The target is not paused; the message names the pauses in force.

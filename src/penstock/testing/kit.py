@@ -61,7 +61,6 @@ class Kit:
     Attributes:
         call: Performs calls: `kit.call(Item.add, Item("i1"), 5)` or `kit.call.Item("i1").add(5)`.
         clock: The clock behind `penstock.now()`.
-        runtime: The local runtime.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class Kit:
         """Begin without entities.
 
         Args:
-            app: The application.
             others: Further applications, which run together with it; see `penstock.registry`.
             limits: The limits of one transaction.
             start: The first time of the clock.
@@ -101,7 +99,6 @@ class Kit:
 
         Args:
             stream: The stream, or its name.
-            events: The events of the atom.
             check: Raise the first failure of a workflow. Without it, the failed atom is only in the stream of
                 failed atoms of its workflow, as in every other runtime.
 
@@ -132,9 +129,6 @@ class Kit:
             atoms: Append so many atoms, also before their time. Without it, append the atoms that are due by `clock`.
             check: Raise the first failure of a generator or a workflow. Without it, `generators` has the failures of
                 generators, and the streams of failed atoms have those of workflows.
-
-        Returns:
-            The number of atoms.
 
         Raises:
             RequestError: The application lacks the generator.
@@ -169,7 +163,6 @@ class Kit:
         """Let a paused workflow take the atoms that it holds, and run everything that they cause.
 
         Args:
-            flow: The name of the workflow.
             skip: Set the failed atom aside, and begin with the next one.
             check: Raise the first failure of a workflow.
 
@@ -235,7 +228,6 @@ class Kit:
 
         Args:
             name: The name of a personal class.
-            key: The key of the entity.
 
         Raises:
             RequestError: The class does not exist, or is not personal.

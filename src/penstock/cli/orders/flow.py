@@ -226,8 +226,6 @@ def _named(
     """Return the options with the application that the words name, and the target.
 
     Args:
-        options: The options of the command.
-        words: The words.
         is_remote: Whether a gateway takes the order; then no word names an application.
 
     Raises:

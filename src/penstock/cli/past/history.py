@@ -91,11 +91,9 @@ def _history_here(
     """Return the changes of an entity from the journal of a data directory.
 
     Args:
-        entity: The name of the class.
         key: The text of its key.
         options: The options that name the application.
         bounds: The first and the last epoch, if the command names them.
-        most: The most changes.
         present_only: Whether the present code executes all epochs.
 
     Raises:

@@ -76,7 +76,6 @@ def announcer(lacking: str, target: Path) -> "Announce":
 
     Args:
         lacking: Why it lacks the keys: the beginning of a sentence whose object is their file.
-        target: The new directory.
     """
 
     def announce(personal: list[str]) -> None:
@@ -95,9 +94,7 @@ def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None
     """Print the content of a new data directory, and the command that runs it.
 
     Args:
-        branch: The application in the directory.
         how: The past participle of the operation that made the directory.
-        app: The name of the application for the command.
         as_json: Whether `--json` was given.
     """
     from penstock.history.branch import DROPPED

@@ -52,7 +52,6 @@ class WhatIfReport:
 
     Attributes:
         what_if: The differences of replies and entities.
-        queries: The differences of the queries' results.
         keep: The directory in which the outcome is kept.
         shift: The number to subtract from an epoch of the journal for its epoch in `keep`.
     """

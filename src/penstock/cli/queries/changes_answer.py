@@ -30,10 +30,8 @@ def changes_here(
     """Return the changes from the journal of a data directory.
 
     Args:
-        entity: The name of the class.
         options: The options that name the application.
         bounds: The first and the last epoch, if the command names them.
-        result_format: The format of the answer.
 
     Raises:
         PenstockError: The journal does not hold these epochs, or cannot be read.
@@ -60,10 +58,7 @@ def changes_at(
     """Return the changes that a gateway answers.
 
     Args:
-        remote: The gateway.
-        entity: The name of the class.
         bounds: The first epoch; the last epoch, if the command names it.
-        result_format: The format of the answer.
 
     Raises:
         ConfigError: The command does not name the first epoch.

@@ -29,8 +29,6 @@ def answer_to(
     """Return the answer of a gateway, of the view of a data directory, or of a view in this process.
 
     Args:
-        question: The query.
-        result_format: The format of the answer.
         options: The options that name the application.
         remote: The gateway, if the command line names one.
 

@@ -50,7 +50,6 @@ def is_legible(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     """Say whether a table has room for the names of its columns and for the beginning of each value.
 
     Args:
-        names: The names of the columns.
         rows: The text of each value.
         width: The columns of the terminal.
     """
@@ -63,7 +62,6 @@ def table_of(result: pa.Table, head: str, noun: str, whole: str) -> "Table":
     """Return an empty table whose caption says how many rows a result has.
 
     Args:
-        result: The rows of a query.
         head: The beginning of the caption.
         noun: The word for a row, in the singular.
         whole: The output format that prints all rows.

@@ -27,8 +27,6 @@ def atoms_at(
     """Yield the atoms that a gateway sends, as JSON objects.
 
     Args:
-        remote: The gateway.
-        name: The name of the stream.
         chosen: The first atom.
         follow: Whether to wait for new atoms.
 

@@ -22,7 +22,6 @@ def atoms_here(
 
     Args:
         options: The options that name the application.
-        name: The name of the stream.
         chosen: The first atom.
         follow: Whether to wait for new atoms.
 

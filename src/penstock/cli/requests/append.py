@@ -103,7 +103,6 @@ def _append_here(
     Args:
         options: The options that name the application and its data directory.
         given: The stream, the words of events, and the text with JSON lines.
-        request_id: The id of the append.
         timeout_s: How long to wait for the epoch.
 
     Raises:

@@ -100,8 +100,6 @@ def _ask_gateway(
 
     Args:
         options: The options that may name the application.
-        remote: The gateway.
-        words: The words of the call.
         request_id: The id of the request; None: a new one.
         timeout_s: How long to wait for the reply.
 

@@ -86,10 +86,8 @@ def append_of_words(
 
     Args:
         app: The application; None: the gateway checks the events.
-        stream: The name of the stream.
         words: The events as words.
         text: The events as JSON lines; None: the words are the events.
-        request_id: The id of the append.
 
     Raises:
         RequestError: The stream does not exist or takes no appends, or an event does not fit.

@@ -30,7 +30,6 @@ def reply_to(
     A call of a `@readonly` handler without an id is not appended: it runs over the newest state.
 
     Args:
-        app: The application.
         settings: Its settings, which name the data directory.
         call: The call or the append.
         request_id: The id of the request, as the log stores it; None: a new one.
@@ -71,9 +70,6 @@ def _read(app: App, settings: Config, request_id: RequestId, call: Call[Any]) ->
     """Run a `@readonly` call over the newest state, in this process.
 
     Args:
-        app: The application.
-        settings: Its settings.
-        request_id: The id of the request.
         call: The call; the text that its handler prints goes to standard error.
 
     Raises:
@@ -90,9 +86,6 @@ def _await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: f
     """Wait until the journal has the reply to the request at a log position.
 
     Args:
-        journal: The journal.
-        lsn: The position of the request.
-        request_id: Its id.
         timeout_s: How long to wait.
 
     Raises:

@@ -71,10 +71,7 @@ def serve(
     """Run a runtime until a stop is requested: announce it, and show its status.
 
     Args:
-        runtime: The runtime.
         app: The application, as the command line names it.
-        settings: The settings.
-        stop: The request to stop.
         console: The place for messages.
         when_running: Called once, when requests are processed.
 

@@ -54,8 +54,6 @@ class Foreground:
     """An application that a command runs.
 
     Attributes:
-        app: The application.
-        options: The options of its processes.
         settings: The settings that follow from the options.
         console: The place for messages and for the output of the processes.
         children: Returns the processes to run.
@@ -210,8 +208,6 @@ class Foreground:
         A process that has ended is started again, unless the disk is full: that does not pass by itself at a start.
 
         Args:
-            supervisor: The processes.
-            stop: The request to stop.
             step: Called repeatedly.
             is_reached: Says whether the processes have the state.
         """

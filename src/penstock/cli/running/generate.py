@@ -163,10 +163,8 @@ class _Generating:
         """Begin with no generator.
 
         Args:
-            names: The names of the generators.
             gateway: The URL of a gateway, and the key for it.
             wait: Waits so many seconds; returns whether the process is asked to stop.
-            progress: Shows the progress.
         """
         self._names = list(names)
         self._gateway = gateway
@@ -178,7 +176,6 @@ class _Generating:
         """Run until no generator is running, or until the process is asked to stop; return the states at the end.
 
         Args:
-            app: The application.
             versions: Its later versions; None if the generators do not follow them.
         """
         follower: App | None = app
@@ -257,7 +254,6 @@ def _gateway_of(settings: "Config", wait: Wait | None) -> str | None:
     """Return the URL of a gateway that runs on the data directory.
 
     Args:
-        settings: The settings of the application.
         wait: Waits so many seconds for a gateway, and returns whether the process is asked to stop; None does not wait.
 
     Returns:
@@ -323,9 +319,7 @@ def _run(
     """Append atoms until no generator is running, or until the process is asked to stop.
 
     Args:
-        runner: The generators.
         wait: Waits so many seconds; returns whether the process is asked to stop.
-        progress: Shows the progress.
         versions: The later versions of the application, if the generators follow them.
 
     Returns:

@@ -33,7 +33,6 @@ class SourceFiles:
     """Watches the Python files of an application's package, or of its module's folder; of each application of a set."""
 
     def __init__(self, location: Location) -> None:
-        """Remember the present state of the files."""
         self.folders = [_folder_of(part) for part in location.applications]
         self._known = self._stamp()
         self._seen = self._known
@@ -88,7 +87,6 @@ class SourceDeployer:
     """Deploys the source of the application in the foreground when it has changed."""
 
     def __init__(self, foreground: Foreground, sources: SourceFiles) -> None:
-        """Watch the sources of the application."""
         self._foreground = foreground
         self._sources = sources
         self._has_started = False

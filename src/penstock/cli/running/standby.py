@@ -52,8 +52,6 @@ def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "C
     Args:
         runtime: The runtime, which has not started.
         app: The application, as the command line names it.
-        data: The data directory.
-        stop: The request to stop.
         console: The place for messages.
 
     Returns:

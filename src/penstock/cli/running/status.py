@@ -44,7 +44,6 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         role: Supervisor, driver, standby, view or gateway; jvm or worker for a child of driver and standby.
-        pid: The process id.
         uptime_s: Seconds since its start.
         memory_mb: Its resident memory; shared pages count for each process.
         details: The facts that it has announced.
@@ -64,7 +63,6 @@ class Status(msgspec.Struct, frozen=True):
         running: Whether a driver processes requests.
         data: The data directory; with `--url`, the URL.
         app: The application's name; None before its first start.
-        processes: The running processes.
         epoch: The newest committed epoch.
         log_end: The number of requests that were ever appended to the log.
         lag: The number of requests that wait for their epoch.

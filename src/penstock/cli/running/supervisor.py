@@ -45,7 +45,6 @@ class Child:
 
     Attributes:
         role: The name of its kind; children of the same role are stopped together.
-        command: The command line.
         ready: Takes a process id; says whether the process is doing its work.
         progress: Returns a value that changes when the child makes progress.
         stop_s: The time to end after SIGTERM, in seconds; then the child is killed.

@@ -36,8 +36,6 @@ class CascadeRows:
         """Name the epochs.
 
         Args:
-            journal: The journal.
-            commits: The commits of the epochs.
             former: The commit before them; None if it is not known.
             where: The file to name in a finding.
         """

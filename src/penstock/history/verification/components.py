@@ -98,8 +98,6 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     """Check that Delta readers see the files that the commits list.
 
     Args:
-        data: The data directory.
-        journal: Its journal.
         newest: The epoch up to which `parts` are listed.
         parts: The paths of the listed files, relative to the journal.
 

@@ -35,7 +35,6 @@ class JournalFiles:
         """Prepare a check.
 
         Args:
-            data: The data directory.
             upto: The last epoch to check.
             progress: Receives the number of checked epochs, and of all epochs.
         """

@@ -20,7 +20,6 @@ class Finding(msgspec.Struct, frozen=True):
     Attributes:
         what: The problem, in a sentence.
         where: The file or folder, relative to the data directory.
-        remedy: The kind of remedy.
         how: The action, in a sentence.
     """
 

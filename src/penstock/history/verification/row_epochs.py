@@ -16,8 +16,6 @@ def misplaced(
 
     Args:
         rows: The rows of `commits`, in their order, with a column `epoch`.
-        part_kind: The kind of the parts.
-        commits: Consecutive commits.
         where: The file to name in a finding.
     """
     counts = [sum(part.rows for part in commit.parts_of(part_kind)) for commit in commits]

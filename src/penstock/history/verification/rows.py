@@ -51,8 +51,6 @@ class JournalRows:
         """Prepare a check.
 
         Args:
-            app: The application.
-            journal: Its journal.
             log: Its log; None leaves the log out.
             progress: Receives the number of checked units, and of all units.
         """

@@ -36,8 +36,6 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
     """Check every store that the next start will use.
 
     Args:
-        data: The data directory.
-        journal: Its journal.
         state_at: Computes the expected state.
 
     Raises:

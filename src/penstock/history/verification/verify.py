@@ -81,10 +81,7 @@ def verify(
     """Check a data directory.
 
     Args:
-        data: The data directory.
-        app: Its application.
         progress: Receives the name of the running check.
-        extra: Further checks.
 
     Raises:
         ConfigError: The directory has no committed epoch, or is of another application.
@@ -111,9 +108,7 @@ def repair(data: Path, app: App, report: VerificationReport) -> list[str]:
     """Remove damaged files that can be rebuilt, and return their paths.
 
     Args:
-        data: The data directory.
         app: Its application, which must not run.
-        report: The findings.
 
     Raises:
         ConfigError: The application runs.
