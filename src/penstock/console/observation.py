@@ -4,7 +4,6 @@ The figures of an answer are of the same moment. The driver is not disturbed, an
 stays open between two answers.
 """
 
-import time
 from typing import Final
 
 import msgspec
@@ -13,6 +12,7 @@ import psutil
 from penstock.base.ids import Epoch
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import OperationalError
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.orders.workflow_lag import workflow_lags
 from penstock.process import presence
@@ -111,7 +111,7 @@ class Observation:
             OperationalError: Log or journal cannot be read.
             IntegrityError: They are damaged.
         """
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock_us()
         standing = status_in(self._data, self._app)
         jumps = clock_jumps(self._data)
         return Observed(
@@ -150,7 +150,7 @@ class Observation:
         Raises:
             OperationalError: No driver runs.
         """
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock_us()
         standing = status_in(self._data, self._app)
         for driver in presence.find(self._data, "driver"):
             try:

@@ -4,7 +4,6 @@ The archive of the source is durable before the deployment names it.
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
@@ -29,6 +28,7 @@ from penstock.journal.deployments import (
     is_same_source,
     needed_archives,
 )
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.versions.waiting_types import waiting_types
 
@@ -74,7 +74,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         Archives(data).put(archive)
         former = deployment_at(deployments.every(), since)
         live = former is not None and former.live and is_same_source(former.code, code)
-        now_us, waiting = time.time_ns() // 1_000, waiting_types(app)
+        now_us, waiting = wall_clock_us(), waiting_types(app)
         deployment = deployments.record(since, now_us, code, tags, live=live, waiting=waiting)
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}

@@ -5,7 +5,6 @@ limit. Their senders have checked id, right and arguments before.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -21,6 +20,7 @@ from penstock.gateway.telemetry.request_timings import RequestTimings
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
 from penstock.log.api import Entry
+from penstock.log.clock import wall_clock_us
 from penstock.model.reply import Reply
 from penstock.process.config import GatewayConfig
 from penstock.runtime.reads.arguments import CallTarget
@@ -90,7 +90,7 @@ class Intake:
         body, hint = encoded
         caller = flow_caller(principal, target, hint)
         ticket = await self._admission.admit(caller, len(body), self._turn_timeout_s, on_wait)
-        entry = Entry(stored_id(principal, request_id), body, hint, time.time_ns() // 1_000)
+        entry = Entry(stored_id(principal, request_id), body, hint, wall_clock_us())
         return Admitted(waiter, ticket, entry)
 
     def append(self, admitted: Sequence[Admitted], timeout_s: float) -> None:

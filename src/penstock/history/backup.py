@@ -11,7 +11,6 @@ The log is copied completely each time: it is the only mutable file, and retenti
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from penstock.history.backup_set import BackupSet, collect, identity_of
 from penstock.history.copying import FileEntry, translating_disk_errors
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.log import copy_prefix as logs
+from penstock.log.clock import wall_clock_us
 from penstock.log.copy_prefix import PositionRange
 from penstock.retention.leases import lease
 
@@ -180,7 +180,7 @@ class Backups:
 
         try:
             contents = collect(data, app, take_files, copy_log)
-            made_us = time.time_ns() // 1_000
+            made_us = wall_clock_us()
             reached("backup-log-copied")
             log = FileEntry(LOG, *size_and_checksum_of(temporary))
             temporary.replace(self.path_of(log))

@@ -8,7 +8,6 @@ class of `Aborted`, is final.
 """
 
 import re
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import ClassVar, Final, Literal, NamedTuple
@@ -22,6 +21,7 @@ from penstock.errors import RequestError, TimedOut, TooLate, UserError
 from penstock.journal.api import Journal, PartKind
 from penstock.journal.replies import Outcome, find_outcome
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
 from penstock.model.request import cancelled_body, decode_failure
@@ -67,7 +67,7 @@ def _append(
     mark: Callable[[bytes], bytes] | None = None,
 ) -> Lsn:
     failed = _failed(log, journal, request_id)
-    entry = Entry(request_id, failed.body, b"", time.time_ns() // 1_000)
+    entry = Entry(request_id, failed.body, b"", wall_clock_us())
     return log.repeat(entry, failed.after, mark)
 
 

@@ -9,7 +9,6 @@ The rest of a cascade is ended by a record of its own, at its place in the order
 workflow steps that wait then, and the record that continues the cascade finds nothing.
 """
 
-import time
 from typing import Final
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, Lsn, RequestId
@@ -17,6 +16,7 @@ from penstock.engine.streams.derived_ids import cascade_id, end_id
 from penstock.engine.streams.stored_cascade import rest_keys
 from penstock.errors import RequestError, TooLate, Truncated
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.request import cancelled_body, encode_continuation, is_cancelled
 from penstock.orders.paused_workflows import newest_rows
 from penstock.process.config import Config
@@ -39,7 +39,7 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
         LogUnavailable: The log cannot be written; a repetition tells whether it was cancelled.
         Corrupt: The scheduled request is damaged.
     """
-    lsn = log.append_scheduled(request_id, time.time_ns() // 1_000, cancelled_body)
+    lsn = log.append_scheduled(request_id, wall_clock_us(), cancelled_body)
     if lsn is not None:
         return lsn
     place = log.find(request_id)
@@ -69,7 +69,7 @@ def end_cascade(config: Config, log: Log, root: RequestId) -> Lsn | None:
     """
     if all(row is None for row in newest_rows(config, rest_keys(root))):
         return None
-    now_us = time.time_ns() // 1_000
+    now_us = wall_clock_us()
     ends = end_id(cascade_id(root))
     return log.append([Entry(ends, encode_continuation(), b"", now_us, is_control=True)])[0]
 

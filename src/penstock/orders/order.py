@@ -5,7 +5,6 @@ the log. It waits for the reply (`settled`) and returns the result, a struct, to
 `carry_out`; the struct is also the body that a command sends to a gateway. `way` says where an order goes.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
@@ -15,6 +14,7 @@ from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import ConfigError, TimedOut
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.control import Control, encode_control
 from penstock.model.reply import Reply
@@ -109,7 +109,7 @@ def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
         LogUnavailable: The log cannot be written.
     """
     request_id = control_id(order, number)
-    now_us = time.time_ns() // 1_000
+    now_us = wall_clock_us()
     return log.append([Entry(request_id, encode_control(control), b"", now_us, is_control=True)])[0]
 
 

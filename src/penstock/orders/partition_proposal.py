@@ -5,13 +5,13 @@ Both use the cores of the machine. A small epoch runs in one task, so the number
 time. The proposal changes nothing; `orders.partitions` says how a number changes.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
 from penstock.base.deployment_answers import PartitionProposal
 from penstock.journal.api import Commit
+from penstock.log.clock import wall_clock_us
 from penstock.orders.order import Place
 from penstock.orders.partitions import partitions_in_force
 from penstock.process import presence
@@ -50,7 +50,7 @@ def proposal_for(settings: Config, last: Commit | None) -> PartitionProposal:
     for driver in presence.find(settings.data, "driver"):
         cores = int(driver.details.get("cores", cores))
     present = partitions_in_force(last, settings.partitions)
-    since_us = time.time_ns() // 1_000 - LAST_S * 1_000_000
+    since_us = wall_clock_us() - LAST_S * 1_000_000
     reports = ReportReader(settings.data).since(since_us)
     return propose(present, cores, settings.small_epoch, reports)
 

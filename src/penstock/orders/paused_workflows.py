@@ -3,7 +3,6 @@
 A resume is a record of the log, like a request. So a replay resumes at the same position, and one pause ends once.
 """
 
-import time
 from collections.abc import Container
 from contextlib import closing
 from difflib import get_close_matches
@@ -20,6 +19,7 @@ from penstock.engine.streams.paused_flows import (
 )
 from penstock.errors import RequestError
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App, unknown
 from penstock.model.request import encode_continuation
 from penstock.process.config import Config
@@ -113,7 +113,7 @@ def resume_workflow(app: App, config: Config, name: str, *, skip: bool) -> Pause
                 "see penstock flow show"
             )
         request_id = resuming_id(name, number, skip=skip)
-        log.append([Entry(request_id, encode_continuation(), b"", time.time_ns() // 1_000)])
+        log.append([Entry(request_id, encode_continuation(), b"", wall_clock_us())])
         return _shown(name, paused[name], log)
 
 

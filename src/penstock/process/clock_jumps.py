@@ -7,13 +7,13 @@ written, the process's log output has the same.
 
 import logging
 import os
-import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from penstock.files.layout import RUN
+from penstock.log.clock import wall_clock_us
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ClockJumps(msgspec.Struct, frozen=True):
 def note_jump(data: Path, seconds: int) -> None:
     """Append a jump; a disk that takes none costs the line."""
     path = data / RUN / FILE_NAME
-    jump = ClockJump(time.time_ns() // 1_000, seconds, os.getpid())
+    jump = ClockJump(wall_clock_us(), seconds, os.getpid())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:

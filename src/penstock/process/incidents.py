@@ -7,7 +7,6 @@ Nothing depends on it: where it cannot be written, the driver's log has the same
 
 import logging
 import secrets
-import time
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ import msgspec
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.files.layout import RUN
 from penstock.log.api import Record
+from penstock.log.clock import wall_clock_us
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def incident_of(epoch: Epoch, record: Record, error: Exception) -> Incident:
     cause = f"{type(error).__name__}: {error}"
     return Incident(
         incident=secrets.token_hex(6),
-        time_us=time.time_ns() // 1_000,
+        time_us=wall_clock_us(),
         epoch=epoch,
         lsn=record.lsn,
         request_id=record.request_id,

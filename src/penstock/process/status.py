@@ -4,7 +4,6 @@ It is read from the data directory. The driver is not disturbed, and need not ru
 created.
 """
 
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.journal.api import Journal
 from penstock.log.api import Log
+from penstock.log.clock import wall_clock_us
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport, took_ms, total_of
 from penstock.process.reports import ReportReader
@@ -90,7 +90,7 @@ def status_of(
     ends = {partition: log.end(partition) for partition in log.partitions}
     positions = {} if last is None else last.positions
     reader = ReportReader(data)
-    recent = reader.since(time.time_ns() // 1_000 - int(over_s * 1e6))
+    recent = reader.since(wall_clock_us() - int(over_s * 1e6))
     newest = recent[-1] if recent else reader.newest()
     return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,

@@ -27,6 +27,7 @@ from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
 from penstock.files.layout import RUN, SNAPSHOTS, STATE
 from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.process import logs
 from penstock.process.config import Config
@@ -128,7 +129,7 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
             _remove_former_stores(config, journal)
             newest = snapshots.newest()
             done = MaintenanceReport(
-                time_us=time.time_ns() // 1_000,
+                time_us=wall_clock_us(),
                 snapshot=BEFORE_FIRST if newest is None else newest.epoch,
                 rows=0 if newest is None else newest.rows,
                 snapshots=snapshots.epochs(),
@@ -184,7 +185,7 @@ def _forget(
     config: Config, journal: Journal, snapshots: Snapshots, reached: StepObserver
 ) -> retention.RetentionDecision:
     """Remove old epochs that no lease keeps, and surplus snapshots and source archives."""
-    verdict = retention.decide(config, journal, snapshots, time.time_ns() // 1_000)
+    verdict = retention.decide(config, journal, snapshots, wall_clock_us())
     if verdict.base is not None:
         journal.forget(Epoch(verdict.base + 1), reached)
     most = config.history.snapshots_max

@@ -1,6 +1,5 @@
 """`penstock savepoint`: give the newest epoch a name, and keep its history."""
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -9,6 +8,7 @@ import typer
 from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import folding_table, print_result, utc_text
 from penstock.errors import ConfigError
+from penstock.log.clock import wall_clock_us
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 
@@ -77,7 +77,7 @@ def command(
 
     with HistoryReader(settings.data, application) as past:
         _, epoch = past.span(None, None)
-        made = Savepoint(names[0], epoch, time.time_ns() // 1_000, note)
+        made = Savepoint(names[0], epoch, wall_clock_us(), note)
         savepoints.create(settings.data, made)
     line = f"savepoint {made.name}: epoch {made.epoch}"
     print_result(made, lambda console: console.print(line), as_json=as_json)

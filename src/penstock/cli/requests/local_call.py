@@ -1,7 +1,6 @@
 """A request of `penstock call` or `penstock append` that is appended to the log of a data directory."""
 
 import sys
-import time
 import uuid
 from contextlib import closing, redirect_stdout
 from typing import Any
@@ -12,6 +11,7 @@ from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.call import Call, encoded, readable
 from penstock.model.reply import Reply
@@ -52,7 +52,7 @@ def reply_to(
         return _read(app, settings, stored, call)
     with closing(data.open_journal(app)) as journal:  # it gives the keys of personal data
         body, touches = encoded(app, call)
-        entry = Entry(stored, body, touches, time.time_ns() // 1_000)
+        entry = Entry(stored, body, touches, wall_clock_us())
         with closing(data.open_log(settings)) as log:
             lsn = log.append([entry])[0]
         if not any(presence.find(settings.data, role) for role in presence.SINGLE):

@@ -1,6 +1,5 @@
 """Orders of flow control: pauses and resumes of operators, and the state in force."""
 
-import time
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 from penstock.errors import RequestError
 from penstock.gateway.flow.limit_table import check_target, targets_of
 from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
 from penstock.orders.order import Place, Way
@@ -62,7 +62,7 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         app, settings = place.app, place.settings
         assert app is not None, "targets are those of the application"
-        now_us, resumed = time.time_ns() // 1_000, None
+        now_us, resumed = wall_clock_us(), None
         if self.kind == "pause":
             check_target(app, self.target)
             PauseFile(settings.data).pause(self.target, place.by, self.reason, now_us)
@@ -97,7 +97,7 @@ def flow_state(app: App, settings: Config) -> FlowState:
         OperationalError: The disk fails.
     """
     standing = flow_standing(app, settings)
-    obeyed_us = time.time_ns() // 1_000 - int(EFFECTIVE_S * 1_000_000)
+    obeyed_us = wall_clock_us() - int(EFFECTIVE_S * 1_000_000)
     closed = any(
         action.target == EVERYTHING and action.time_us <= obeyed_us for action in standing.paused
     )

@@ -43,6 +43,7 @@ from penstock.gateway.route import (
 from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.reply import Reply
 from penstock.model.request import decode_failure, decode_request, is_cancelled
@@ -153,7 +154,7 @@ class CallHandler:
             )
         encoded = await self._prepared(request, target, source)
         if delay_s > 0:
-            due_us = time.time_ns() // 1_000 + int(delay_s * 1_000_000)
+            due_us = wall_clock_us() + int(delay_s * 1_000_000)
             unused = AwaitedReply(self._tail, is_sent=True)
             admitted = await self._intake.admit(
                 unused, request.principal, target, request.request_id, encoded

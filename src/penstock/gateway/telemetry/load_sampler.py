@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.gateway.telemetry.stream_sampler import StreamSampler
+from penstock.log.clock import wall_clock_us
 from penstock.process.load_history import (
     BOUNDS_S,
     BUCKETS,
@@ -107,7 +108,7 @@ class LoadSampler:
 
     async def recent(self, seconds: float) -> list[LoadPoint]:
         """Return the points of the last seconds; the last one is of the current step."""
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock_us()
         step = _Step(now_us, list(self._counts), self._followers(begin=False))
         return await asyncio.to_thread(self._read, step, seconds)
 
@@ -148,7 +149,7 @@ class LoadSampler:
 
     async def _run(self) -> None:
         while True:
-            end_us = (time.time_ns() // 1_000 // STEP_US + 1) * STEP_US
+            end_us = (wall_clock_us() // STEP_US + 1) * STEP_US
             await asyncio.sleep(max(0.0, end_us / 1_000_000 - time.time()))
             counts, self._counts = self._counts, [0] * BUCKETS
             step = _Step(end_us, counts, self._followers(begin=True))

@@ -6,7 +6,6 @@ that the log still holds must equal the processed one. Rows are checked as colum
 journal at a time.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import filterfalse
 from typing import Any, Final
@@ -27,6 +26,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import EpochUnit
 from penstock.journal.shapes import NAME
 from penstock.log.api import Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.entity_type import row_head
 from penstock.model.shape import is_personal
@@ -94,7 +94,7 @@ class JournalRows:
                     )
                     yield harmless(what, where, why)
             former = commit
-        if commits[-1].time_us > time.time_ns() // 1_000 + _DAY_US:
+        if commits[-1].time_us > wall_clock_us() + _DAY_US:
             why = "the clock was wrong when it was committed; AS OF a time is wrong near this epoch"
             yield harmless(f"epoch {commits[-1].epoch} has a time in the future", where, why)
 

@@ -28,6 +28,7 @@ from penstock.errors import (
 )
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.request import encode_failure
 from penstock.orders.partitions import partitions_in_force
@@ -269,7 +270,7 @@ class EpochDriver:
         self._tell(
             EpochReport(
                 epoch=epoch,
-                time_us=time.time_ns() // 1_000,
+                time_us=wall_clock_us(),
                 records=1,
                 aborts=result.aborts,
                 failed=result.failed,
@@ -404,7 +405,7 @@ class EpochDriver:
         self._tell(
             EpochReport(
                 epoch=epoch,
-                time_us=time.time_ns() // 1_000,
+                time_us=wall_clock_us(),
                 records=count,
                 aborts=sum(result.aborts for result in results),
                 failed=sum(result.failed for result in results),
@@ -454,7 +455,7 @@ class EpochDriver:
         reached = {**self._positions, **{part.partition: part.end for part in ranges}}
         self._fault.reached("before-commit")
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
-        self._time_us = max(self._time_us, time.time_ns() // 1_000)
+        self._time_us = max(self._time_us, wall_clock_us())
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
         partitions = partitions or self._jobs.partitions
         commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions)

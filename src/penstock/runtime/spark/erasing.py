@@ -1,6 +1,5 @@
 """The execution of an erasure: its epoch deletes the entity, and the key is destroyed after the commit."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.shapes import Shapes
+from penstock.log.clock import wall_clock_us
 from penstock.model.control import Erase
 from penstock.model.entity_type import EntityType
 from penstock.model.personal import rows_of
@@ -54,7 +54,7 @@ class Eraser:
         if self._erasures.generation(control.subject) != control.generation:
             raise Refused(RequestError(f"{control.subject} was erased already"))
         certificate = Certificate(
-            control.subject, control.generation, epoch, time.time_ns() // 1_000, self._journal
+            control.subject, control.generation, epoch, wall_clock_us(), self._journal
         ).sealed()
         self._erasures.record(certificate)
         return ControlEffect(

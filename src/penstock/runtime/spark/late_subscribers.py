@@ -5,7 +5,6 @@ and writes the row of the workflow's progress. Then catch-up records give it the
 causes the next one. The driver fills a piece with atoms from the journal when it appends the record.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
@@ -20,6 +19,7 @@ from penstock.errors import Gone, RequestConflict
 from penstock.journal.api import Journal
 from penstock.journal.atoms import AtomReader, decode_atom
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.model.catch_up import Numbered, encode_catch_up, filled
 from penstock.model.control import Subscribe, encode_control
 from penstock.process.config import Config
@@ -68,7 +68,7 @@ class LateSubscribers:
         keys = [late_key(workflow.flow) for workflow in self._pending]
         with closing(directory.open_stores(self._journal)) as stores:
             _, rows = read_newest(self._journal, stores, keys)
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock_us()
         for workflow, row in zip(self._pending, rows, strict=True):
             if row is None:
                 request_id = RequestId(f"subscribe~~{workflow.flow}")

@@ -9,7 +9,6 @@ cascades together take at most half of the time. No cascade overtakes another on
 which they were cut, so the order of the log never depends on how long an epoch took.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -20,7 +19,7 @@ import pyarrow as pa
 from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
-from penstock.log.clock import time_after
+from penstock.log.clock import time_after, wall_clock_us
 from penstock.model.request import NOT_CUT, cut_of
 
 _PAUSE: Final = 1.5
@@ -80,7 +79,7 @@ class LaterRecords:
         commit = self._owed
         if commit is None:
             return
-        now_us = time.time_ns() // 1_000
+        now_us = wall_clock_us()
         at_once, continuing = self._divided(commit, now_us)
         if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:
             first = next(iter(continuing))
@@ -152,7 +151,7 @@ class LaterRecords:
 
     def _known(self, commit: Commit) -> set[RequestId]:
         """Return the ids behind the positions of a commit that is so old that the log may have forgotten them."""
-        if commit.time_us + self._retention_us > time.time_ns() // 1_000:
+        if commit.time_us + self._retention_us > wall_clock_us():
             return set()
         known: set[RequestId] = set()
         for partition, position in commit.positions.items():

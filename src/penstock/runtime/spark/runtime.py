@@ -36,6 +36,7 @@ from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
+from penstock.log.clock import wall_clock_us
 from penstock.log.pump import Pump
 from penstock.model.application import App
 from penstock.model.call import Call, append_of, encoded
@@ -245,7 +246,7 @@ class SparkRuntime:
         """Append a request and wait for its reply; see `penstock.model.reply.Runtime`."""
         body, hint = encoded(self._present_app(), call)
         request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
-        (lsn,) = self.log.append([Entry(request_id, body, hint, time.time_ns() // 1_000)])
+        (lsn,) = self.log.append([Entry(request_id, body, hint, wall_clock_us())])
         return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
 
     def append(
