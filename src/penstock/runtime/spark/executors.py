@@ -1,7 +1,6 @@
 """The executor of each type of control record."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from penstock.files.layout import JOURNAL, STATE
 from penstock.files.lock import locked_directory
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
+from penstock.log.clock import wall_clock_us
 from penstock.model.control import Deploy, Erase, Move, Subscribe
 from penstock.process.config import Config
 from penstock.runtime.spark import messages
@@ -80,7 +80,7 @@ class DeployExecutor:
             Shapes(deployments.folder, {}).replace(loaded.schemas)
             with locked_directory(deployments.folder):
                 Archives(self._data).read(control.code.archive)  # maintenance may have removed it
-                now_us = time.time_ns() // 1_000
+                now_us = wall_clock_us()
                 deployments.record(
                     since,
                     now_us,
