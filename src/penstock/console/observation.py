@@ -14,7 +14,7 @@ from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import OperationalError
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
-from penstock.orders.workflow_lag import workflow_lags
+from penstock.orders.paused_workflows import workflow_lags
 from penstock.process import presence
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.config import Config

@@ -9,15 +9,17 @@ at all.
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.deployment.archives import Archives
 from penstock.engine.request_text import call_text
@@ -28,16 +30,64 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
 from penstock.history.copying import translating_disk_errors
-from penstock.history.open_records import append_open, open_records
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.journal.deployments import Deployments
 from penstock.log import copy_prefix as logs
+from penstock.log.api import Entry, Log
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
 from penstock.snapshots.snapshot_writer import publish_tables
+
+
+class OpenRecord(msgspec.Struct, frozen=True):
+    """A record that an epoch has appended, and that no epoch up to the end of the branch has processed."""
+
+    request_id: RequestId
+    body: bytes
+    time_us: int
+    delay_us: int
+
+
+def open_records(journal: Journal, last: Commit) -> list[OpenRecord]:
+    """Return the open records of the epochs up to a commit, in the order of their epochs.
+
+    Raises:
+        Corrupt: A part of the journal is damaged.
+    """
+    names = ("request_id", "request", "time_us", "delay_us")
+    before = Epoch(journal.first() - 1)
+    appended = [
+        rows
+        for _, rows in journal.rows(PartKind.APPENDS, before, last.epoch, names)
+        if rows.num_rows
+    ]
+    if not appended:
+        return []
+    table = pa.concat_tables(appended)
+    for _, rows in journal.rows(PartKind.TRANSACTIONS, before, last.epoch, ("request_id",)):
+        processed = pc.is_in(table["request_id"], rows["request_id"].combine_chunks())
+        table = table.filter(pc.invert(processed))
+    columns = (table[name].to_pylist() for name in names)
+    return [OpenRecord(*row) for row in zip(*columns, strict=True)]
+
+
+def append_open(log: Log, records: Sequence[OpenRecord]) -> None:
+    """Append records to a log that does not know them yet, or schedule them.
+
+    Raises:
+        LogUnavailable: The disk is full or fails.
+    """
+    for record in records:
+        entry = Entry(record.request_id, record.body, b"", record.time_us)
+        if log.find(record.request_id) is None and log.scheduled(record.request_id) is None:
+            if record.delay_us:
+                log.schedule(entry, record.time_us + record.delay_us, limited=False)
+            else:
+                log.append([entry], limited=False)
+
 
 DROPPED: Final = "dropped-requests.jsonl"
 _COLUMNS: Final = ("partition", "lsn", "request_id", "time_us", "request")

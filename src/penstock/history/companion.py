@@ -1,7 +1,8 @@
 """The companion of a replay: a second process that runs every second turn of a span at the same time.
 
 A replay stops at the first difference, so the journal has the state before each epoch that a replay reaches. The
-companion is a fork of the process that replays. It adds the recorded changes of the other turns to its state, runs the
+companion is a fork of the process that replays. The division of the span depends on the commits alone (`Turns`), so both
+processes find the same one. The companion adds the recorded changes of the other turns to its state, runs the
 epochs of its own turns, and sends a proof for each of them that is byte for byte as recorded. It ends at the first
 epoch without a proof: one that differs or is damaged, or whose handler has ended the process. The replay runs such an
 epoch itself, and all epochs behind it. So each difference and each error comes from the process that replays, with the
@@ -15,20 +16,110 @@ import gc
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from struct import Struct
-from typing import IO, Final, NoReturn
+from typing import IO, Final, NamedTuple, NoReturn
 
 import psutil
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import EntityKey, Epoch
+from penstock.engine.execute import Limits
+from penstock.engine.replay import RecordedEpoch, apply_changes
 from penstock.history.reader import HistoryReader
-from penstock.history.span_replay import SpanReplay, Tally
-from penstock.history.turns import Turns, is_worth_sharing
-from penstock.journal.api import Commit
+from penstock.history.rerun import ComparedEpoch, Rerun
+from penstock.journal.api import Commit, PartKind
+from penstock.model.application import App
 from penstock.process.child_process import ChildProcess, start
+
+TURN_REQUESTS: Final = 2_000
+"""A turn ends with the epoch that reaches this number of requests."""
+
+SHARED_MIN: Final = 10_000
+"""A span with fewer requests is run by one process."""
+
+
+class Turns:
+    """Says which epochs the second process runs; it is asked for each epoch of a span, in order."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._requests = 0
+
+    def are_second(self, commit: Commit) -> bool:
+        """Say whether the second process runs the epoch of a commit, and go on behind this epoch."""
+        if self._requests >= TURN_REQUESTS:
+            self._turn += 1
+            self._requests = 0
+        self._requests += requests_of(commit)
+        return self._turn % 2 == 1
+
+
+def requests_of(commit: Commit) -> int:
+    """Return the number of requests of an epoch."""
+    return sum(part.rows for part in commit.parts_of(PartKind.TRANSACTIONS))
+
+
+def is_worth_sharing(commits: Iterable[Commit]) -> bool:
+    """Say whether the epochs of a span have enough requests for two processes."""
+    requests = 0
+    return any((requests := requests + requests_of(commit)) >= SHARED_MIN for commit in commits)
+
+
+class Tally(NamedTuple):
+    """How many requests were executed, how many were skipped, and how many epochs were not compared; see `Rerun`."""
+
+    requests: int = 0
+    skipped: int = 0
+    erased: int = 0
+
+    def plus(self, other: "Tally") -> "Tally":
+        """Return the sum."""
+        return Tally(*map(sum, zip(self, other, strict=True)))
+
+
+class SpanReplay:
+    """Replays epochs in order, over a state.
+
+    Attributes:
+        state: The entities before the next epoch; the replay changes this mapping.
+    """
+
+    def __init__(
+        self, app: App, state: dict[EntityKey, bytes], limits: Limits, secret: bytes
+    ) -> None:
+        """Begin; see `Rerun`."""
+        self.state = state
+        self._app = app
+        self._limits = limits
+        self._secret = secret
+        self._rerun: Rerun | None = None
+
+    @property
+    def rerun(self) -> Rerun:
+        """The rerun that executes the next epoch, or has executed the last one."""
+        if self._rerun is None:
+            self._rerun = Rerun(self._app, self.state, self._limits, self._secret)
+        return self._rerun
+
+    def run(self, recorded: RecordedEpoch) -> tuple[ComparedEpoch, Tally]:
+        """Execute an epoch and compare it; if it is as recorded, `finish` must follow."""
+        rerun = self.rerun
+        before = rerun.requests, rerun.skipped, rerun.erased
+        compared = rerun.compare(recorded)
+        after = rerun.requests, rerun.skipped, rerun.erased
+        return compared, Tally(*(now - then for now, then in zip(after, before, strict=True)))
+
+    def finish(self) -> None:
+        """Add the changes of the epoch that has run to the state."""
+        self.rerun.replayer.finish()
+
+    def take(self, changes: dict[EntityKey, bytes | None]) -> None:
+        """Add the recorded changes of an epoch that another process runs to the state."""
+        apply_changes(self.state, changes)
+        self._rerun = None
+
 
 _PROOF: Final = Struct("<4q")
 """The epoch, and its tally."""

@@ -25,12 +25,11 @@ from penstock.engine.request_text import call_text, handler_line, rejection_of
 from penstock.engine.streams.recorded_cascade import cascade_differences
 from penstock.history.cascade_trace import described
 from penstock.history.code_versions import CodeVersion, CodeVersions
-from penstock.history.companion import companion
+from penstock.history.companion import SpanReplay, Tally, companion
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, Verdict, find_causes, suspicious_lines
 from penstock.history.reader import HistoryReader
 from penstock.history.rerun import Rerun, frozen_heap
-from penstock.history.span_replay import SpanReplay, Tally
 from penstock.journal.api import Commit
 from penstock.model.application import App
 

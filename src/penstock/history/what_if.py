@@ -5,13 +5,18 @@ change, too; `replay` detects that. Nothing is written but the scratch journal, 
 Code that cannot read the stored entities is rejected before any request runs.
 """
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import Final
 
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
+from penstock.deployment.loading import Location, load, locate
+from penstock.deployment.side_modules import modules_below
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RecordedEpoch
 from penstock.engine.streams.recorded_cascade import NOTHING
@@ -38,6 +43,51 @@ from penstock.model.schema_version import Versions
 from penstock.model.versions.former_class import present_rows
 from penstock.model.versions.removed_class import learn_removed
 from penstock.model.versions.schema_change import compare_classes
+
+_OURS: Final = "penstock"
+
+
+@contextmanager
+def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
+    """Load another version of an application for the duration of the block.
+
+    Args:
+        spec: The new version, as for `load_app`.
+        instead_of: The loaded version.
+
+    Raises:
+        ConfigError: `load_app` would raise it.
+        DefinitionError: `load_app` would raise it.
+    """
+    new, old = locate(spec), locate(instead_of)
+    path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
+    for name in aside:
+        del sys.modules[name]
+    sys.path[:0] = [part.folder for part in new.applications]
+    try:
+        yield load(new)
+    finally:
+        for name in _modules_of(new):
+            del sys.modules[name]
+        sys.modules.update(aside)
+        sys.path[:] = path
+
+
+def _modules_of(location: Location) -> dict[str, ModuleType]:
+    """Return the modules in the folders of the applications."""
+    folders = {Path(part.folder) for part in location.applications}
+    tops = {part.module.partition(".")[0] for part in location.applications}
+    for name, module in sys.modules.copy().items():
+        file = getattr(module, "__file__", None)
+        if "." not in name and file is not None and _top(Path(file)) in folders:
+            tops.add(name)
+    tops.discard(_OURS)
+    return modules_below(tops)
+
+
+def _top(file: Path) -> Path:
+    """Return the folder from which a module or its package is imported."""
+    return file.parent.parent if file.name == "__init__.py" else file.parent
 
 
 @dataclass(frozen=True, slots=True)

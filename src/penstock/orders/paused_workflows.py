@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import EntityKey
+from penstock.engine.streams.late_flows import decode_progress, late_key
 from penstock.engine.streams.paused_flows import (
     PausedFlow,
     decode_paused,
@@ -25,6 +26,28 @@ from penstock.model.request import encode_continuation
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.newest import read_newest
+
+
+def workflow_lags(app: App, config: Config) -> dict[str, int]:
+    """Return the lag of each workflow at the newest epoch, by its name.
+
+    Raises:
+        OperationalError: Journal or state cannot be read.
+        IntegrityError: They are damaged.
+    """
+    lags = dict.fromkeys(app.topology.workflows, 0)
+    pausing = [name for name, plan in app.topology.workflows.items() if plan.workflow.pauses]
+    late = list(app.topology.late_workflows)
+    keys = [*map(paused_key, pausing), *map(late_key, late)]
+    rows = newest_rows(config, keys) if keys else []
+    for name, row in zip(pausing, rows, strict=False):
+        lags[name] += decode_paused(row).held
+    for name, row in zip(late, rows[len(pausing) :], strict=True):
+        if row is not None:
+            progress = decode_progress(row)
+            lags[name] += progress.upto - progress.first + progress.held - progress.taken
+    return lags
+
 
 WORKFLOWS: Final = "workflows/"
 """Before the name of a workflow, in the target of a resume."""

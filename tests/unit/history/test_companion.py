@@ -10,9 +10,8 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
-from penstock.history import companion, turns
-from penstock.history.span_replay import SpanReplay
-from penstock.history.turns import Turns, is_worth_sharing
+from penstock.history import companion
+from penstock.history.companion import SpanReplay, Turns, is_worth_sharing
 from penstock.journal.api import Commit, Part, PartKind
 from penstock.journal.delta import DeltaJournal
 from tests.history import Call, journal_of
@@ -43,8 +42,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         epochs.append(len(changes))
         take(span, changes)
 
-    monkeypatch.setattr(turns, "TURN_REQUESTS", 1)
-    monkeypatch.setattr(turns, "SHARED_MIN", 1)
+    monkeypatch.setattr(companion, "TURN_REQUESTS", 1)
+    monkeypatch.setattr(companion, "SHARED_MIN", 1)
     monkeypatch.setattr(companion, "_has_room", lambda: True)
     monkeypatch.setattr(SpanReplay, "take", noted)
     return epochs
@@ -67,7 +66,7 @@ def replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Replay:
 def alone(replayed: Replay, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any]:
     """Replay without a companion."""
     with monkeypatch.context() as patch:
-        patch.setattr(turns, "SHARED_MIN", 1_000_000)
+        patch.setattr(companion, "SHARED_MIN", 1_000_000)
         return replayed()
 
 
@@ -80,7 +79,7 @@ def commit_of(epoch: int, requests: int) -> Commit:
 
 def test_turns_end_with_enough_requests() -> None:
     """Small epochs share a turn, and the turns belong to both processes in alternation."""
-    half, whole = turns.TURN_REQUESTS // 2, turns.TURN_REQUESTS
+    half, whole = companion.TURN_REQUESTS // 2, companion.TURN_REQUESTS
     divided = Turns()
     sizes = [half, half, half, half, whole, 3 * whole, 1]
     commits = [commit_of(epoch, size) for epoch, size in enumerate(sizes)]
@@ -90,10 +89,10 @@ def test_turns_end_with_enough_requests() -> None:
 
 def test_short_spans_are_not_shared() -> None:
     """The commits are read only until there are enough requests."""
-    commits = iter([commit_of(0, turns.SHARED_MIN - 1), commit_of(1, 1), commit_of(2, 1)])
+    commits = iter([commit_of(0, companion.SHARED_MIN - 1), commit_of(1, 1), commit_of(2, 1)])
     assert is_worth_sharing(commits)
     assert next(commits).epoch == 2
-    assert not is_worth_sharing([commit_of(0, turns.SHARED_MIN - 1)])
+    assert not is_worth_sharing([commit_of(0, companion.SHARED_MIN - 1)])
 
 
 def test_shared_replay_finds_the_same(

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.orders.partition_proposal import propose
+from penstock.orders.partitions import propose
 from penstock.process.epoch_report import EpochReport
 
 SMALL = 100

@@ -68,7 +68,7 @@ def _proposal(options: AppOptions, remote: RemoteOptions) -> "PartitionProposal"
 
     if remote.url is not None:
         return remote.get("/partitions", PartitionProposal)
-    from penstock.orders.partition_proposal import proposal_at
+    from penstock.orders.partitions import proposal_at
 
     return proposal_at(options.place())
 

@@ -14,13 +14,12 @@ from penstock.cli.past.what_if_report import QueryDifference, WhatIfReport
 from penstock.cli.progress import epoch_progress
 from penstock.errors import ConfigError
 from penstock.files.temporary_folder import temporary_folder
-from penstock.history.alternate_app import alternate_app
 from penstock.history.branch import new_directory
 from penstock.history.code_versions import CodeVersions
 from penstock.history.edits import ParsedEdits, drop_edits, read_edits, resolve_edits
 from penstock.history.reader import HistoryReader
 from penstock.history.scratch_journal import epoch_shift
-from penstock.history.what_if import Scenario, what_if
+from penstock.history.what_if import Scenario, alternate_app, what_if
 from penstock.journal.api import ignore_step
 from penstock.model.application import App
 from penstock.process.config import Config

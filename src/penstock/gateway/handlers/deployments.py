@@ -44,8 +44,7 @@ from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
 from penstock.orders.order import Place, Way
-from penstock.orders.partition_proposal import proposal_at
-from penstock.orders.partitions import PartitionOrder
+from penstock.orders.partitions import PartitionOrder, proposal_at
 from penstock.process.config import Config
 
 ZIP: Final = "application/zip"

@@ -14,7 +14,7 @@ from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.model.application import App
-from penstock.orders.workflow_lag import workflow_lags
+from penstock.orders.paused_workflows import workflow_lags
 from penstock.process.config import Config
 from penstock.process.load_history import KEPT_S, STEP_US
 

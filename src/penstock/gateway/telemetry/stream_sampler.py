@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
-from penstock.orders.workflow_lag import workflow_lags
+from penstock.orders.paused_workflows import workflow_lags
 from penstock.process.config import Config
 from penstock.process.generator_progress import read_progress
 from penstock.process.load_history import StreamSample

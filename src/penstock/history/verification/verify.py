@@ -9,39 +9,227 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
+from penstock.deployment.archives import Archives
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.files.layout import ERASURES, JOURNAL, LOG, SNAPSHOTS
+from penstock.files.key_file import KEYS_REMEDY, KeyFile
+from penstock.files.layout import ARCHIVES, ERASURES, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.history.backup_set import no_history
 from penstock.history.reader import HistoryReader
 from penstock.history.verification import components
-from penstock.history.verification.archives import check_archives
 from penstock.history.verification.files import JournalFiles
-from penstock.history.verification.finding import Finding, NotChecked, Remedy, unrecoverable
-from penstock.history.verification.persons import (
-    certificates_in,
-    check_certificates,
-    check_keys,
+from penstock.history.verification.finding import (
+    Finding,
+    NotChecked,
+    Remedy,
+    harmless,
+    rebuildable,
+    unrecoverable,
 )
 from penstock.history.verification.rows import JournalRows
-from penstock.history.verification.stores import check_states
-from penstock.journal.api import Commit
+from penstock.journal.api import Commit, Journal, PartKind, newest_epoch
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.deployments import NAME, Deployments, needed_archives
 from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import newest_listed
 from penstock.model.application import App
 from penstock.model.shape import is_personal
+from penstock.orders.erasure_order import ORDER
+from penstock.orders.order import control_id
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import Erasures
+from penstock.process.erasures import Certificate, Erasures
+from penstock.process.presence import boot_id
 from penstock.retention.leases import lease
 from penstock.snapshots.delta_table import LOG_FOLDER
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import publish_tables, snapshot_lock
+from penstock.state import environment as environments
+from penstock.state import record
+from penstock.state.digest import digest_of_items, digest_of_mapping
+from penstock.state.examine import is_sound
+from penstock.state.lmdb_reader import LmdbReader
+
+
+def check_archives(data: Path, first: Epoch) -> Iterator[Finding]:
+    """Check the file of deployments, and the archives of the code that ran epochs from `first` on."""
+    try:
+        every = Deployments(data / JOURNAL).every()
+    except Corrupt as error:
+        yield unrecoverable(str(error), f"{JOURNAL}/{NAME}")
+        return
+    archives = Archives(data)
+    for name in sorted(needed_archives(every, first)):
+        try:
+            archives.read(name)
+        except Corrupt as error:
+            yield unrecoverable(str(error), f"{ARCHIVES}/{archives.path_of(name).name}")
+
+
+_COLUMNS = ("request_id", "error", "reply")
+
+
+def check_keys(data: Path) -> Iterator[Finding]:
+    """Check that the file of keys can be read, if there is one."""
+    key_file = KeyFile(data / SUBJECT_KEYS)
+    if not key_file.path.exists():
+        return  # `DataDirectory` refuses a journal with personal data then
+    try:
+        key_file.tree()
+    except Corrupt:
+        what = "the keys of personal data are damaged"
+        yield Finding(what, SUBJECT_KEYS, Remedy.BACKUP, KEYS_REMEDY)
+
+
+def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
+    """Check that the file of certificates has those of the journal, and one for each destroyed key.
+
+    Raises:
+        Corrupt: The journal is damaged.
+    """
+    erasures, key_file = Erasures(data), KeyFile(data / SUBJECT_KEYS)
+    try:
+        destroyed = key_file.keys().erasures() if key_file.path.exists() else 0
+    except Corrupt:
+        destroyed = 0  # `check_keys` reports it
+    wanted = certificates_in(journal)
+    try:
+        stored = erasures.every(journal.identity, newest_epoch(journal))
+    except Corrupt:
+        what = "the certificates of erasures are damaged"
+        finding = unrecoverable(what, ERASURES)
+        how = f"{finding.how}; then penstock verify APP --repair adds the certificates that only the journal has"
+        yield msgspec.structs.replace(finding, how=how)
+        return
+    if missing := [each.subject for each in wanted if each not in stored]:
+        what = f"{len(missing)} erasures of the journal have no certificate, for example that of {missing[0]}"
+        how = f"penstock verify APP --repair writes them again, from the journal; without them an older copy of {SUBJECT_KEYS} "
+        yield rebuildable(what, ERASURES, f"{how}brings the persons back")
+    elif len(stored) < destroyed:
+        what = f"{destroyed - len(stored)} destroyed keys have no certificate"
+        why = (
+            f"{SUBJECT_KEYS} is newer than this directory, or {ERASURES} was removed: then put the file of the newest backup "
+            f"back. Use no older copy of {SUBJECT_KEYS} here: it brings the persons back"
+        )
+        yield harmless(what, ERASURES, why)
+
+
+def certificates_in(journal: Journal) -> list[Certificate]:
+    """Return the certificates of all erasures that the journal holds, in order."""
+    last = journal.last()
+    if last is None:
+        return []
+    certificates: list[Certificate] = []
+    for _, table in journal.rows(PartKind.TRANSACTIONS, BEFORE_FIRST, last.epoch, _COLUMNS):
+        is_order = pc.starts_with(table["request_id"], control_id(ORDER, ""))
+        done = table.filter(pc.and_(is_order, pc.is_null(table["error"])))
+        certificates += [
+            msgspec.msgpack.decode(reply, type=Certificate) for reply in done["reply"].to_pylist()
+        ]
+    return certificates
+
+
+_CLEAN: Final = "clean"
+
+StateAt = Callable[[Epoch], dict[EntityKey, bytes]]
+"""Returns all entities after an epoch, encoded."""
+
+
+class _StoreContent(NamedTuple):
+    """A store's metadata, and the digest of its entities."""
+
+    metadata: record.Metadata
+    digest: str
+
+
+def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Finding]:
+    """Check every store that the next start will use.
+
+    Args:
+        state_at: Computes the expected state.
+
+    Raises:
+        Corrupt: The journal is damaged.
+    """
+    expected: dict[tuple[Epoch, int], dict[int, str]] = {}
+    for path in sorted((data / STATE).glob("partition-*")):
+        where = f"{STATE}/{path.name}"
+        if not (path / "data.mdb").exists():
+            continue
+        if _is_stale(path):
+            yield harmless("it was not closed before the machine was restarted", where)
+        elif not is_sound(path, boot_id()):
+            yield harmless("it cannot be read", where)
+        elif (content := _read(path)) is not None:
+            yield from _compare(content, journal, state_at, expected, where)
+
+
+def _compare(
+    content: _StoreContent,
+    journal: Journal,
+    state_at: StateAt,
+    expected: dict[tuple[Epoch, int], dict[int, str]],
+    where: str,
+) -> Iterator[Finding]:
+    """Compare a store with the journal; `expected` caches digests by epoch and partition count."""
+    if (mismatch := _mismatch(content.metadata, journal)) is not None:
+        yield harmless(mismatch, where)
+        return
+    epoch, partitions = content.metadata.epoch, content.metadata.partitions
+    if (epoch, partitions) not in expected:
+        state = {} if epoch == BEFORE_FIRST else state_at(epoch)
+        expected[epoch, partitions] = _digests(state, partitions)
+    if content.digest != expected[epoch, partitions][content.metadata.partition]:
+        yield rebuildable(f"it differs from the journal's state after epoch {epoch}", where)
+
+
+def _is_stale(path: Path) -> bool:
+    try:
+        return (path / "life").read_text() not in (boot_id(), _CLEAN)
+    except FileNotFoundError:
+        return True
+
+
+def _read(path: Path) -> _StoreContent | None:
+    """Read a store; return None if it is empty, or is removed during the check."""
+    environment = environments.attach(path, boot_id())
+    try:
+        txn = environment.begin_read()
+        try:
+            stored = txn.get(record.METADATA_KEY)
+            if stored is None:
+                return None
+            metadata = record.unseal_metadata(stored)
+            items = LmdbReader(txn, metadata.epoch, path).items()
+            return _StoreContent(metadata, digest_of_items(items))
+        finally:
+            environment.end_read(txn)
+    except Corrupt:
+        return None  # another process has removed it
+    finally:
+        environments.detach(environment)
+
+
+def _mismatch(metadata: record.Metadata, journal: Journal) -> str | None:
+    if metadata.journal_identity != journal.identity:
+        return "it was built from another journal"
+    if metadata.epoch > newest_epoch(journal):
+        return f"it is at epoch {metadata.epoch}, which the journal does not have"
+    return None
+
+
+def _digests(state: dict[EntityKey, bytes], partitions: int) -> dict[int, str]:
+    """Return the expected digest of each partition's store."""
+    states: dict[int, dict[EntityKey, bytes]] = {number: {} for number in range(partitions)}
+    for key, data in state.items():
+        states[partition_of(bucket_of(key), partitions)][key] = data
+    return {number: digest_of_mapping(entities) for number, entities in states.items()}
+
 
 Progress = Callable[[str, int, int], None]
 """Receives the name of a check, the amount of work that is done, and the total."""
