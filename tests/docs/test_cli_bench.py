@@ -28,6 +28,8 @@ from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.serial_driver import SerialDriver
 
+pytestmark = pytest.mark.long
+
 SMALL = Options(users=300, items=300, orders=300, requests=1_000, check_oracle=True)
 
 

@@ -42,7 +42,7 @@ JAR = """
 FIRST, SECOND = JAR.format(beans="int = 0", step=1), JAR.format(beans="int | float = 0.0", step=0.5)
 UNFIT = JAR.format(beans="str = ''", step="'x'")
 
-pytestmark = pytest.mark.usefixtures("kept_imports")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports")]
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from tests.checkout import SHOP, TOP
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
+pytestmark = pytest.mark.long
+
 PAGE = TOP / "docs" / "HISTORY.md"
 DEADLINE_S = 60.0
 EPOCHS: list[list[Call]] = [

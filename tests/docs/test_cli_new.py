@@ -11,6 +11,8 @@ from penstock.cli import new
 from penstock.cli.main import execute
 from tests.checkout import TOP
 
+pytestmark = pytest.mark.long
+
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]
 
 

@@ -37,6 +37,8 @@ from penstock.process.reports import ReportWriter
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
+pytestmark = pytest.mark.long
+
 PRESENT = """
     import signal, sys
     from pathlib import Path

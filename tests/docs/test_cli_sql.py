@@ -22,6 +22,8 @@ from tests import forked
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 
 

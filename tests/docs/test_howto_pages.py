@@ -22,6 +22,8 @@ from tests.gateway_thread import RunningGateway
 from tests.unit.client.test_security import write_certificate
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 HOWTO = TOP / "docs" / "howto"
 PAGES = {path.stem: path for path in HOWTO.glob("*.md")}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

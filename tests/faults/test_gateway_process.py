@@ -26,6 +26,8 @@ from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 HOST = "127.0.0.1"
 LOG = "gateway.stderr"
 MANY = 10_000

@@ -34,7 +34,7 @@ from tests.faults.state_cases import (
 )
 from tests.memory_journal import MemoryJournal
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.long, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ from tests.history import journal_of
 from tests.market import MARKET, PLACES
 from tests.modules import own_modules
 
+pytestmark = pytest.mark.long
+
 _numbers = itertools.count()
 APP = """
 from penstock import App, Entity, key

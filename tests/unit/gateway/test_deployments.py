@@ -19,6 +19,8 @@ from tests.deployments import kept_imports, record, write_version
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 __all__ = ["kept_imports"]
 
 FIRST = """

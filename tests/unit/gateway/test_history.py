@@ -23,6 +23,8 @@ from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 LEDGER = str(TOP / "tests" / "unit" / "history" / "savepoint_app.py")
 DEADLINE_S = 60.0
 
@@ -239,7 +241,6 @@ def test_paths_are_described(ledger: httpx.Client) -> None:
     assert "/entities/Account/{key}/history" in paths
 
 
-@pytest.mark.long
 def test_clients_ask_for_both(ledger: httpx.Client) -> None:
     """Both clients return the gateway's answers, and raise its refusals."""
     url = str(ledger.base_url)

@@ -18,6 +18,8 @@ from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 APP = """
 import os
 import signal

@@ -13,10 +13,11 @@ from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, find_causes
 from penstock.model.request import encode_append
 
+pytestmark = pytest.mark.long
+
 SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("stream", "cause"),
     [("rolls", Cause.CHANCE), ("guesses", Cause.CHANCE), ("counts", Cause.CODE)],

@@ -19,6 +19,8 @@ from penstock.journal.deployments import Deployments
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
+pytestmark = pytest.mark.long
+
 LATE = """
 def values():
     import importlib

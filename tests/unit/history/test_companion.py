@@ -17,6 +17,8 @@ from penstock.journal.delta import DeltaJournal
 from tests.history import Call, journal_of
 from tests.unit.history.till_app import LAST_WORDS
 
+pytestmark = pytest.mark.long
+
 TILL = str(Path(__file__).parent / "till_app.py")
 CREATED: list[Call] = [("Till", "a", "create", ()), ("Till", "b", "create", ())]
 EPOCHS = 8
@@ -110,7 +112,6 @@ def test_shared_replay_finds_the_same(
     assert (code, found) == alone(replayed, monkeypatch)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_difference_is_shown_as_by_one_process(
     tmp_path: Path,

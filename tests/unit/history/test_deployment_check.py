@@ -20,6 +20,8 @@ from tests.differential.inline import Inline
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def kiosk(tmp_path: Path) -> Kiosk:

@@ -21,6 +21,8 @@ from penstock.history import audit_hook as hook
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
 
+pytestmark = pytest.mark.long
+
 REACHING = str(Path(__file__).parent / "outside_calls_app.py")
 SOCKETS = ["connect", "connect_and_hide", "ask", "connect_in_a_thread", "connect_in_a_loop"]
 FILES = ["start", "shell", "fork", "spawn", "write", "replace", "remove"]

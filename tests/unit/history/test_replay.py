@@ -14,6 +14,8 @@ from penstock.journal.delta import DeltaJournal
 from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
+pytestmark = pytest.mark.long
+
 WAYWARD = str(Path(__file__).parent / "nondeterministic_app.py")
 HONEST_LINE = "    def honest(self, amount: int) -> int:"
 SHOPPING: list[list[Call]] = [
@@ -80,7 +82,6 @@ def test_first_difference_names_attribute_request_and_line(
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 
-@pytest.mark.long
 def test_replay_goes_on_after_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from penstock.deployment.loading import load_app
 from penstock.log.api import Entry
 from tests.differential.inline import Inline
 
+pytestmark = pytest.mark.long
+
 PROGRAM = '''
 """Words are passed on, and counted."""
 
@@ -60,7 +62,6 @@ def asked(
     return code, msgspec.json.decode(out)
 
 
-@pytest.mark.long
 def test_changed_event_is_found(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """State and replies are as recorded; the difference is the first event that the code changes."""
     then, now, of = (

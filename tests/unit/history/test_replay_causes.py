@@ -12,6 +12,8 @@ import pytest
 from penstock.cli.main import execute
 from tests.history import journal_of
 
+pytestmark = pytest.mark.long
+
 FRUITS = {"apple", "pear", "plum", "quince", "cherry", "medlar"}
 WAYWARD = str(Path(__file__).parent / "nondeterministic_app.py")
 
@@ -25,7 +27,6 @@ def verdict_on(
     return found["verdict"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "cause", "line"),
     [

@@ -43,6 +43,8 @@ from tests.checkout import SHOP
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 
+pytestmark = pytest.mark.long
+
 CREATED: list[Call] = [
     ("Item", "i1", "create", {"price": 3, "stock": 10}),
     ("User", "u1", "create", {"credit": 20}),
@@ -252,7 +254,6 @@ def test_nothing_is_wrong_with_a_sound_directory(
     assert (code, found["first"], found["epoch"]) == (0, 0, 7)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_named_with_its_remedy(
     name: str, data: Path, capsys: pytest.CaptureFixture[str]

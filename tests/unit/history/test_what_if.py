@@ -16,6 +16,8 @@ from penstock.engine.execute import Limits
 from tests.checkout import SHOP
 from tests.history import Call, journal_of
 
+pytestmark = pytest.mark.long
+
 KINDS = load_app(SHOP).entities
 SHOPPING: list[list[Call]] = [
     [
