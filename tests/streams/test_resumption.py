@@ -1,5 +1,6 @@
 """Handlers that run again and do something else: their step fails, and the message says why."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -95,6 +96,9 @@ def test_a_handler_that_does_something_else(change: Callable[..., Any], message:
     kit.append(numbers, [1], check=False)
     [[failed]] = kit.atoms("w-failed")
     assert message in failed.message
+    if change is not loops:  # which deployment it may have been
+        began = r"since it began, on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d UTC \(`penstock apps` shows"
+        assert re.search(began, failed.message)
     assert waiting_rows(kit.runtime) == []
     ENVIRONMENT["runs"] = -2
     kit.append(numbers, [2])

@@ -13,6 +13,7 @@ from types import CoroutineType
 from typing import Any
 
 from penstock.base.ids import EntityKey, RequestId
+from penstock.base.instants import instant_of
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Escape
 from penstock.engine.streams.handler_start import (
@@ -194,10 +195,13 @@ class Resumption:
             self._problem = "waited for other requests"
 
     def _refusal(self) -> UserError:
+        # The number of the deployment is not known here, nor to one thread that runs a log; the time is.
+        began = instant_of(self._handler.turns[0].time_us)
         return UserError(
             f"{self._handler.task.name}: a handler {self._problem} when it ran again to the point where it waits for a "
-            "reply. Either a deployment has changed its code since it began to wait: then deploy the former code, or "
-            "send its event again. Or it is not deterministic: let it depend only on its event, on the attributes of "
+            f"reply. Either a deployment has changed its code since it began, on {began:%Y-%m-%d at %H:%M:%S} UTC "
+            "(`penstock apps` shows the deployments): then go back to the former code (`penstock rollback`), or send "
+            "its event again. Or it is not deterministic: let it depend only on its event, on the attributes of "
             "its task, on replies, and on now(), random() and uuid() of penstock"
         )
 
