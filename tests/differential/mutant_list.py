@@ -383,6 +383,13 @@ MUTANTS = (
         "tests/differential/test_later_records.py::test_a_cascade_lets_the_records_go_first_that_wait",
     ),
     Mutant(
+        "a short cascade is cut because the machine was busy",
+        "engine/streams/cascade_runner.py",
+        "bound_s = self._share_s if ran >= self._short else self._share_s * WIDER",
+        "bound_s = self._share_s",
+        f"{STREAMS}/test_cascade_queue.py::test_a_short_cascade_has_a_wider_bound",
+    ),
+    Mutant(
         "a cascade overtakes another one",
         "runtime/spark/later_records.py",
         "if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:",

@@ -183,7 +183,7 @@ class Simulation:
     def _whole_task(self) -> Task:
         task = Task(self._app, self.state.get, LIMITS, keys=self._keys)
         if self._clock is not None and task.cascades is not None:
-            task.cascades.time = CascadeTime(self._clock)
+            task.cascades.time = CascadeTime(self._clock, short=1)
         return task
 
     def _keys(self, prefix: str) -> list[EntityKey]:

@@ -10,7 +10,14 @@ import pytest
 from penstock import App, Emit, Entity, connect, emit, entity, flow, key, send, sequencer, stream
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.limits import Limits
-from penstock.engine.streams.cascade_runner import QUEUE, SHARE_MIN_S, SHARE_S, CascadeTime
+from penstock.engine.streams.cascade_runner import (
+    QUEUE,
+    SHARE_MIN_S,
+    SHARE_S,
+    SHORT,
+    WIDER,
+    CascadeTime,
+)
 from penstock.engine.streams.derived_ids import cascade_id, continuation_id, end_id
 from penstock.engine.streams.stored_cascade import PAGE_BYTES, encode_requests
 from penstock.engine.streams.system_rows import REQUESTS, former_rest_key
@@ -210,11 +217,30 @@ def test_a_cascade_is_cut_when_its_time_is_over() -> None:
     """The record that continues it has the place, and at least one request runs before each cut."""
     runtime = begun()
     seconds = count(0.0, SHARE_S / 4)
-    runtime._runner.time = CascadeTime(lambda: next(seconds))
+    runtime._runner.time = CascadeTime(lambda: next(seconds), short=1)
     runtime.submit(Call("Bomb", "b", "send_many", (12,)))
     cuts = [cut_of(runtime._known[name][0]) for name in continuations(runtime)]
     assert cuts[0] == Cut(5)
     assert runtime.call.Bomb("b").total() == 13
+
+
+@pytest.mark.parametrize(
+    ("sent", "step_s", "cut"),
+    [
+        (SHORT, SHARE_S, None),
+        (SHORT + 1, SHARE_S, Cut(SHORT)),
+        (4, WIDER * SHARE_S, Cut(2)),  # the first one always runs
+        (4, WIDER * SHARE_S / 2, Cut(3)),
+    ],
+)
+def test_a_short_cascade_has_a_wider_bound(sent: int, step_s: float, cut: Cut | None) -> None:
+    """A machine that is busy for a moment cuts none, so no later record overtakes its rest."""
+    runtime = begun()
+    seconds = count(0.0, step_s)
+    runtime._runner.time = CascadeTime(lambda: next(seconds))
+    runtime.submit(Call("Bomb", "b", "send_many", (sent,)))
+    cuts = [cut_of(runtime._known[name][0]) for name in continuations(runtime)]
+    assert cuts[:1] == ([] if cut is None else [cut])
 
 
 def test_the_time_of_cascades_shrinks_in_an_epoch() -> None:
@@ -224,7 +250,9 @@ def test_the_time_of_cascades_shrinks_in_an_epoch() -> None:
     spent = 0.0
     for _ in range(20):
         share.begin()
-        while not share.is_over():
+        ran = 1
+        while not share.is_over(ran):
+            ran += 1
             clock[0] += SHARE_MIN_S
             spent += SHARE_MIN_S
         share.cut()

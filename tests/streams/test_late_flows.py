@@ -113,7 +113,7 @@ def test_a_piece_ends_when_its_time_is_over() -> None:
     runtime = upgraded(after, with_atoms(before, EARLIER))
     known = len(runtime._known)
     seconds = count(0.0, SHARE_S / 2)
-    runtime._runner.time = CascadeTime(lambda: next(seconds))
+    runtime._runner.time = CascadeTime(lambda: next(seconds), short=1)
     assert runtime.settle()
     assert atoms_of(runtime, "late-totals") == atoms_of(runtime, "early-totals")
     log = [(name, body) for name, (body, _) in list(runtime._known.items())[known:]]

@@ -97,7 +97,8 @@ from penstock.model.streams.workflow_plan import WorkflowPlan
 
 # Each pass of an epoch has its own share, so a cascade takes at most twice the share of an epoch. A record whose cascade
 # is cut halves the share of the records behind it: however many endless cascades an epoch has, they take little time.
-# The place of each cut is in the record that continues the cascade. So no other run reads a clock.
+# The place of each cut is in the record that continues the cascade. So no other run reads a clock. A later record can
+# overtake the rest of a cut cascade. So a cascade of few steps is not cut because the machine was busy for a moment.
 
 
 SHARE_S: Final = 0.05
@@ -106,32 +107,44 @@ SHARE_S: Final = 0.05
 SHARE_MIN_S: Final = 0.001
 """The least share, behind many cascades that were cut."""
 
+SHORT: Final = 16
+"""A cascade of so many requests, or workflow steps, has a wider bound."""
+
+WIDER: Final = 20
+"""The wider bound, in shares."""
+
 
 class CascadeTime:
     """Measures the running cascade."""
 
-    def __init__(self, clock: Callable[[], float], share_s: float = SHARE_S) -> None:
+    def __init__(
+        self, clock: Callable[[], float], share_s: float = SHARE_S, short: int = SHORT
+    ) -> None:
         """Begin an epoch.
 
         Args:
             clock: Returns seconds.
             share_s: The share of the first cascade.
+            short: The requests, or workflow steps, of a cascade that has the wider bound.
         """
         self._clock = clock
         self._share_s = share_s
-        self._end_s = 0.0
+        self._short = short
+        self._began_s = 0.0
 
     def begin(self) -> None:
         """Begin the requests, or the workflow steps, of a record."""
-        self._end_s = self._clock() + self._share_s
+        self._began_s = self._clock()
 
-    def is_over(self) -> bool:
-        """Say whether the share is used."""
-        return self._clock() >= self._end_s
+    def is_over(self, ran: int) -> bool:
+        """Say whether the share is used after so many requests or steps, and there is one more."""
+        bound_s = self._share_s if ran >= self._short else self._share_s * WIDER
+        return self._clock() - self._began_s >= bound_s
 
     def cut(self) -> None:
         """Note that a cascade was cut because its share was used."""
         self._share_s = max(SHARE_MIN_S, self._share_s / 2)
+        self._short = max(1, self._short // 2)
 
 
 # A workflow runs an atom through its tasks, a splitter divides it, a sequencer forwards it, a request sink makes requests
@@ -719,7 +732,7 @@ class CascadeRunner:
         if ran == 1:
             time.begin()
             return False
-        if not time.is_over():
+        if not time.is_over(ran):
             return False
         time.cut()
         return True
