@@ -17,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Self
 
-from penstock.console.routes import console_routes
+from penstock.console.routes import console_handlers
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
@@ -100,7 +100,7 @@ class RunningGateway:
             self._loop.close()
 
     async def _serve(self) -> None:
-        console = partial(console_routes, config=self.config, dev=False)
+        console = partial(console_handlers, config=self.config, dev=False)
         assembly = await assemble(self._app, self._spec, self.config, more=console)
         self._assembly = assembly
         settings = self.config.gateway

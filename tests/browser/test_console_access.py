@@ -7,8 +7,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
+from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import granted
+from penstock.gateway.openapi.document import openapi_document
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 from tests.gateway_thread import RunningGateway
@@ -137,25 +139,43 @@ def _tabbed_onto(page: Page, name: str) -> bool:
 
 
 def test_reference_of_the_api_works_with_a_key(browser: webdriver.Chrome, data: Path) -> None:
-    """Without a key, `/docs` says that it needs one; with one it shows the reference, and the next visit, too."""
+    """`/docs` asks for a key; with any valid one it shows every path, also on the next visit, and complains of nothing."""
     data.mkdir()
     key = KeyStore(data).add("ada", granted(["call"]), None, utc_now())[1]
     with RunningGateway("examples/shop", data, drives=False) as gateway:
         page = Page(browser, gateway.url)
         browser.get(f"{gateway.url}/docs")
-        page.until("#reason", "send a key or a token")
-        field, button = page.one("input"), page.one("button")
-        field.send_keys("psk_00000000_wrong")
-        button.click()
-        page.until("#reason", "not valid")
-        field.clear()
-        field.send_keys(key)
-        button.click()
-        page.until("main#content", "Item")
-        assert page.one("nav").value_of_css_property("display") != "inline", "it has its style"
+        page.one("#key-dialog[open]")
+        page.one("#key").send_keys("psk_00000000_wrong")
+        page.click("#key-form .main-button")
+        page.until("#page-api .problem", "not valid")
+        page.click("#sign-in")
+        page.one("#key").clear()
+        page.one("#key").send_keys(key)
+        page.click("#key-form .main-button")
+        text = page.until("#page-api", "Schemas")
+        paths = openapi_document(load_app("examples/shop"))["paths"]
+        shown = [path for path in paths if not path.startswith("/send/")]
+        assert [path for path in shown if path not in text] == []
+        assert page.text("#notice") == "", "a key without the scope admin reads the reference"
+        browser.get("about:blank")
         browser.get(f"{gateway.url}/docs")
-        page.until("main#content", "Item")
+        page.until("#page-api", "Schemas")
         browser.execute_script("sessionStorage.clear()")
+
+
+def test_parts_of_the_reference_have_addresses(page: Page, shop: RunningConsole) -> None:
+    """An address opens an operation, its types lead to their schemas, and its link to the form."""
+    page.open("/api?operation=call.Item.add")
+    page.until("details[open]", "Fields of the body")
+    page.open("/api?operation=deployments.list")
+    page.until("details[open]", "PenstockDeployment")
+    page.click("details[open] a[href*=PenstockDeployment]")
+    page.until("#schema-PenstockDeployment[open]", "number")
+    page.click("#operation-deployments\\.list[open] a[href*=error]")
+    page.until("details[id^=error-][open]", "Code")
+    page.click("#operation-deployments\\.list[open] a[href*=try]")
+    page.until("#sent", "GET /deployments")
 
 
 def test_properties_and_former_values_mean_what_they_say(

@@ -11,33 +11,228 @@ with Client("http://127.0.0.1:8000", app) as client:
 them through `httpx.Client`.
 """
 
-from collections.abc import Iterable
-from typing import Any, Literal, Self, TypeVar, overload
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 import httpx
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.client.address import Address
-from penstock.client.atoms import Start, followed
-from penstock.client.concurrency import map_in_threads
+from penstock.client.atoms import Atom, FollowedStream, Start, followed
+from penstock.client.concurrency import Places, map_in_threads
+from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.pipeline_link import PipelineLink
-from penstock.client.protocol import Outcome, SentRequest
-from penstock.client.synchronous_atoms import Atoms
-from penstock.client.synchronous_pending import Pending
+from penstock.client.protocol import GatewayProtocol, Outcome, SentRequest
+from penstock.client.results import Change, Rows, SqlQuery
 from penstock.client.synchronous_pipeline import Pipeline
-from penstock.client.synchronous_pool import ConnectionPool
-from penstock.client.synchronous_queries import Queries
-from penstock.client.transport import Settings, Verify, repr_of, results_of
+from penstock.client.transport import (
+    Settings,
+    Verify,
+    failure_of,
+    repr_of,
+    response_of,
+    results_of,
+    timeout_of,
+)
 from penstock.client.websocket import WebSocket
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, Preparing, append_of
 from penstock.model.streams.stream import Stream
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
 
 
-class Client(Queries):
+class ConnectionPool:
+    """httpx clients with one connection each; the most recently used is taken first.
+
+    One httpx client with many connections searches all of them for each request: with 64
+    connections that search costs ten times the request. Here the cost does not grow with the
+    number of connections, and few connections stay warm.
+    """
+
+    def __init__(self, url: str, make: Callable[[], httpx.Client], count: int) -> None:
+        """Make a connection with `make` when no idle one is left.
+
+        Args:
+            url: The URL of the gateway.
+            make: Makes a connection.
+            count: The most connections.
+        """
+        self._url = url
+        self._make = make
+        self._places = Places(count)
+        self._idle: deque[httpx.Client] = deque()
+        self._made: list[httpx.Client] = []
+        self._closed = False
+
+    def run(self, operation: Operation[T]) -> T:
+        """Carry out an operation's steps to its end."""
+        received: HttpResponse | TransportFailure | None = None
+        while True:
+            try:
+                step = operation.send(received)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            match step:
+                case Send():
+                    received = self._exchange(step)
+                case Pause(seconds=seconds):
+                    time.sleep(seconds)
+                    received = None
+
+    def _exchange(self, step: Send) -> HttpResponse | TransportFailure:
+        request = step.request
+        try:
+            with self.connection(step.timeout_s) as connection:
+                response = connection.request(
+                    request.verb,
+                    f"{self._url}{step.path}",
+                    content=request.content,
+                    headers=request.headers,
+                    timeout=timeout_of(step),
+                )
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            return failure_of(error)
+        return response_of(response)
+
+    @contextmanager
+    def connection(self, timeout_s: float) -> Iterator[httpx.Client]:
+        """Take a connection, and give it back when the block ends.
+
+        Raises:
+            PoolTimeout: No connection became free within `timeout_s` seconds.
+            RuntimeError: The client was closed.
+        """
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        self._places.acquire(timeout_s)
+        try:
+            try:
+                client = self._idle.pop()
+            except IndexError:
+                client = self._make()
+                self._made.append(client)
+            try:
+                yield client
+            finally:
+                self._idle.append(client)
+        finally:
+            self._places.release()
+
+    def close(self) -> None:
+        """Close all connections and give out no more."""
+        self._closed = True
+        for client in self._made:
+            client.close()
+
+
+class Pending(Generic[T]):
+    """A request that is durable and will be performed, once.
+
+    Attributes:
+        request_id: The id by which any client finds the request again.
+    """
+
+    def __init__(
+        self,
+        sent: SentRequest,
+        protocol: GatewayProtocol,
+        run: Callable[[Operation[Any]], Any],
+    ) -> None:
+        self.request_id = sent.request_id
+        self._sent = sent
+        self._protocol = protocol
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"Pending({self.request_id!r})"
+
+    def done(self) -> bool:
+        """Say whether the request has been performed, with success or not.
+
+        Raises:
+            RequestError: The gateway knows no request with this id.
+            OperationalError: The gateway could not answer.
+        """
+        return bool(self._run(self._protocol.is_answered(self._sent)))
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for the result, for `timeout_s` seconds; None: the client's `timeout_s`.
+
+        Raises:
+            TimedOut: The result is not there yet; ask again.
+            RequestError: The gateway knows no request with this id.
+            PenstockError: The transaction was undone, or the gateway could not answer.
+        """
+        result: T = self._run(self._protocol.reply(self._sent, timeout_s))
+        return result
+
+
+class Atoms(Generic[T]):
+    """The atoms of a stream from a number on, each once and in order.
+
+    A connection that breaks is made again, and the next atom follows. An error leaves the position as it is: the
+    same loop may begin again, or another one with `start=atoms.next`.
+
+    Attributes:
+        next: The number of the next atom; `earliest` or `latest` until the first answer.
+    """
+
+    def __init__(
+        self,
+        stream: FollowedStream,
+        start: Start,
+        protocol: GatewayProtocol,
+        run: Callable[[Operation[Any]], Any],
+        *,
+        follow: bool,
+    ) -> None:
+        self.next = start
+        self._stream = stream
+        self._protocol = protocol
+        self._run = run
+        self._follow = follow
+        self._received: deque[Atom[T]] = deque()
+        self._asked: Start = start
+
+    def __repr__(self) -> str:
+        return f"Atoms({self._stream.name!r}, next={self.next!r})"
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Atom[T]:
+        """Return the next atom; wait for it, unless only the atoms until now were asked for.
+
+        Raises:
+            Gone: Retention has removed the atom; `oldest` is the number of the oldest that is held.
+            RequestError: The application has no such stream, or the number is beyond its end.
+            OperationalError: The gateway could not answer.
+        """
+        while not self._received:
+            operation = self._protocol.atoms(self._stream, self._asked, wait=self._follow)
+            answer = self._run(operation)
+            self._received.extend(answer.atoms)
+            self._asked = answer.next
+            if not answer.atoms:
+                self.next = answer.next
+                if not self._follow:
+                    raise StopIteration
+        atom = self._received.popleft()
+        self.next = atom.number + 1
+        return atom
+
+
+class Client:
     """Calls an application through its gateways. It is safe to use from many threads.
 
     `client.Item("i1").add(5)`, `client.Item.create(…)` and
@@ -265,6 +460,121 @@ class Client(Queries):
         """
         chosen = followed(self._protocol.app, stream)
         return Atoms(chosen, start, self._protocol, self._pool.run, follow=follow)
+
+    def get(self, entity: str, key: object) -> dict[str, Any]:
+        """Return the attributes of an entity with its key, as of the newest epoch.
+
+        Raises:
+            NoSuchEntity: The entity does not exist.
+            RequestError: The application has no such class, or the class cannot have such a key.
+            OperationalError: The gateway could not answer.
+        """
+        return self._pool.run(self._protocol.get(entity, key))
+
+    def changes(self, entity: str, from_epoch: int, to_epoch: int | None = None) -> list[Change]:
+        """Return the changes of all entities of a class, in the order of their epochs.
+
+        Args:
+            entity: The name of the class.
+            from_epoch: The first epoch.
+            to_epoch: The last epoch, which is included; None: the newest.
+
+        Returns:
+            One change for each entity and epoch that changed it.
+
+        Raises:
+            RequestError: The application has no such class.
+            PenstockError: The journal does not hold these epochs, or could not be read.
+        """
+        return self._pool.run(self._protocol.changes(entity, from_epoch, to_epoch))
+
+    def trace(self, request_id: str) -> dict[str, Any]:
+        """Return how a request ran: its calls, its reads and changes, its place in the order.
+
+        The gateway runs the request again for that, which takes seconds; docs/HISTORY.md describes
+        the fields.
+
+        Raises:
+            PenstockError: No request has this id, or too many traces are being made.
+        """
+        return self._pool.run(self._protocol.trace(request_id))
+
+    def history(
+        self,
+        entity: str,
+        key: object,
+        last: int = 20,
+        *,
+        from_epoch: int | None = None,
+        to_epoch: int | None = None,
+    ) -> dict[str, Any]:
+        """Return the newest changes of an entity, each with the request that made it.
+
+        Args:
+            entity: The name of the class.
+            key: The entity's key.
+            last: The most changes to return.
+            from_epoch: The first epoch to look at; None: the oldest that is held.
+            to_epoch: The last epoch to look at, which is included; None: the newest.
+
+        Returns:
+            The fields that docs/HISTORY.md describes.
+
+        Raises:
+            NoSuchEntity: No epoch that is held changed such an entity.
+            RequestError: The application has no such class, or the class cannot have such a key.
+            OperationalError: The gateway could not answer.
+        """
+        return self._pool.run(self._protocol.history(entity, key, last, from_epoch, to_epoch))
+
+    def rows(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+        as_of: int | datetime | None = None,
+    ) -> Rows:
+        """Return the rows of a SELECT over one epoch, as plain values.
+
+        Args:
+            query: The SELECT.
+            parameters: The values for its `?` by position, or for its `$name` by name.
+            rows_max: A result with more rows is refused.
+            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
+
+        Returns:
+            The rows, their columns and their epoch.
+
+        Raises:
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return self._pool.run(self._protocol.rows(SqlQuery(query, parameters, rows_max, as_of)))
+
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        rows_max: int | None = None,
+        as_of: int | datetime | None = None,
+    ) -> "pa.Table":
+        """Return the rows of a SELECT over one epoch, as an Arrow table.
+
+        Args:
+            query: The SELECT.
+            parameters: The values for its `?` by position, or for its `$name` by name.
+            rows_max: A result with more rows is refused.
+            as_of: Query this epoch, or the newest epoch at this instant; None: the newest.
+
+        Returns:
+            The table; the metadata of its schema has the epoch as `penstock.epoch`.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            PenstockError: The query is refused, or could not be answered.
+        """
+        return self._pool.run(self._protocol.table(SqlQuery(query, parameters, rows_max, as_of)))
 
     def _pending(self, sent: SentRequest) -> Pending[Any]:
         return Pending(sent, self._protocol, self._pool.run)

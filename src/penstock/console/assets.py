@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
-from starlette.requests import Request
 from starlette.responses import Response
+
+from penstock.gateway.http_request import HttpRequest
 
 PAGE: Final = "index.html"
 _TYPES: Final = {
@@ -32,7 +33,7 @@ class Asset:
     content: bytes
     headers: dict[str, str]
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: HttpRequest) -> Response:
         """Return the file, or 304 to a browser that has it."""
         known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
         if self.headers["ETag"] in known:

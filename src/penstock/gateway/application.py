@@ -1,8 +1,7 @@
 """The gateway as an ASGI application.
 
 Every request passes here: the gateway checks its head, finds the handler of its path, authenticates
-its principal, and runs the handler. The table of `errors` gives the status of every exception. Paths
-without a handler go to other ASGI routes (the console).
+its principal, and runs the handler. The table of `errors` gives the status of every exception.
 """
 
 import asyncio
@@ -22,12 +21,10 @@ from penstock.errors import (
     PenstockError,
     StateUnavailable,
     Stopping,
-    Unauthenticated,
 )
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Address, Connections
 from penstock.gateway.errors import HttpError, error_of, response_of
-from penstock.gateway.handlers.pages import PAGES
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.routing import Endpoint
@@ -97,9 +94,8 @@ class Gateway:
         try:
             version = self.version
             with version:
-                route_kind, response = await self._answer(version, scope, receive, send)
-            if response is not None:
-                await response(scope, receive, send)
+                route_kind, response = await self._answer(version, scope, receive)
+            await response(scope, receive, send)
         finally:
             self._connections.end(client)
             self._running -= 1
@@ -136,16 +132,9 @@ class Gateway:
         return True
 
     async def _answer(
-        self, version: ServedVersion, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[str, Response | None]:
-        """Return the kind of the route and the response; None if another application responded.
-
-        Args:
-            version: The version that serves the request to its end.
-            scope: The ASGI scope.
-            receive: Returns the next message of the client.
-            send: Sends a message to the client.
-        """
+        self, version: ServedVersion, scope: Scope, receive: Receive
+    ) -> tuple[str, Response]:
+        """Return the kind of the route and the response."""
         route_kind, request = _OTHER, None
         try:
             request = HttpRequest(scope, receive, self._config, self._connections.receiving)
@@ -153,15 +142,14 @@ class Gateway:
             if self.draining and not (route is not None and route[0].is_open):
                 raise Stopping("this gateway stops; send the request again")
             if route is None:
-                scope["penstock.authenticator"] = self.authenticator
-                await version.more(scope, receive, send)
-                return route_kind, None
+                message = f"{scope['path']} does not exist; /docs lists all paths"
+                raise HttpError(404, "not-found", message)
             endpoint, request.path = route
             route_kind = endpoint.route_kind
             self._check(endpoint, request)
             return route_kind, await endpoint.handler(request)
         except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 -- every request gets a response
-            return route_kind, self._refusal(error_of(raised, scope["path"]), request, route_kind)
+            return route_kind, self._refusal(error_of(raised, scope["path"]), request)
 
     def _check(self, endpoint: Endpoint, request: HttpRequest) -> None:
         """Identify the principal, and check the fields of the query string and the right that the route declares."""
@@ -173,14 +161,7 @@ class Gateway:
         if endpoint.check is not None:
             endpoint.check(request.principal)
 
-    def _refusal(
-        self, error: PenstockError | HttpError, request: HttpRequest | None, route_kind: str
-    ) -> Response:
-        if isinstance(error, Unauthenticated) and route_kind == PAGES and _is_opened(request):
-            from penstock.gateway.openapi.sign_in_page import SIGN_IN_HEADERS, sign_in_page  # noqa: PLC0415 -- rarely needed
-
-            page_headers = SIGN_IN_HEADERS | {"WWW-Authenticate": "Bearer"}
-            return Response(sign_in_page(str(error)), 401, page_headers, "text/html; charset=utf-8")
+    def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
         headers = {}
         if isinstance(error, Diverged) and self.is_behind():  # a row of a class that has changed
             error = StateUnavailable(
@@ -196,11 +177,6 @@ class Gateway:
         ):  # one for each request, as long as the condition lasts
             _log.debug("a request was not served: %s", error, extra={"code": error.code})
         return response
-
-
-def _is_opened(request: HttpRequest | None) -> bool:
-    """Say whether a person has opened a page in a browser, which shows its answer."""
-    return request is not None and "text/html" in request.headers.get("accept", "")
 
 
 def _raw(scope: Scope) -> bytes:

@@ -47,7 +47,7 @@ from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
 from penstock.gateway.telemetry.stream_sampler import StreamSampler
-from penstock.gateway.version import MoreRoutes, SharedParts, no_routes, version_of
+from penstock.gateway.version import MoreHandlers, SharedParts, no_handlers, version_of
 from penstock.gateway.version_switch import VersionSwitch
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.tail import AsyncJournalTail
@@ -116,7 +116,7 @@ class Assembly:
 
 
 async def assemble(
-    app: App, spec: str, config: Config, *, more: MoreRoutes = no_routes
+    app: App, spec: str, config: Config, *, more: MoreHandlers = no_handlers
 ) -> Assembly:
     """Open log, journal and state of an application, and build its gateway.
 
@@ -126,7 +126,7 @@ async def assemble(
         app: The application.
         spec: The name by which another process loads the application.
         config: The configuration.
-        more: Returns further routes for a version of the application.
+        more: Returns further handlers for a version of the application.
 
     Raises:
         ConfigError: The settings of keys, tokens or limits cannot be used.

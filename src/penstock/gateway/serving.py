@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from penstock.errors import TimedOut
 from penstock.gateway.assembly import assemble
-from penstock.gateway.version import MoreRoutes, no_routes
+from penstock.gateway.version import MoreHandlers, no_handlers
 from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.process import presence
@@ -39,7 +39,12 @@ _REACHED_AT: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- name
 
 
 def serve_gateway(
-    app: App, spec: str, config: Config, *, more: MoreRoutes = no_routes, supervised: bool = False
+    app: App,
+    spec: str,
+    config: Config,
+    *,
+    more: MoreHandlers = no_handlers,
+    supervised: bool = False,
 ) -> None:
     """Serve an application's requests until this process is asked to stop.
 
@@ -47,7 +52,7 @@ def serve_gateway(
         app: The application.
         spec: How the command line named it.
         config: Its settings; `config.gateway.port` is not 0.
-        more: Returns further routes for a version of the application.
+        more: Returns further handlers for a version of the application.
         supervised: Whether the end of standard input asks to stop, too.
 
     Raises:
@@ -58,7 +63,7 @@ def serve_gateway(
 
 
 async def _serve(
-    app: App, spec: str, config: Config, more: MoreRoutes, *, supervised: bool
+    app: App, spec: str, config: Config, more: MoreHandlers, *, supervised: bool
 ) -> None:
     settings = config.gateway
     host = _REACHED_AT.get(settings.host, settings.host)

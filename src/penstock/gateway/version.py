@@ -9,19 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
-
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.call_encoder import CallEncoder, calls_with_code
 from penstock.gateway.connections import Connections
 from penstock.gateway.entity_reader import EntityReader
-from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import endpoint_of
 from penstock.gateway.handlers.calls import CallHandler
@@ -50,12 +43,12 @@ from penstock.process.config import Config
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
 
-MoreRoutes = Callable[[App], Sequence[BaseRoute]]
-"""Returns the routes of another ASGI application, such as the console, for a version."""
+MoreHandlers = Callable[[App], Sequence[object]]
+"""Returns further handlers, such as those of the console, for a version."""
 
 
-def no_routes(_app: App) -> Sequence[BaseRoute]:
-    """Return no further routes."""
+def no_handlers(_app: App) -> Sequence[object]:
+    """Return no further handlers."""
     return ()
 
 
@@ -86,7 +79,6 @@ class ServedVersion:
         app: The application.
         spec: The name by which another process loads it.
         routing: The paths and their handlers.
-        more: The routes for all other paths.
         encoder: Encodes calls and appends.
         readers: The readers; None if no code of the application runs for a read.
     """
@@ -96,7 +88,6 @@ class ServedVersion:
         app: App,
         spec: str,
         routing: Router,
-        more: Sequence[BaseRoute],
         encoder: CallEncoder,
         readers: ReaderPool | None = None,
     ) -> None:
@@ -106,14 +97,12 @@ class ServedVersion:
             app: The application.
             spec: The name by which another process loads it.
             routing: The paths and their handlers.
-            more: The routes for all other paths.
             encoder: Encodes calls and appends.
             readers: The readers.
         """
         self.app = app
         self.spec = spec
         self.routing = routing
-        self.more = Starlette(routes=list(more), exception_handlers={HTTPException: _not_served})
         self.encoder = encoder
         self.readers = readers
         self._running = 0
@@ -141,21 +130,19 @@ class ServedVersion:
         await self.close()
 
 
-def version_of(
-    app: App, spec: str, shared: SharedParts, more: Sequence[BaseRoute]
-) -> ServedVersion:
+def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object]) -> ServedVersion:
     """Build a version of the application; its readers start in the background.
 
     Args:
         app: The application.
         spec: The name by which another process loads it.
         shared: The parts that all versions use.
-        more: The routes for all other paths.
+        more: Further handlers.
     """
     config, tail = shared.config, shared.tail
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     # It reads the application's types, which may fail, so it comes before the readers start.
-    pages = PageHandler(partial(_document, app, secured), partial(_page, app))
+    pages = PageHandler(partial(_document, app, secured))
     readers = _readers(app, spec, config, shared.metrics)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.intake, shared.batcher, tail, reads, shared.connections)
@@ -177,23 +164,18 @@ def version_of(
         shared.streams,
         shared.deployments,
         shared.sql,
+        *more,
     ):
         routing.serve(handlers)
     for own in app.routes:
         routing.add(*endpoint_of(app, own, calls, entity_reads))
-    return ServedVersion(app, spec, routing, more, reads.encoder, readers)
+    return ServedVersion(app, spec, routing, reads.encoder, readers)
 
 
 def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of the data directory
     from penstock.gateway.openapi.document import openapi_document  # noqa: PLC0415 -- the first question loads it
 
     return json_of(openapi_document(app, secured=secured))
-
-
-def _page(app: App) -> tuple[bytes, dict[str, str]]:
-    from penstock.gateway.openapi.docs_page import PAGE_HEADERS, docs_page  # noqa: PLC0415 -- the first question loads it
-
-    return docs_page(app).encode(), PAGE_HEADERS
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
@@ -224,11 +206,3 @@ def _handlers(app: App) -> Iterator[Signature]:
     for entity_type in app.entities.values():
         yield from entity_type.methods.values()
     yield from app.functions.values()
-
-
-async def _not_served(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "registered for it"
-    if error.status_code == 404:
-        message = f"{request.url.path} does not exist; /docs lists all paths"
-        return response_of(HttpError(404, "not-found", message))
-    return response_of(HttpError(error.status_code, "request", error.detail))

@@ -16,7 +16,7 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import PenstockError, TimedOut
 from penstock.gateway.application import Gateway
 from penstock.gateway.flow.limit_table import limits_in_force
-from penstock.gateway.version import MoreRoutes, ServedVersion, SharedParts, version_of
+from penstock.gateway.version import MoreHandlers, ServedVersion, SharedParts, version_of
 from penstock.journal.deployments import Deployment
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class VersionSwitch:
     """
 
     def __init__(
-        self, gateway: Gateway, code: CodeInForce, shared: SharedParts, more: MoreRoutes
+        self, gateway: Gateway, code: CodeInForce, shared: SharedParts, more: MoreHandlers
     ) -> None:
         self.on_retired: Callable[[], None] = lambda: None
         self._gateway = gateway
@@ -77,9 +77,9 @@ class VersionSwitch:
         if loaded is None:
             return
         app, spec = loaded.app, loaded.location.spec
-        routes = await asyncio.to_thread(self._more, app)
+        handlers = await asyncio.to_thread(self._more, app)
         limits = limits_in_force(app, config.gateway.limits)
-        version = version_of(app, spec, self._shared, routes)
+        version = version_of(app, spec, self._shared, handlers)
         try:
             if version.readers is not None:
                 await version.readers.ready(READY_S)

@@ -55,11 +55,11 @@ def command(
     )
     logs.configure_service("gateway", settings.log_format, settings.log_level)
     end_with_threads()
-    from penstock.console.routes import console_routes
+    from penstock.console.routes import console_handlers
     from penstock.gateway.auth.exposure import check_exposure
     from penstock.gateway.auth.keys import KeyStore
     from penstock.gateway.serving import serve_gateway
 
     check_exposure(settings, KeyStore(settings.data).exists)
-    more = partial(console_routes, config=settings, dev=dev)
+    more = partial(console_handlers, config=settings, dev=dev)
     serve_gateway(application, settings.app, settings, more=more, supervised=supervised)

@@ -7,7 +7,7 @@ import { moment, plural } from "./format.js";
 import { dataTable } from "./table.js";
 import { button, panel } from "./widgets.js";
 
-const PATH = "/console/api/flow";
+const PATH = "/flow";
 const EVERYTHING = "*";
 const LOOK_MS = 1_000;
 
@@ -30,8 +30,7 @@ export async function open(body) {
     show(said);
     try {
       const content = JSON.stringify({ kind, target, reason, skip });
-      const headers = { "Penstock-Console": "flow" };
-      update((await ask(PATH, { method: "POST", headers, body: content })).value);
+      update((await ask(PATH, { method: "POST", body: content })).value);
       return true;
     } catch (failure) {
       show(said, problem(failure));

@@ -11,6 +11,7 @@ import * as erasures from "./erasures.js";
 import * as flow from "./flow.js";
 import * as overview from "./overview.js";
 import * as performance from "./performance.js";
+import * as reference from "./reference.js";
 import * as requests from "./requests.js";
 import * as sql from "./sql.js";
 import * as streams from "./streams.js";
@@ -27,6 +28,7 @@ const PAGES = [
   ["deployments", "Deployments", deployments],
   ["erasures", "Erasures", erasures],
   ["try", "Try it", trying],
+  ["api", "API", reference],
 ];
 
 /** Pages that only some applications need. */
@@ -34,6 +36,9 @@ const USED = {
   streams: (plan) => plan.stream_operators.length > 0,
   erasures: (plan) => erasures.personalOf(plan).length > 0,
 };
+
+/** Pages that need no more than a key, although the strip above them needs the scope `admin`. */
+const FOR_EVERYBODY = new Set(["try", "api"]);
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -83,8 +88,9 @@ function markPage(name) {
 function strip() {
   const { status, failure } = live;
   document.body.dataset.live = failure ? "no" : "yes";
-  if (failure?.message !== noticed) show(at("notice"), failure ? problem(failure) : null);
-  noticed = failure?.message; // said once, not every second
+  const told = failure?.code === "forbidden" && FOR_EVERYBODY.has(route().name) ? null : failure;
+  if (told?.message !== noticed) show(at("notice"), told ? problem(told) : null);
+  noticed = told?.message; // said once, not every second
   if (!status) return;
   at("app-name").textContent = status.app;
   const driver = live.driver();

@@ -3,10 +3,8 @@
 import { ask } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { Form } from "./form.js";
+import { operationsOf, textOf } from "./operations.js";
 import { bestFit } from "./paths.js";
-import { resolve } from "./schema.js";
-
-const VERBS = ["get", "post", "put", "patch", "delete"];
 
 /**
  * Show the form. `?path=/call/Item/i1/add` chooses an operation and fills in its key, and so does
@@ -36,7 +34,7 @@ export async function open(body, { search }) {
     group.value = chosen.group;
     show(
       operation,
-      same.map((one) => el("option", { value: one.id }, one.title)),
+      same.map((one) => el("option", { value: one.id }, `${textOf(one)} — ${one.verb.toUpperCase()} ${one.path}`)),
     );
     operation.value = chosen.id;
     show(place, new Form(chosen, document, values).element);
@@ -66,34 +64,4 @@ function askedFor(operations, search) {
   if (fit) return { choice: fit.choice, values: new Map([...search, ...fit.values]) };
   const missing = path && `The application has no operation ${verb?.toUpperCase() ?? ""} ${path}; choose another one.`;
   return { choice: operations[0], values: new Map(), missing: missing?.replace("  ", " ") };
-}
-
-/** Return what can be tried: calls first, what does not wait for its answer last. */
-function operationsOf(document) {
-  const found = Object.entries(document.paths ?? {}).flatMap(([path, item]) =>
-    VERBS.filter((verb) => item[verb]).map((verb) => operationOf(document, path, item, verb)),
-  );
-  const rank = (one) => (one.path.startsWith("/call/") ? 0 : one.path.startsWith("/send/") ? 2 : 1);
-  return found.sort((one, other) => rank(one) - rank(other));
-}
-
-function operationOf(document, path, item, verb) {
-  const told = item[verb];
-  const [, first, name, , method] = path.split("/");
-  const isAppend = path.startsWith("/send/streams/");
-  const isCall = first === "call" || (first === "send" && !isAppend);
-  const label = isCall ? (method ?? name) : (told.summary ?? told.operationId ?? path);
-  return {
-    id: `${verb} ${path}`,
-    path,
-    verb,
-    title: `${label} — ${verb.toUpperCase()} ${path}`,
-    group: told.tags?.[0] ?? (isCall ? name : "Gateway"),
-    summary: [told.summary, told.description].filter(Boolean).join(" "),
-    isReadonly: told["x-penstock-readonly"] === true,
-    parameters: [...(item.parameters ?? []), ...(told.parameters ?? [])].map((one) =>
-      resolve(one, document),
-    ),
-    body: resolve(told.requestBody, document),
-  };
 }

@@ -1,6 +1,6 @@
 """`GET /openapi.json` and `GET /docs`: the description of an application's API, for programs and for people.
 
-Both are made at the first question, in a thread, and kept: a gateway that starts leaves the processor to
+The document is made at the first question, in a thread, and kept: a gateway that starts leaves the processor to
 the driver.
 """
 
@@ -13,42 +13,36 @@ from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.route import Route, page
+from penstock.gateway.route import OPEN, Answer, Route, page
 
-PAGES: Final = "docs"
-"""The kind of the routes of pages."""
+_KIND: Final = "docs"
 
 
 class PageHandler:
-    """Serves the pages of one application."""
+    """Serves the description of one application."""
 
-    def __init__(
-        self, document: Callable[[], bytes], page: Callable[[], tuple[bytes, dict[str, str]]]
-    ) -> None:
-        """Create the handler.
-
-        Args:
-            document: Makes the OpenAPI document.
-            page: Makes the page, with its headers.
-        """
+    def __init__(self, document: Callable[[], bytes]) -> None:
+        """Take the function that makes the OpenAPI document."""
         self._make_document = document
-        self._make_page = page
 
-    @Route("GET", "/openapi.json", PAGES, name="gateway.openapi.json", answers=(page(JSON),))
+    @Route("GET", "/openapi.json", _KIND, name="gateway.openapi.json", answers=(page(JSON),))
     async def openapi(self, request: HttpRequest) -> Response:
         """Return this document."""
         return Response(await asyncio.to_thread(lambda: self._document), 200, None, JSON)
 
-    @Route("GET", "/docs", PAGES, name="gateway.docs", answers=(page("text/html"),))
+    @Route(
+        "GET",
+        "/docs",
+        _KIND,
+        name="gateway.docs",
+        right=OPEN,
+        fields=(),
+        answers=(Answer("The page of the console.", {}, ("Location",), 308),),
+    )
     async def docs(self, request: HttpRequest) -> Response:
-        """Return this document as a page."""
-        page, headers = await asyncio.to_thread(lambda: self._page)
-        return Response(page, 200, headers, "text/html; charset=utf-8")
+        """Lead to this document as a page, which asks for a key if one is needed."""
+        return Response(None, 308, {"Location": "console/#/api"})
 
     @cached_property
     def _document(self) -> bytes:
         return self._make_document()
-
-    @cached_property
-    def _page(self) -> tuple[bytes, dict[str, str]]:
-        return self._make_page()
