@@ -22,7 +22,8 @@ from penstock.history.verification.finding import Finding, Remedy
 from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control
-from penstock.orders.erasure_order import request_erasure, subject_named
+from penstock.orders.erasure_order import request_erasure
+from penstock.process.erasures import subject_named
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures

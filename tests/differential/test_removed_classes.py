@@ -24,7 +24,7 @@ from penstock.history.restore import fork
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
-from penstock.orders.erasure_order import subject_named
+from penstock.process.erasures import subject_named
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots

@@ -19,7 +19,7 @@ from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined
 from penstock.model.control import DeployedCode
 from penstock.model.request import Request, decode_request, encode_request
-from penstock.orders.erasure_order import subject_named
+from penstock.process.erasures import subject_named
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices

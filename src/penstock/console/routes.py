@@ -40,9 +40,7 @@ def console_handlers(app: App, config: Config, *, dev: bool) -> list[object]:
     """Return the handlers of the console for a version of the application.
 
     Args:
-        app: The application.
         config: Its settings, of which the console uses the data directory.
-        dev: Whether the page may kill the driver.
     """
     observation = Observation(app, config, dev=dev)
     console = ConsoleHandler(app, config, observation)

@@ -56,7 +56,6 @@ class AppendBatcher:
         """Append requests durably, and call a function with the outcome of each. No task wakes for it.
 
         Args:
-            entries: The requests.
             take: Gets these errors, among others: `RequestConflict` if the id belongs to a request with
                 another body, `RecordTooLarge` if the body exceeds the log's limit, and `LogUnavailable` if the
                 disk is full or fails. A request with an error was not appended.

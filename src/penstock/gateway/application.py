@@ -57,15 +57,7 @@ class Gateway:
         load: LoadSampler,
         connections: Connections,
     ) -> None:
-        """Create the gateway; it serves when it has a version and a pipeline.
-
-        Args:
-            config: The gateway's configuration.
-            authenticator: Finds the principal of a request.
-            metrics: Counts responses.
-            load: Counts responses for the load of the last hour.
-            connections: Knows the clients whose requests run.
-        """
+        """Create the gateway; it serves when it has a version and a pipeline."""
         self.version: ServedVersion
         self.pipeline: PipelineEndpoint
         self.draining = False

@@ -122,12 +122,6 @@ async def assemble(
 
     Call this in the event loop that serves.
 
-    Args:
-        app: The application.
-        spec: The name by which another process loads the application.
-        config: The configuration.
-        more: Returns further handlers for a version of the application.
-
     Raises:
         ConfigError: The settings of keys, tokens or limits cannot be used.
         IntegrityError: Log or journal is damaged.

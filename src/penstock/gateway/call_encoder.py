@@ -18,8 +18,6 @@ class CallEncoder:
         """Create the encoder.
 
         Args:
-            app: The application.
-            config: The gateway's configuration.
             pool: The readers; without them, code of the application runs in this process.
         """
         self._app = app

@@ -44,8 +44,6 @@ def flow_caller(principal: Principal, target: CallTarget, touches: bytes) -> Cal
     """Return the caller that the limits count for a call.
 
     Args:
-        principal: The sender of the request.
-        target: The method, function or stream.
         touches: The access hint of the call; its first fingerprint is that of the key, if there is one.
     """
     key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""

@@ -59,7 +59,6 @@ class Connections:
     """
 
     def __init__(self, most: int) -> None:
-        """Begin without connections."""
         self.most = most
         self.busy: set[Address] = set()
         self.receiving: set[Address] = set()

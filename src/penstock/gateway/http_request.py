@@ -300,7 +300,6 @@ def query_of(raw: bytes, fields: Collection[str] | None) -> dict[str, str]:
     """Return the fields of a query string.
 
     Args:
-        raw: The query string.
         fields: The declared fields; None: any field.
 
     Raises:
@@ -329,11 +328,7 @@ def whole_number(name: str, text: str, expected: str, least: int, most: int = CO
     """Return the whole number in a field.
 
     Args:
-        name: The name of the field.
-        text: The text of the field.
         expected: The meaning of a right number, for the message: `is not an epoch`.
-        least: The smallest number.
-        most: The greatest number.
 
     Raises:
         RequestError: The text is not a number in these bounds.

@@ -77,10 +77,6 @@ class Intake:
         """Admit a request when its turn has come; raises as `Admission.admit`.
 
         Args:
-            waiter: Hears of the append and of the reply.
-            principal: The sender.
-            target: The method, function or stream.
-            request_id: The id as the sender knows it.
             encoded: The body and the access hint of the log entry.
             on_wait: Is called if the request must wait for its turn.
 
@@ -97,7 +93,6 @@ class Intake:
         """Append requests together; the append goes on if their senders leave.
 
         Args:
-            admitted: The requests.
             timeout_s: The longest wait for a reply, from the time when the request is durable.
         """
         if admitted:
@@ -141,7 +136,6 @@ class AwaitedReply:
         """Create it in the event loop of the tail.
 
         Args:
-            tail: Follows the journal.
             timings: Notes the append; None if the request is not traced.
             is_sent: Whether the task waits only until the request is durable.
         """

@@ -41,7 +41,6 @@ class OrderDesk:
         """Carry out an order of a principal, who has the right for it.
 
         Args:
-            request: The request.
             order: The order.
             facts: The facts for the log output; None: the fields of the order.
 

@@ -27,9 +27,6 @@ class ReaderChannel:
         """Take an open connection.
 
         Args:
-            pid: The process id of the reader.
-            nursery: The process id of its nursery.
-            streams: The connection.
             bytes_max: The most bytes of a message.
         """
         self.pid = pid

@@ -100,8 +100,6 @@ class ReaderPool:
         """Start the nursery.
 
         Args:
-            settings: The settings of the readers.
-            metrics: Counts calls and starts.
             waiting_max: The most questions that wait for a reader or for their answers.
             longest: The time of the call that may run longest.
         """
@@ -139,8 +137,6 @@ class ReaderPool:
         """Return the body and the access hint of a log entry for a call, which a reader encodes.
 
         Args:
-            target: The method or function.
-            source: The arguments.
             timeout_s: The longest wait for a free reader and its answer.
 
         Raises:
@@ -155,9 +151,6 @@ class ReaderPool:
         """Return a row of an earlier schema version as the class declares it; a reader converts it.
 
         Args:
-            entity: The name of the class.
-            key: The text of the key.
-            row: The row, as the state has it.
             timeout_s: The longest wait for a free reader and its answer.
 
         Raises:

@@ -47,9 +47,7 @@ def check_free(app: App, principal: Principal, chosen: str) -> None:
     """Refuse an id of a generator that an anonymous caller has chosen: it would move the generator's position.
 
     Args:
-        app: The application.
         principal: The caller; another principal has ids, and so positions, of its own.
-        chosen: The id that the caller has chosen.
 
     Raises:
         Forbidden: The id is one of a generator.
@@ -105,7 +103,6 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
     """Return the stored id that a principal names in a path.
 
     Args:
-        principal: The caller.
         text: One of the principal's own ids, or `principal~id` in full; `~id` is a request that
             was made without a principal. Behind `~~` is the rest of an id that was derived from one of
             these, such as `order-7~~1` for a request that `order-7` has sent.

@@ -61,11 +61,7 @@ class ReplyResponse(Response):
         """Encode the headers.
 
         Args:
-            reply: The reply to the request.
             request_id: The request id as the caller knows it; empty if the request has none.
-            body: The body.
-            status: The HTTP status.
-            content_type: The content type of the body.
         """
         self.status_code = status
         self.body = body
@@ -90,8 +86,6 @@ def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
     """Return the response to a call: the value as JSON, or the reply itself as MessagePack.
 
     Args:
-        reply: The reply to the request.
-        request_id: The request id as the caller knows it.
         accept: The `Accept` header of the request.
     """
     if MSGPACK in accept:
@@ -103,13 +97,7 @@ def reply_response(reply: Reply, request_id: str, accept: str) -> Response:
 
 
 def failure_response(reply: Reply, request_id: str, status: int) -> Response:
-    """Return the response to a request that failed.
-
-    Args:
-        reply: The reply, which holds a failure.
-        request_id: The request id as the caller knows it.
-        status: The HTTP status.
-    """
+    """Return the response to a request that failed."""
     return error_response(
         status, decode_failure(reply.data), reply_headers(reply.epoch, request_id)
     )
@@ -131,10 +119,6 @@ def route_response(
     """Return the response of an application's own path: text, bytes, or JSON.
 
     Args:
-        reply: The reply to the request.
-        value: The result of the call.
-        request_id: The request id as the caller knows it.
-        status: The HTTP status.
         content_type: The content type of the route; empty chooses one by the value.
     """
     if isinstance(value, str):

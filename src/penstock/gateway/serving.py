@@ -49,10 +49,7 @@ def serve_gateway(
     """Serve an application's requests until this process is asked to stop.
 
     Args:
-        app: The application.
-        spec: How the command line named it.
         config: Its settings; `config.gateway.port` is not 0.
-        more: Returns further handlers for a version of the application.
         supervised: Whether the end of standard input asks to stop, too.
 
     Raises:

@@ -91,15 +91,6 @@ class ServedVersion:
         encoder: CallEncoder,
         readers: ReaderPool | None = None,
     ) -> None:
-        """Take the parts of a version.
-
-        Args:
-            app: The application.
-            spec: The name by which another process loads it.
-            routing: The paths and their handlers.
-            encoder: Encodes calls and appends.
-            readers: The readers.
-        """
         self.app = app
         self.spec = spec
         self.routing = routing
@@ -131,14 +122,7 @@ class ServedVersion:
 
 
 def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object]) -> ServedVersion:
-    """Build a version of the application; its readers start in the background.
-
-    Args:
-        app: The application.
-        spec: The name by which another process loads it.
-        shared: The parts that all versions use.
-        more: Further handlers.
-    """
+    """Build a version of the application; its readers start in the background."""
     config, tail = shared.config, shared.tail
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     # It reads the application's types, which may fail, so it comes before the readers start.

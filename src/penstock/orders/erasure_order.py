@@ -17,7 +17,7 @@ from penstock.model.reply import Reply
 from penstock.orders.order import Place, Way, append_control, settled
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import Certificate, Erasures
+from penstock.process.erasures import Certificate, Erasures, subject_named
 
 ORDER: Final = "erase"
 """The first word of the id of an erasure's control record."""
@@ -82,28 +82,6 @@ def certificates(settings: Config) -> list[Certificate]:
         return []
     with closing(directory.open_journal_of(name)) as journal:
         return Erasures(settings.data).every(journal.identity, newest_epoch(journal))
-
-
-def subject_named(app: App, text: str) -> EntityKey:
-    """Return the subject that a text names: `User/ada`.
-
-    Raises:
-        RequestError: It names no entity of a personal class.
-    """
-    given, key = split_entity_key(EntityKey(text))
-    name = app.stored_name(given)
-    personal = [each for each, entity_type in app.readable.items() if entity_type.personal]
-    if name not in personal:
-        if name in app.readable:
-            raise RequestError(
-                f"{given} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
-            )
-        raise RequestError(unknown("personal class", given, personal))
-    entity_type = app.readable[name]
-    try:
-        return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))
-    except Unencodable as error:
-        raise RequestError(f"{text}: {error}; write a subject as User/ada") from error
 
 
 def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int = 0) -> Lsn:

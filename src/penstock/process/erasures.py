@@ -15,6 +15,9 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.ids import split_entity_key
+from penstock.errors import RequestError, Unencodable
+from penstock.model.application import App, unknown
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
@@ -179,3 +182,25 @@ class Erasures:
                 raise Corrupt(
                     f"{self._path} {error}; put a copy of the file back, which backups contain"
                 ) from error
+
+
+def subject_named(app: App, text: str) -> EntityKey:
+    """Return the subject that a text names: `User/ada`.
+
+    Raises:
+        RequestError: It names no entity of a personal class.
+    """
+    given, key = split_entity_key(EntityKey(text))
+    name = app.stored_name(given)
+    personal = [each for each, entity_type in app.readable.items() if entity_type.personal]
+    if name not in personal:
+        if name in app.readable:
+            raise RequestError(
+                f"{given} is not a personal class, so its data are not encrypted and cannot be erased; delete the entity"
+            )
+        raise RequestError(unknown("personal class", given, personal))
+    entity_type = app.readable[name]
+    try:
+        return EntityKey(entity_type.prefix + entity_type.key_text(entity_type.key_at(key)))
+    except Unencodable as error:
+        raise RequestError(f"{text}: {error}; write a subject as User/ada") from error

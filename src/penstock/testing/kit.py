@@ -40,7 +40,7 @@ from penstock.model.reply import Reply
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
-from penstock.orders.erasure_order import subject_named
+from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState
 from penstock.runtime.local import erasing
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime

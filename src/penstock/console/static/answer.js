@@ -100,13 +100,13 @@ export function chartOf(columns, rows) {
     rows.length > 1 &&
     rows.length <= CHART_ROWS_MAX;
   if (!fits) return null;
-  const read = rows.map((one) => pointOf(one[0], columns[0].type));
+  const read = rows.map((row) => pointOf(row[0], columns[0].type));
   const placed = read.every(Number.isFinite);
-  const points = placed ? read : rows.map((one) => String(one[0]));
+  const points = placed ? read : rows.map((row) => String(row[0]));
   const rising = points.every((point, at) => at === 0 || points[at - 1] <= point);
   const line = rising && placed && rows.length >= LINE_ROWS_MIN;
   const x = placed && TIMES.test(columns[0].type) ? "time" : line ? "number" : "category";
-  const title = `${numbers.map((one) => one.name).join(", ")} by ${columns[0].name}`;
+  const title = `${numbers.map((number) => number.name).join(", ")} by ${columns[0].name}`;
   const kind = line ? "line" : "bar";
   const chart = new Chart({ title, kind, x, across: columns[0].name, height: 280 });
   const value = (one) => (one !== null && Number.isFinite(Number(one)) ? Number(one) : null);
@@ -114,7 +114,7 @@ export function chartOf(columns, rows) {
     points,
     series: numbers.map(({ name, index }) => ({
       name,
-      values: rows.map((one) => value(one[index])),
+      values: rows.map((row) => value(row[index])),
     })),
   });
   return chart;

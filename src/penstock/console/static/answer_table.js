@@ -55,7 +55,7 @@ export class AnswerTable {
     const table = dataTable({
       caption: "Answer",
       stacked: true,
-      columns: this.#columns.map((one) => ({ ...one, cell: (value) => cell(value, one.type) })),
+      columns: this.#columns.map((column) => ({ ...column, cell: (value) => cell(value, column.type) })),
       rows: this.rows.slice(this.#offset, this.#offset + PAGE),
       order: { ...this.#order, choose: (index) => this.#sortBy(index) },
     });

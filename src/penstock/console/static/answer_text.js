@@ -51,7 +51,7 @@ export function csvOf(columns, rows) {
     const text = isNested(value) ? encode(value) : String(value);
     return text === "" || /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  const lines = [columns.map((one) => cell(one.name)), ...rows.map((row) => row.map(cell))];
+  const lines = [columns.map((column) => cell(column.name)), ...rows.map((row) => row.map(cell))];
   return `${lines.map((line) => line.join(",")).join("\n")}\n`;
 }
 

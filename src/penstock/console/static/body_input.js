@@ -42,7 +42,7 @@ export class BodyInput {
       const { given, value } = this.#whole.read(reading);
       return given ? encode(value) : undefined;
     }
-    const read = this.#named.map((one) => [one.name, one.read(reading)]);
+    const read = this.#named.map((each) => [each.name, each.read(reading)]);
     const more = this.#whole?.read(reading).value ?? {};
     const named = read.filter(([, one]) => one.given).map(([name, one]) => [name, one.value]);
     return encode({ ...Object.fromEntries(named), ...more });
@@ -52,7 +52,7 @@ export class BodyInput {
   at([first, ...rest]) {
     if (this.#written) return this;
     if (!this.isObject) return this.#whole.at(first === undefined ? [] : [first, ...rest]);
-    return this.#named.find((one) => one.name === first)?.at(rest) ?? this;
+    return this.#named.find((each) => each.name === first)?.at(rest) ?? this;
   }
 
   refuse() {
@@ -92,7 +92,7 @@ export class BodyInput {
   #draw() {
     this.#toggle.textContent = this.#written ? "Back to the fields" : "Write it as JSON";
     if (this.#written) show(this.#place, field("Body as JSON", this.#written));
-    else show(this.#place, this.#parts.map((one) => one.element));
+    else show(this.#place, this.#parts.map((part) => part.element));
   }
 }
 

@@ -42,7 +42,7 @@ function entityBox({ name, key, methods }, named) {
 
 function methodRow({ name, parameters, returns, is_property: isProperty }) {
   if (isProperty) return { name, text: name, title: `${name}: ${returns}` };
-  const taken = parameters.map((one) => `${one.name}: ${one.type}`).join(", ");
+  const taken = parameters.map((parameter) => `${parameter.name}: ${parameter.type}`).join(", ");
   return { name, text: name, title: `${name}(${taken}) -> ${returns}` };
 }
 

@@ -130,7 +130,7 @@ export class Chart {
     return [
       this.#xText(points[index]),
       ...series.map(
-        (one) => `${one.name} ${one.values[index] === null ? "–" : format(one.values[index])}`,
+        (curve) => `${curve.name} ${curve.values[index] === null ? "–" : format(curve.values[index])}`,
       ),
     ];
   }
@@ -186,7 +186,7 @@ export class Chart {
     const values =
       this.#options.kind === "stack"
         ? points.map((_, at) => series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0))
-        : series.flatMap((one) => one.values.filter((value) => value !== null));
+        : series.flatMap((curve) => curve.values.filter((value) => value !== null));
     const marks = ticks(Math.min(0, ...values), Math.max(0, ...values) || 1, this.#options.finest);
     const room = this.#options.height - TOP - BOTTOM;
     const [low, high] = [marks[0], marks.at(-1)];
@@ -337,15 +337,15 @@ export class Chart {
     const { across, title, format } = this.#options;
     const columns = [
       { name: across },
-      ...series.map((one) => ({
-        name: one.name,
+      ...series.map((curve) => ({
+        name: curve.name,
         numeric: true,
         cell: (value) => (value === null ? "–" : format(value)),
       })),
     ];
     const rows = points.map((point, at) => [
       this.#xText(point),
-      ...series.map((one) => one.values[at]),
+      ...series.map((curve) => curve.values[at]),
     ]);
     const focused =
       this.#table.contains(document.activeElement) &&

@@ -10,11 +10,11 @@ const STEPS = /^[^.[]+|\.[^.[]+|\[(?:"(?:[^"\\]|\\.)*"|[^\]]*)\]/g;
 
 /** Return a function `values(entity, path, value)`, which returns the node of a value. */
 export function valuesOf(plan) {
-  const classes = plan.operators.filter((one) => one.key);
-  const names = new Set(classes.map((one) => one.name));
+  const classes = plan.operators.filter((operator) => operator.key);
+  const names = new Set(classes.map((each) => each.name));
   const types = new Map(
-    classes.flatMap((one) =>
-      one.attributes.map(({ name, type }) => [`${one.name}.${name}`, parseType(type)]),
+    classes.flatMap((each) =>
+      each.attributes.map(({ name, type }) => [`${each.name}.${name}`, parseType(type)]),
     ),
   );
   return (entity, path, value) => {
@@ -70,7 +70,7 @@ export function deviating(entity, { deviations }, values) {
     " and becomes ",
     after === undefined ? absent() : values(entity, path, after),
   ]);
-  const lines = given.map((one) => el("p", { class: "hint" }, one));
+  const lines = given.map((each) => el("p", { class: "hint" }, each));
   return el("div", { class: "deviating" }, el("p", {}, "Running it again does not give the stored state:"), lines);
 }
 
@@ -84,13 +84,13 @@ const isAbsent = (node) => node instanceof Element && node.classList.contains("a
  * theirs, then those of attribute, before and after.
  */
 export function marked(caption, titles, groups) {
-  const head = titles.map((one) => el("th", { scope: "col" }, one));
+  const head = titles.map((title) => el("th", { scope: "col" }, title));
   const table = el(
     "table",
     { class: "differences stacked", role: "table" },
     el("caption", { class: "hidden" }, caption),
     el("thead", {}, el("tr", {}, head)),
-    groups.map((one) => group(one, titles)),
+    groups.map((each) => group(each, titles)),
   );
   return el(
     "div",
@@ -105,7 +105,7 @@ function group({ id, heads, rows }, titles) {
     cell(titles[index], { rowspan, scope: index === 0 ? "rowgroup" : null }, one),
   );
   const none = [cell("", { colspan: 3, class: "null" }, "no attributes")];
-  const lines = rows.length ? rows.map((one) => line(one, titles.slice(-3))) : [none];
+  const lines = rows.length ? rows.map((row) => line(row, titles.slice(-3))) : [none];
   const properties = (row) =>
     row ? { "data-attribute": row.name, class: row.same ? "same" : null } : {};
   return el(

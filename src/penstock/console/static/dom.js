@@ -20,7 +20,7 @@ function fill(element, properties, children) {
     else element.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : value);
   }
   element.append(
-    ...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false),
+    ...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false),
   );
   return element;
 }
@@ -28,7 +28,7 @@ function fill(element, properties, children) {
 /** Replace what an element holds. */
 export function show(element, ...children) {
   element.replaceChildren(
-    ...children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false),
+    ...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false),
   );
 }
 

@@ -16,9 +16,9 @@ const PAGE = 25;
 export async function open(body, { rest, search }, heading) {
   show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
   const plan = await live.ready();
-  const classes = plan.operators.filter((one) => one.key);
+  const classes = plan.operators.filter((operator) => operator.key);
   const [name = classes[0]?.name, key, view] = rest;
-  const operator = classes.find((one) => one.name === name);
+  const operator = classes.find((each) => each.name === name);
   const link = (one) =>
     el(
       "a",
@@ -34,12 +34,12 @@ export async function open(body, { rest, search }, heading) {
       empty(
         `There is no entity class ${name ?? ""}.`,
         "The classes are: ",
-        classes.map((one) => [link(one), " "]),
+        classes.map((each) => [link(each), " "]),
       ),
     );
     return null;
   }
-  const names = new Set(classes.map((one) => one.name));
+  const names = new Set(classes.map((each) => each.name));
   if (key !== undefined) return showEntity(body, heading, { operator, key, view, names });
   const list = new List(operator, names, search);
   show(
@@ -50,7 +50,7 @@ export async function open(body, { rest, search }, heading) {
       el(
         "ul",
         {},
-        classes.map((one) => el("li", {}, link(one))),
+        classes.map((each) => el("li", {}, link(each))),
       ),
     ),
     list.form,
@@ -71,7 +71,7 @@ class List {
 
   constructor(operator, names, search) {
     this.#operator = operator;
-    this.#types = new Map(operator.attributes.map((one) => [one.name, parseType(one.type)]));
+    this.#types = new Map(operator.attributes.map((attribute) => [attribute.name, parseType(attribute.type)]));
     this.#names = names;
     this.#offset = Math.min(Number(search.get("from")) || 0, Number.MAX_SAFE_INTEGER);
     this.#filter = new EntityFilter(operator, search, () => this.#turnTo(0));
@@ -153,10 +153,10 @@ class List {
       caption: `Entities of class ${this.#operator.name}`,
       rowHead: true,
       stacked: true,
-      columns: columns.map((one) => ({ ...one, cell: (value) => this.#cell(one.name, value) })),
+      columns: columns.map((column) => ({ ...column, cell: (value) => this.#cell(column.name, value) })),
       rows,
       order: {
-        index: columns.findIndex((one) => one.name === name),
+        index: columns.findIndex((column) => column.name === name),
         falling,
         choose: (index) => this.#filter.sortBy(columns[index].name),
       },

@@ -61,7 +61,7 @@ async function showNow(result, operator, key, names) {
 }
 
 function attributes(value, operator, names) {
-  const types = new Map(operator.attributes.map((one) => [one.name, one.type]));
+  const types = new Map(operator.attributes.map((attribute) => [attribute.name, attribute.type]));
   const rows = Object.entries(value).map(([name, held]) => {
     const isKey = name === operator.key.name;
     const type = isKey ? `${operator.key.type}, the key` : (types.get(name) ?? "");
@@ -76,7 +76,7 @@ function attributes(value, operator, names) {
 
 function calls(operator, key) {
   const methods = operator.methods.filter(
-    (one) => !one.is_property && !one.name.startsWith("_") && one.name !== "create",
+    (method) => !method.is_property && !method.name.startsWith("_") && method.name !== "create",
   );
   const links = methods.map(({ name }) => {
     const fields = new URLSearchParams({ path: `/call/${operator.name}/{key}/${name}`, key });

@@ -63,7 +63,7 @@ export class EntityFilter {
       oninput: this.#later,
     });
     this.#way = chooser(KEY_WAYS, search.get("how"), this.#later);
-    const names = [operator.key.name, ...operator.attributes.map((one) => one.name)];
+    const names = [operator.key.name, ...operator.attributes.map((attribute) => attribute.name)];
     const orders = names.flatMap((one) => [
       [one, `${one}, rising`],
       [`-${one}`, `${one}, falling`],
@@ -85,7 +85,7 @@ export class EntityFilter {
     );
     for (const text of search.getAll("where")) {
       const [, name, way, value] = /^(\w+):(\w+):(.*)$/s.exec(text) ?? [];
-      if (operator.attributes.some((one) => one.name === name)) this.#addFilter({ name, way, value });
+      if (operator.attributes.some((attribute) => attribute.name === name)) this.#addFilter({ name, way, value });
     }
   }
 
@@ -108,8 +108,8 @@ export class EntityFilter {
     const found = wanted
       ? [`${this.#way.value}(CAST(${key} AS VARCHAR), ${literal(wanted)})`]
       : [];
-    const all = this.#filters.map((one) => conditionOf(one.given()));
-    return [...found, ...all.filter((one) => one !== null)];
+    const all = this.#filters.map((filter) => conditionOf(filter.given()));
+    return [...found, ...all.filter((each) => each !== null)];
   }
 
   /** Return the fields of the address. */
@@ -132,12 +132,12 @@ export class EntityFilter {
 
   #addFilter({ name, way, value = "", focus = false }) {
     const { attributes } = this.#operator;
-    const attribute = chooser(attributes.map((one) => [one.name, one.name]), name, () => rebuild());
+    const attribute = chooser(attributes.map((attribute) => [attribute.name, attribute.name]), name, () => rebuild());
     const comparison = chooser([], null, () => change());
     const input = el("input", { autocomplete: "off", spellcheck: "false", value, oninput: this.#later });
     const held = field("Value", input);
     const rebuild = () => {
-      const { type } = attributes.find((one) => one.name === attribute.value);
+      const { type } = attributes.find((each) => each.name === attribute.value);
       const before = comparison.value || way;
       const ways = waysOf(type);
       comparison.replaceChildren(...ways.map(([one, shown]) => el("option", { value: one }, shown)));
@@ -162,7 +162,7 @@ export class EntityFilter {
   }
 
   #remove(filter) {
-    this.#filters = this.#filters.filter((one) => one !== filter);
+    this.#filters = this.#filters.filter((each) => each !== filter);
     filter.element.remove();
     this.#add.disabled = false;
     this.#add.focus();

@@ -14,7 +14,7 @@ import { Working } from "./working.js";
 const HASH_SHOWN = 16;
 
 /** Return the classes of a plan whose entities are persons. */
-export const personalOf = (plan) => plan.operators.filter((one) => one.personal);
+export const personalOf = (plan) => plan.operators.filter((operator) => operator.personal);
 
 /** Return the address of the order for a person. */
 export const erasureLink = (entity, key) => `#/erasures?${new URLSearchParams({ of: entity, key })}`;
@@ -119,7 +119,7 @@ const table = (certificates) =>
       { name: "Time", cell: moment },
       { name: "Certificate", cell: (hash) => el("code", { class: "hash", title: hash }, `${hash.slice(0, HASH_SHOWN)}…`) },
     ],
-    rows: certificates.map((one) => [one.subject, one.epoch, one.time_us, one.hash]).reverse(),
+    rows: certificates.map((certificate) => [certificate.subject, certificate.epoch, certificate.time_us, certificate.hash]).reverse(),
     sortable: false,
     rowHead: true,
     stacked: true,

@@ -7,11 +7,11 @@ const MOST = 10;
 
 /** Return pairs of name and query. */
 export function examplesOf(plan) {
-  const classes = plan.operators.filter((one) => one.key);
+  const classes = plan.operators.filter((operator) => operator.key);
   const found = [
     ...classes.map(allOf),
     ...classes.flatMap(distributionOf),
-    ...classes.flatMap((one) => joinOf(one, classes)),
+    ...classes.flatMap((each) => joinOf(each, classes)),
   ];
   return [...found.slice(0, MOST - 1), RECENT];
 }
@@ -27,7 +27,7 @@ const allOf = ({ name, key }) => [
 ];
 
 function distributionOf({ name, attributes }) {
-  const number = attributes.find((one) => NUMBERS.includes(one.type));
+  const number = attributes.find((attribute) => NUMBERS.includes(attribute.type));
   if (!number) return [];
   const column = quoted(number.name);
   const query = `SELECT ${column}, count(*) AS entities\nFROM ${quoted(name)}\nGROUP BY ${column}`;
@@ -35,10 +35,10 @@ function distributionOf({ name, attributes }) {
 }
 
 function joinOf({ name, attributes }, classes) {
-  const others = classes.filter((one) => one.name !== name);
-  const reference = attributes.find((one) => others.some((other) => other.name === one.type));
+  const others = classes.filter((each) => each.name !== name);
+  const reference = attributes.find((attribute) => others.some((other) => other.name === attribute.type));
   if (!reference) return [];
-  const other = others.find((one) => one.name === reference.type);
+  const other = others.find((other) => other.name === reference.type);
   const join = `JOIN ${quoted(other.name)} AS b ON a.${quoted(reference.name)} = b.${quoted(other.key.name)}`;
   return [[`${name} with ${other.name}`, `SELECT *\nFROM ${quoted(name)} AS a\n${join}\nLIMIT 50`]];
 }

@@ -53,7 +53,7 @@ export async function open(body) {
   }
 
   function showDrain({ standing, under_way: left, drained }) {
-    closed = standing.paused.some((one) => one.target === EVERYTHING);
+    closed = standing.paused.some((each) => each.target === EVERYTHING);
     const text = drained
       ? "Drained: every admitted request is committed. The application can be stopped."
       : `Draining: ${plural(left, "request")} under way.`;
@@ -61,7 +61,7 @@ export async function open(body) {
   }
 
   function showWorkflows(found) {
-    resuming = found.some((one) => one.is_resuming);
+    resuming = found.some((each) => each.is_resuming);
     show(workflows, found.length ? workflowTable(found, change) : null);
   }
 
@@ -124,7 +124,7 @@ function pausedTable(actions, change) {
     { name: "Reason" },
     { name: "Resume", cell: (target) => resumeButton(target, change) },
   ];
-  const rows = actions.map((one) => [one.target, one.time_us, one.by, one.reason, one.target]);
+  const rows = actions.map((action) => [action.target, action.time_us, action.by, action.reason, action.target]);
   return dataTable({
     caption: "Pauses in force",
     sortable: false,
@@ -148,7 +148,7 @@ function workflowTable(workflows, change) {
     { name: "Failure" },
     { name: "Resume", cell: (one) => workflowButtons(one, change) },
   ];
-  const rows = workflows.map((one) => [one.name, one.since_us, one.held, one.failure, one]);
+  const rows = workflows.map((workflow) => [workflow.name, workflow.since_us, workflow.held, workflow.failure, workflow]);
   return dataTable({
     caption: "Workflows that are paused by a failure",
     sortable: false,
@@ -177,7 +177,7 @@ function limitList(limits) {
   return el(
     "ul",
     {},
-    limits.map((one) => el("li", {}, el("code", {}, one))),
+    limits.map((limit) => el("li", {}, el("code", {}, limit))),
   );
 }
 
@@ -190,7 +190,7 @@ function recordTable(actions) {
     { name: "By" },
     { name: "Reason" },
   ];
-  const rows = actions.map((one) => [one.time_us, one.kind, one.target, one.by, one.reason]);
+  const rows = actions.map((action) => [action.time_us, action.kind, action.target, action.by, action.reason]);
   return dataTable({
     caption: "Pauses and resumes",
     sortable: false,

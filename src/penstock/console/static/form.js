@@ -38,7 +38,7 @@ export class Form {
     this.#operation = operation;
     this.#id.value = this.#nextId();
     this.#inputs = operation.parameters
-      .filter((one) => one.in === "path" || one.in === "query")
+      .filter((parameter) => parameter.in === "path" || parameter.in === "query")
       .map((one) => ({
         place: one.in,
         input: inputFor(one.name, described(one, operation), document, {
@@ -60,7 +60,7 @@ export class Form {
 
   /** Whether what is sent becomes a request, which has an id. */
   get #isRequest() {
-    return this.#operation.parameters.some((one) => one.in === "header" && one.name === ID);
+    return this.#operation.parameters.some((parameter) => parameter.in === "header" && parameter.name === ID);
   }
 
   /** Return the id to begin with: none for a call that only reads. */
@@ -70,7 +70,7 @@ export class Form {
 
   #form() {
     const of = (place) =>
-      this.#inputs.filter((one) => one.place === place).map((one) => one.input.element);
+      this.#inputs.filter((input) => input.place === place).map((one) => one.input.element);
     const more = of("query");
     const id = el(
       "div",
@@ -127,7 +127,7 @@ export class Form {
   }
 
   get #all() {
-    return [...this.#inputs.map((one) => one.input), ...(this.#body ? [this.#body] : [])];
+    return [...this.#inputs.map((input) => input.input), ...(this.#body ? [this.#body] : [])];
   }
 
   /** Show what is wrong, each at its input; the first such input gets the focus. */
@@ -175,7 +175,7 @@ export class Form {
     for (const { place, input } of this.#inputs) {
       const { given, value } = input.read(reading);
       const isLacking = !given || value === "";
-      if (place === "path" && isLacking && !reading.problems.some((one) => one.input === input))
+      if (place === "path" && isLacking && !reading.problems.some((problem) => problem.input === input))
         reading.refuse(input, "is needed");
       const text = isNested(value) ? encode(value) : String(value);
       if (place === "path" && DOTS.has(text)) reading.refuse(input, "cannot be . or .., which an address does not keep");

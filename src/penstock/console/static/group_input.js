@@ -69,7 +69,7 @@ export class RecordInput extends Group {
     this.names = Object.keys(schema.properties);
     show(
       this.body,
-      this.parts.map((one) => one.element),
+      this.parts.map((part) => part.element),
     );
   }
 
@@ -99,17 +99,17 @@ export class RowInput extends Group {
     );
     show(
       this.body,
-      this.parts.map((one) => one.element),
+      this.parts.map((part) => part.element),
     );
   }
 
   read(reading) {
-    const read = this.parts.map((one) => one.read(reading));
+    const read = this.parts.map((part) => part.read(reading));
     const last = read.findLastIndex((one) => one.given);
-    const gap = read.slice(0, last).findIndex((one) => !one.given);
-    const isTold = reading.problems.some((one) => one.input === this.parts[gap]);
+    const gap = read.slice(0, last).findIndex((each) => !each.given);
+    const isTold = reading.problems.some((problem) => problem.input === this.parts[gap]);
     if (gap >= 0 && !isTold) reading.refuse(this.parts[gap], "is needed, because a later value is given");
-    return { given: true, value: read.slice(0, last + 1).map((one) => one.value) };
+    return { given: true, value: read.slice(0, last + 1).map((each) => each.value) };
   }
 
   partOf(index) {
@@ -150,7 +150,7 @@ export class ListInput extends Group {
   }
 
   #remove(part) {
-    const kept = this.parts.filter((one) => one !== part);
+    const kept = this.parts.filter((each) => each !== part);
     this.parts = kept;
     this.#draw();
     this.#add.focus();
@@ -170,8 +170,8 @@ export class ListInput extends Group {
   }
 
   read(reading) {
-    const read = this.parts.map((one) => one.read(reading));
-    return { given: true, value: read.filter((one) => one.given).map((one) => one.value) };
+    const read = this.parts.map((part) => part.read(reading));
+    return { given: true, value: read.filter((each) => each.given).map((one) => one.value) };
   }
 
   partOf(index) {
@@ -197,7 +197,7 @@ export class MapInput extends ListInput {
 
   partOf(name) {
     const quiet = new Reading();
-    const found = this.parts.find((one) => one.parts[0].read(quiet).value === name);
+    const found = this.parts.find((part) => part.parts[0].read(quiet).value === name);
     return (found ?? (name === "..." ? this.parts[0] : undefined))?.parts[1];
   }
 }
@@ -215,7 +215,7 @@ export class UnionInput extends Group {
       this.parts = [make(name, one, document, { label: "value", required: true })];
       show(place, this.parts[0].element);
     };
-    const names = schema.anyOf.map((one) => sketch(one, document));
+    const names = schema.anyOf.map((each) => sketch(each, document));
     this.#select = el(
       "select",
       { onchange: choose, "aria-label": `Type of ${given.label ?? name}` },

@@ -72,7 +72,7 @@ class Live extends EventTarget {
   /** Return the epochs of the last seconds, by the server's clock. */
   recent() {
     const since = (this.status?.now_us ?? 0) - RECENT_US;
-    return this.epochs.filter((one) => one.time_us > since);
+    return this.epochs.filter((epoch) => epoch.time_us > since);
   }
 
   /** Return calls per second over the last seconds, by `caller>callee`. */
@@ -97,7 +97,7 @@ class Live extends EventTarget {
 
   /** Return the driver that runs, or nothing. */
   driver() {
-    return this.status?.processes.find((one) => one.role === "driver");
+    return this.status?.processes.find((process) => process.role === "driver");
   }
 }
 

@@ -13,9 +13,9 @@ export const PERCENTILES = ["p50", "p95", "p99"];
 /** Return points with newer ones in place of those of the same time; none is older than an hour. */
 export function merged(points, newer) {
   const from = newer[0]?.time ?? Infinity;
-  const all = [...points.filter((one) => one.time < from), ...newer];
+  const all = [...points.filter((point) => point.time < from), ...newer];
   const oldest = (all.at(-1)?.time ?? 0) - HOUR_S * 1_000;
-  return all.filter((one) => one.time > oldest);
+  return all.filter((each) => each.time > oldest);
 }
 
 /** Asks for the last hour once, and then for what is new. `points` are in order of time. */
@@ -40,7 +40,7 @@ export class LoadHistory {
   /** Return the lag over time: what gateways have measured, then what this page has seen itself. */
   lag(samples) {
     const from = samples[0]?.time ?? Infinity;
-    return [...this.points.filter((one) => one.time < from), ...samples];
+    return [...this.points.filter((point) => point.time < from), ...samples];
   }
 
   /**
@@ -66,7 +66,7 @@ export class LoadHistory {
 
   /** Return the lag of workflows and of followers since a time; of very many, those that were farthest behind. */
   streamLags(since) {
-    const points = this.points.filter((one) => one.time > since);
+    const points = this.points.filter((point) => point.time > since);
     const lags = points.map(({ workflows, followers }) => workflows && { ...workflows, ...followers });
     return named(points, lags);
   }
@@ -77,19 +77,19 @@ export class LoadHistory {
       const seconds = (time - this.points[index - 1]?.time) / 1_000;
       return generated && mapped(generated, (name, atoms) => [name, atoms / seconds]);
     });
-    const from = this.points.filter((one) => one.time <= since).length;
+    const from = this.points.filter((point) => point.time <= since).length;
     return named(this.points.slice(from), perSecond.slice(from));
   }
 
   /** Return the number of requests that were processed since a time. */
   processed(since) {
-    const counted = this.points.filter((one) => one.time > since && one.processed !== null);
+    const counted = this.points.filter((point) => point.time > since && point.processed !== null);
     return counted.reduce((sum, one) => sum + one.processed, 0);
   }
 
   /** Return the newest point since a time in which a request was answered. */
   newest(since) {
-    return this.points.findLast((one) => one.p50 !== null && one.time > since);
+    return this.points.findLast((point) => point.p50 !== null && point.time > since);
   }
 }
 
@@ -118,7 +118,7 @@ function named(points, records) {
   const names = highest.map(([name]) => name).sort();
   const valuesOf = (name) => records.map((record) => record && (record[name] ?? 0));
   return {
-    points: names.length ? points.map((one) => one.time) : [],
+    points: names.length ? points.map((point) => point.time) : [],
     series: names.map((name) => ({ name, values: valuesOf(name) })),
   };
 }

@@ -59,7 +59,7 @@ function route() {
 
 async function open() {
   const asked = route();
-  const [name, title, module] = PAGES.find((one) => one[0] === asked.name) ?? PAGES[0];
+  const [name, title, module] = PAGES.find((each) => each[0] === asked.name) ?? PAGES[0];
   if (page.follow?.(asked, name)) return;
   page.close?.();
   page = { close() {} };

@@ -87,13 +87,13 @@ function nothingYet() {
 }
 
 function summary({ operators, stream_operators: streams, cycles }) {
-  const entities = operators.filter((one) => one.key).length;
+  const entities = operators.filter((operator) => operator.key).length;
   const functions = operators.length - entities;
   const parts = [];
   if (entities || !streams.length) parts.push(plural(entities, "entity class", "entity classes"));
   if (functions) parts.push(plural(functions, "function"));
   for (const kind of ["workflow", "stream", "portal", "generator"]) {
-    const number = streams.filter((one) => one.kind === kind).length;
+    const number = streams.filter((stream) => stream.kind === kind).length;
     if (number) parts.push(plural(number, kind));
   }
   parts.push(cycles.length ? `${plural(cycles.length, "circle")} of calls` : "no circles");
@@ -109,12 +109,12 @@ function incidentPanel(incidents) {
     { name: "Incident" },
     { name: "Cause", cell: causeOf },
   ];
-  const rows = incidents.map((one) => [
-    one.time_us,
-    one.request_id,
-    one.epoch,
-    one.incident,
-    one.cause,
+  const rows = incidents.map((incident) => [
+    incident.time_us,
+    incident.request_id,
+    incident.epoch,
+    incident.incident,
+    incident.cause,
   ]);
   return el(
     "section",
@@ -154,13 +154,13 @@ function processTable({ processes, view_epoch: viewed }) {
     { name: "State", cell: stateOf },
     { name: "Details" },
   ];
-  const rows = processes.map((one) => [
-    ROLES[one.role] ?? one.role,
-    one.pid,
-    one.uptime_s,
-    one.memory_bytes,
-    one.state,
-    one.role === "view" ? answersOf(viewed) : details(one.details),
+  const rows = processes.map((process) => [
+    ROLES[process.role] ?? process.role,
+    process.pid,
+    process.uptime_s,
+    process.memory_bytes,
+    process.state,
+    process.role === "view" ? answersOf(viewed) : details(process.details),
   ]);
   return dataTable({
     caption: "Processes of the application",
@@ -181,12 +181,12 @@ function generatorTable(generators) {
     { name: "Atoms", numeric: true, cell: count },
     { name: "Place" },
   ];
-  const rows = generators.map((one) => [
-    one.generator,
-    one.stream,
-    one.status,
-    one.atoms,
-    one.reason || one.place + (one.share === null ? "" : ` (${Math.round(one.share * 100)} %)`),
+  const rows = generators.map((generator) => [
+    generator.generator,
+    generator.stream,
+    generator.status,
+    generator.atoms,
+    generator.reason || generator.place + (generator.share === null ? "" : ` (${Math.round(generator.share * 100)} %)`),
   ]);
   return dataTable({
     caption: "Generators of the application",

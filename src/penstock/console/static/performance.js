@@ -21,7 +21,7 @@ const load = new LoadHistory();
 export async function open(body, { search }) {
   let seconds = Number(search.get("window")) || WINDOWS[0][0];
   const plan = await live.ready();
-  const charts = chartsOf(new Set(plan.stream_operators.map((one) => one.kind)));
+  const charts = chartsOf(new Set(plan.stream_operators.map((operator) => operator.kind)));
   const summary = el("div", {});
   const reach = el("div", {});
   const nothing = el("div", {});
@@ -46,7 +46,7 @@ export async function open(body, { search }) {
     if (!live.status) return;
     const until = live.status.now_us / 1_000;
     const since = until - seconds * 1_000;
-    const epochs = live.epochs.filter((one) => one.time_us / 1_000 > since);
+    const epochs = live.epochs.filter((epoch) => epoch.time_us / 1_000 > since);
     show(nothing, live.epochs.length ? null : nothingYet());
     show(summary, figures(figuresOf(epochs, load, since)));
     show(reach, reachOf(live.epochs[0], since));
@@ -98,9 +98,9 @@ function reachOf(oldest, since) {
 }
 
 function overTime(points, since, names) {
-  const shown = points.filter((one) => one.time > since);
-  const series = names.map((name) => ({ name, values: shown.map((one) => one[name]) }));
-  return { points: shown.map((one) => one.time), series };
+  const shown = points.filter((point) => point.time > since);
+  const series = names.map((name) => ({ name, values: shown.map((each) => each[name]) }));
+  return { points: shown.map((each) => each.time), series };
 }
 
 /** Return the charts of an application; `kinds` are those of its parts with streams. */

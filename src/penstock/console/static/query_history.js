@@ -19,7 +19,7 @@ export function remembered() {
 /** Remember that a query was run; the same query is remembered once, with what its last run said. */
 export function remember(query, said) {
   if (query.length > CHARACTERS_MAX) return;
-  const others = remembered().filter((one) => one.query !== query);
+  const others = remembered().filter((each) => each.query !== query);
   const all = [{ query, time: Date.now(), said }, ...others].slice(0, QUERIES_MAX);
   try {
     sessionStorage.setItem(STORED, JSON.stringify(all));
@@ -48,7 +48,7 @@ export class QueryHistory {
     show(
       this.element,
       el("summary", {}, `Queries of this tab (${all.length})`),
-      el("ul", { class: "queries" }, all.map((one) => this.#item(one))),
+      el("ul", { class: "queries" }, all.map((each) => this.#item(each))),
       el("button", { type: "button", class: "quiet-button", onclick: forget }, "Forget them"),
     );
   }

@@ -34,5 +34,5 @@ export function pathIn(message) {
 /** Return the parts of a path: `[3].item` becomes `[3, "item"]`. */
 function partsOf(path) {
   const parts = path.match(/\.\.\.|[^.[\]]+/g) ?? [];
-  return parts.map((one) => (/^\d+$/.test(one) ? Number(one) : one));
+  return parts.map((part) => (/^\d+$/.test(part) ? Number(part) : part));
 }

@@ -64,7 +64,7 @@ export class Recovery {
       driver.started_s * 1e6,
       `Driver ${driver.pid} started; it takes up where the journal ends.`,
     );
-    const first = epochs.find((one) => one.epoch > killed.epoch);
+    const first = epochs.find((epoch) => epoch.epoch > killed.epoch);
     if (first)
       this.#say(
         "working",

@@ -23,7 +23,7 @@ export function keySuggestions(input, entityOf) {
   const find = async () => {
     const entity = entityOf();
     const plan = await live.ready();
-    const key = plan.operators.find((one) => one.name === entity)?.key;
+    const key = plan.operators.find((operator) => operator.name === entity)?.key;
     if (!key) return null;
     const { rows } = await sql(keyQuery(entity, key.name, input.value.trim()));
     const items = rows.slice(0, KEYS_MAX).map(([one]) => ({ name: keyText(one), kind: "" }));

@@ -102,8 +102,8 @@ async function callRows({ epoch, lsn }) {
     ]);
     if (!rows.length) return [];
     const [time, entity, key, method, held] = rows[0];
-    const operator = operators.find((one) => one.name === (entity ?? method));
-    const names = new Set(operators.filter((one) => one.key).map((one) => one.name));
+    const operator = operators.find((operator) => operator.name === (entity ?? method));
+    const names = new Set(operators.filter((operator) => operator.key).map((one) => one.name));
     const cut = held?.length >= ARGUMENTS_SHOWN;
     return [
       ["Time", moment(Date.parse(time) * 1_000)],
@@ -120,7 +120,7 @@ async function callRows({ epoch, lsn }) {
 function sentRows(rows, operators) {
   if (!rows.length) return [];
   const items = rows.map(([id, entity, key, method, kind]) => {
-    const operator = operators.find((one) => one.name === (entity ?? method));
+    const operator = operators.find((operator) => operator.name === (entity ?? method));
     const failed = kind === null ? [] : [" ", el("span", { class: "hint" }, `undone: ${kind}`)];
     return el("li", {}, callOf({ entity, key, method }, operator), " ", el("code", {}, id), ...failed);
   });

@@ -56,7 +56,7 @@ export function outcomeOf({ error, kind, message }) {
 
 /** Return the parameters of a method, with parsed types; those of `create` are the attributes. */
 function parametersOf(operator, method) {
-  const found = operator?.methods.find((one) => one.name === method)?.parameters;
+  const found = operator?.methods.find((each) => each.name === method)?.parameters;
   const all = found ?? (operator?.key && method !== "delete" ? operator.attributes : []);
   return all.map(({ name, type }) => ({ name, type: parseType(type) }));
 }

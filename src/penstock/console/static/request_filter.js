@@ -47,7 +47,7 @@ export class RequestFilter {
    * `operators` are those of the plan, and `codes` the codes of errors that the view holds.
    */
   constructor(search, operators, codes, onchange) {
-    this.#functions = new Set(operators.filter((one) => !one.key).map((one) => one.name));
+    this.#functions = new Set(operators.filter((operator) => !operator.key).map((one) => one.name));
     this.#fields = {
       of: chooser([["", "any"], ...operators.map(operatorOption)]),
       key: el("input", { autocomplete: "off", spellcheck: "false" }),
@@ -132,6 +132,6 @@ const chooser = (options) =>
 const operatorOption = ({ name, key }) => [name, key ? name : `${name}()`];
 
 function methodsOf(operators) {
-  const methods = operators.flatMap((one) => (one.key ? one.methods.filter((method) => !method.is_property).map(({ name }) => name) : []));
+  const methods = operators.flatMap((operator) => (operator.key ? operator.methods.filter((method) => !method.is_property).map(({ name }) => name) : []));
   return [...new Set([...CREATED, ...methods])].sort();
 }

@@ -57,7 +57,7 @@ export class RequestList {
 
   constructor(path, search, operators, codes) {
     this.#path = path;
-    this.#operators = new Map(operators.map((one) => [one.name, one]));
+    this.#operators = new Map(operators.map((operator) => [operator.name, operator]));
     this.#filter = new RequestFilter(search, operators, codes, () => this.#turn({}));
     this.#live = tick("Live: show new requests as they come", search.has("live"), () =>
       this.#turn({}),
@@ -163,7 +163,7 @@ export class RequestList {
     return dataTable({
       caption: "Requests, the newest first",
       columns: columns.map((name) => ({ name, cell: (node) => node, numeric: name === "Epoch" })),
-      rows: rows.map((one) => this.#cells(one)),
+      rows: rows.map((row) => this.#cells(row)),
       sortable: false,
       stacked: true,
     });

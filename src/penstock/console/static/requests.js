@@ -4,8 +4,8 @@ import { el, field, show } from "./dom.js";
 import { live } from "./live.js";
 import { lookUp } from "./request.js";
 import { RequestList, codesHeld } from "./request_list.js";
-import { FailedList } from "./failed.js";
-import { ScheduledList } from "./scheduled.js";
+import { failedList } from "./failed.js";
+import { scheduledList } from "./scheduled.js";
 import { showTrace } from "./trace.js";
 
 /** Show the page; `#/requests/{id}` looks up at once, `#/requests/{id}/trace` is its trace. */
@@ -42,8 +42,8 @@ export async function open(body, { rest: [asked, view], search }, heading) {
   const path = asked === undefined ? "#/requests" : `#/requests/${encodeURIComponent(asked)}`;
   const list = new RequestList(path, search, plan.operators, codes);
   if (!body.isConnected) return null; // another page was opened meanwhile
-  const scheduled = new ScheduledList(plan.operators, () => list.loadNext());
-  const failed = new FailedList(plan.operators, () => list.loadNext());
+  const scheduled = scheduledList(plan.operators, () => list.loadNext());
+  const failed = failedList(plan.operators, () => list.loadNext());
   show(all, failed.element, scheduled.element, list.element);
   list.load();
   scheduled.load();

@@ -99,7 +99,7 @@ export class ScalarInput {
 
   #select(first) {
     const values = this.#kind === "boolean" ? [true, false] : this.#schema.enum;
-    const names = values.map((one) => (typeof one === "string" ? one : JSON.stringify(one)));
+    const names = values.map((value) => (typeof value === "string" ? value : JSON.stringify(value)));
     const blank = this.required ? (this.#nullable ? "null" : null) : "–";
     const select = el(
       "select",

@@ -133,6 +133,6 @@ function entryCourse(to, level, way) {
 /** Return the height of the middle of a row; without such a row, that of the header. */
 function levelOf(box, row) {
   if (!box.rows.length) return box.y + box.height / 2;
-  const index = box.rows.findIndex((one) => one.name === row);
+  const index = box.rows.findIndex((each) => each.name === row);
   return box.y + (index < 0 ? HEADER / 2 : HEADER + index * ROW + ROW / 2);
 }

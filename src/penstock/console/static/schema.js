@@ -23,14 +23,14 @@ export function resolve(schema, document) {
 export function withoutNull(schema, document) {
   const choices = schema.anyOf ?? schema.oneOf;
   if (Array.isArray(schema.type)) {
-    const types = schema.type.filter((one) => one !== "null");
+    const types = schema.type.filter((each) => each !== "null");
     return {
       schema: { ...schema, type: types.length === 1 ? types[0] : types },
       nullable: types.length < schema.type.length,
     };
   }
   if (!choices) return { schema, nullable: false };
-  const some = choices.filter((one) => resolve(one, document).type !== "null");
+  const some = choices.filter((choice) => resolve(choice, document).type !== "null");
   const rest = { ...schema, anyOf: some, oneOf: undefined };
   return {
     schema:
@@ -86,7 +86,7 @@ export function sketch(schema, document) {
   if (named) return named;
   if (classOf(schema)) return classOf(schema);
   const inner = (one) => sketch(one, document);
-  if (schema.prefixItems) return `[${schema.prefixItems.map((one) => one.title ?? inner(one)).join(", ")}]`;
+  if (schema.prefixItems) return `[${schema.prefixItems.map((prefixItem) => prefixItem.title ?? inner(prefixItem)).join(", ")}]`;
   if (schema.anyOf && isFloat(schema.anyOf)) return "number";
   if (schema.anyOf) return isDecimal(schema.anyOf) ? "decimal" : schema.anyOf.map(inner).join(" or ");
   if (schema.type === "array") return `[${inner(schema.items ?? {})}, …]`;

@@ -46,7 +46,7 @@ export function byEpoch(epochs, series) {
 
 /** Return the phases in the order in which they happen; all after the first round are one. */
 export function phasesOf(epochs) {
-  const names = new Set(epochs.flatMap((one) => Object.keys(one.phases_ms)));
+  const names = new Set(epochs.flatMap((epoch) => Object.keys(epoch.phases_ms)));
   names.delete(REST);
   const later = [...names].filter((name) => LATER.test(name));
   const last = LAST.filter((name) => names.has(name));

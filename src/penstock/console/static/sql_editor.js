@@ -16,7 +16,7 @@ export function rangeOf(text, { line, column }) {
   const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
   const before = Array.from(lines[line - 1] ?? "").slice(0, column - 1);
   const from = Math.min(start + before.join("").length, text.length);
-  const token = tokensOf(text).find((one) => one.from <= from && from < one.to);
+  const token = tokensOf(text).find((each) => each.from <= from && from < each.to);
   if (token && /\S/.test(token.text)) return { from, to: token.to };
   return from < text.length ? { from, to: from + 1 } : { from: Math.max(0, from - 1), to: from };
 }

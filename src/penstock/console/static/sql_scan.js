@@ -32,7 +32,7 @@ const same = (one, other) => one.toLowerCase() === other.toLowerCase();
  * A table stands behind FROM or JOIN, or behind the comma after another table.
  */
 export function tablesIn(text) {
-  const words = tokensOf(text).filter((one) => !isSpace(one));
+  const words = tokensOf(text).filter((each) => !isSpace(each));
   const tables = [];
   let expects = false;
   for (let at = 0; at < words.length; at += 1) {
@@ -73,7 +73,7 @@ function tableAt(words, start) {
 function known(text, schema) {
   return tablesIn(text).flatMap(({ schema: given, name, alias }) => {
     const table = schema.find(
-      (one) => same(one.name, name) && (given === "" || same(one.schema, given)),
+      (each) => same(each.name, name) && (given === "" || same(each.schema, given)),
     );
     return table ? [{ table, alias: alias || name }] : [];
   });
@@ -108,13 +108,13 @@ export function suggestionsAt(text, caret, schema, wanted = false) {
 /** Return what may follow `owner.`: columns of a table, or tables of a schema. */
 function ownedBy(owner, text, schema) {
   const named = known(text, schema).filter(({ alias }) => same(alias, owner));
-  const tables = named.length ? named.map((one) => one.table) : schema.filter((one) => same(one.name, owner));
-  const inside = schema.filter((one) => same(one.schema, owner)).map((one) => tableItem(one, false));
-  return [...tables.flatMap((one) => one.columns.map(columnItem)), ...inside];
+  const tables = named.length ? named.map((each) => each.table) : schema.filter((each) => same(each.name, owner));
+  const inside = schema.filter((each) => same(each.schema, owner)).map((one) => tableItem(one, false));
+  return [...tables.flatMap((table) => table.columns.map(columnItem)), ...inside];
 }
 
 function all(text, schema, isTable) {
-  const tables = schema.map((one) => tableItem(one, true));
+  const tables = schema.map((each) => tableItem(each, true));
   if (isTable) return tables;
   const used = known(text, schema);
   const columns = used.flatMap(({ table }) => table.columns.map(columnItem));
@@ -125,7 +125,7 @@ function all(text, schema, isTable) {
     ...columns.filter((one, at) => columns.findIndex((other) => other.text === one.text) === at),
     ...aliases,
     ...tables,
-    ...KEYWORDS.map((one) => ({ text: one, name: one, kind: "keyword" })),
+    ...KEYWORDS.map((each) => ({ text: each, name: each, kind: "keyword" })),
     ...FUNCTIONS.map((one) => ({ text: `${one}(`, name: `${one}()`, kind: "function" })),
   ];
 }
@@ -146,7 +146,7 @@ function ranked(candidates, typed) {
     return found.split(/[_.\s]/).some((part) => part.startsWith(word)) ? 1 : 2;
   };
   return candidates
-    .map((one) => [rank(one), one])
+    .map((candidate) => [rank(candidate), candidate])
     .filter(([at]) => at < 2)
     .sort(([one], [other]) => one - other)
     .map(([, one]) => one);

@@ -18,7 +18,7 @@ const CALLS = `abs, any_value, approx_count_distinct, arg_max, arg_min, array_ag
   starts_with, stddev, strftime, string_agg, strip_accents, strptime, struct_extract, substring, sum,
   to_timestamp, trim, trunc, try_cast, typeof, unnest, upper, variance, year`;
 
-const listed = (text) => text.split(",").map((one) => one.trim().replaceAll(/\s+/g, " "));
+const listed = (text) => text.split(",").map((each) => each.trim().replaceAll(/\s+/g, " "));
 
 /** Keywords, of which some are several words. */
 export const KEYWORDS = listed(PHRASES);

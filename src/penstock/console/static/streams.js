@@ -70,14 +70,14 @@ function table(streams) {
       { name: "Next atom", numeric: true, cell: count },
       { name: "Atoms", numeric: true, cell: rate },
     ],
-    rows: streams.map((one) => [
-      one.name,
-      one.events,
-      one.publisher,
-      one.subscribers.join(", ") || "–",
-      one.oldest,
-      one.next,
-      one.rate,
+    rows: streams.map((stream) => [
+      stream.name,
+      stream.events,
+      stream.publisher,
+      stream.subscribers.join(", ") || "–",
+      stream.oldest,
+      stream.next,
+      stream.rate,
     ]),
     rowHead: true,
     stacked: true,
@@ -110,7 +110,7 @@ class StreamPage {
     this.#heading.textContent = this.#name;
     try {
       const { value } = await ask("/streams");
-      const described = value.streams.find((one) => one.name === this.#name);
+      const described = value.streams.find((stream) => stream.name === this.#name);
       if (!described) await this.#ask("from=latest"); // it tells why: no such stream, or no right
       this.#oldest = described.oldest;
       this.#next = Math.max(described.oldest, described.next - SHOWN);
@@ -207,7 +207,7 @@ function atomsTable(atoms) {
       { name: "Epoch", numeric: true, cell: count },
       { name: "Events", cell: eventsOf },
     ],
-    rows: atoms.map((one) => [one.atom, one.time, one.epoch, one.events]).reverse(),
+    rows: atoms.map((atom) => [atom.atom, atom.time, atom.epoch, atom.events]).reverse(),
     sortable: false,
     rowHead: true,
     stacked: true,

@@ -25,7 +25,7 @@ export function tablesOf(rows) {
   }
   const isCopy = ({ schema, name, columns }) => {
     const other = schema === "main" ? tables.get(`penstock.${name}`) : undefined;
-    return other !== undefined && String(other.columns.map((one) => one.name)) === String(columns.map((one) => one.name));
+    return other !== undefined && String(other.columns.map((column) => column.name)) === String(columns.map((column) => column.name));
   };
   return [...tables.values()].filter((one) => !isCopy(one));
 }
@@ -51,8 +51,8 @@ export function tableBrowser(tables, onname) {
         el(
           "ul",
           {},
-          columns.map((one) =>
-            el("li", {}, name(one.name, nameText(one.name)), el("span", { class: "type" }, one.type)),
+          columns.map((column) =>
+            el("li", {}, name(column.name, nameText(column.name)), el("span", { class: "type" }, column.type)),
           ),
         ),
       ),

@@ -121,7 +121,7 @@ const sizeOf = (call) => call.calls.reduce((sum, one) => sum + sizeOf(one), 1);
 function branch(call, whole, open, first = false) {
   const line = [told(call), el("span", { class: "took" }, time(call.took_us)), bar(call, whole)];
   if (!call.calls.length) return el("li", {}, el("div", { class: "call" }, line));
-  const inside = call.calls.map((one) => branch(one, whole, open));
+  const inside = call.calls.map((call) => branch(call, whole, open));
   return el(
     "li",
     {},
@@ -176,7 +176,7 @@ function entities({ entities: touched }, plan) {
     "section",
     { "aria-labelledby": "entities-title" },
     el("h2", { id: "entities-title" }, "Entities"),
-    marked("Entities before and after", heads, touched.map((one) => entity(one, values, classes))),
+    marked("Entities before and after", heads, touched.map((each) => entity(each, values, classes))),
   );
 }
 

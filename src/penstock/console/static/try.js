@@ -21,7 +21,7 @@ export async function open(body, { search }) {
     );
     return null;
   }
-  const groups = [...new Set(operations.map((one) => one.group))];
+  const groups = [...new Set(operations.map((operation) => operation.group))];
   const group = el(
     "select",
     {},
@@ -30,20 +30,20 @@ export async function open(body, { search }) {
   const operation = el("select", {});
   const place = el("div", {});
   const choose = (chosen, values = new Map()) => {
-    const same = operations.filter((one) => one.group === chosen.group);
+    const same = operations.filter((operation) => operation.group === chosen.group);
     group.value = chosen.group;
     show(
       operation,
-      same.map((one) => el("option", { value: one.id }, `${textOf(one)} — ${one.verb.toUpperCase()} ${one.path}`)),
+      same.map((each) => el("option", { value: each.id }, `${textOf(each)} — ${each.verb.toUpperCase()} ${each.path}`)),
     );
     operation.value = chosen.id;
     show(place, new Form(chosen, document, values).element);
   };
   group.addEventListener("change", () =>
-    choose(operations.find((one) => one.group === group.value)),
+    choose(operations.find((operation) => operation.group === group.value)),
   );
   operation.addEventListener("change", () =>
-    choose(operations.find((one) => one.id === operation.value)),
+    choose(operations.find((each) => each.id === operation.value)),
   );
   show(
     body,
@@ -60,7 +60,7 @@ export async function open(body, { search }) {
 function askedFor(operations, search) {
   const verb = search.get("verb");
   const path = search.get("path");
-  const fit = path && bestFit(operations.filter((one) => one.verb === (verb ?? one.verb)), path);
+  const fit = path && bestFit(operations.filter((operation) => operation.verb === (verb ?? operation.verb)), path);
   if (fit) return { choice: fit.choice, values: new Map([...search, ...fit.values]) };
   const missing = path && `The application has no operation ${verb?.toUpperCase() ?? ""} ${path}; choose another one.`;
   return { choice: operations[0], values: new Map(), missing: missing?.replace("  ", " ") };

@@ -43,7 +43,7 @@ const records = new Map();
 export function learnRecords(known) {
   records.clear();
   for (const { name, fields } of known)
-    records.set(typeText(parseType(name)), new Map(fields.map((one) => [one.name, parseType(one.type)])));
+    records.set(typeText(parseType(name)), new Map(fields.map((field) => [field.name, parseType(field.type)])));
 }
 
 const typeText = ({ name, parts }) => (parts.length ? `${name}[${parts.map(typeText).join()}]` : name);
@@ -102,7 +102,7 @@ function nestedLine(value, type, entities) {
   const items = listOf(value, type);
   const fields = fieldsOf(type);
   const shown = items
-    ? items.slice(0, LINE_MAX).map((one) => inner(one.value, one.type))
+    ? items.slice(0, LINE_MAX).map((each) => inner(each.value, each.type))
     : entriesOf(value)
         .slice(0, LINE_MAX)
         .map(([name, one]) => [inner(name, type.parts[0]), ": ", inner(one, fields.get(name) ?? type.parts[1])]);
@@ -172,8 +172,8 @@ function columnsOf(items) {
   const rows = items.map(({ value, type }) => partsOf(value, type));
   const first = rows[0];
   if (!first?.length || first.length > COLUMNS_MAX) return null;
-  const names = first.map((one) => one.name).join();
-  return rows.every((row) => row?.map((one) => one.name).join() === names) ? first : null;
+  const names = first.map((each) => each.name).join();
+  return rows.every((row) => row?.map((each) => each.name).join() === names) ? first : null;
 }
 
 /** Return the named parts of a record, or the numbered ones of a tuple; null for other values. */
@@ -189,7 +189,7 @@ function partsOf(value, type) {
 }
 
 function listTable(items, columns, inner) {
-  const rows = items.map(({ value, type }) => partsOf(value, type).map((one) => one.value));
+  const rows = items.map(({ value, type }) => partsOf(value, type).map((each) => each.value));
   return grid(
     columns.map(({ name, type }) => ({ name, cell: (one) => inner(one, type) })),
     rows,
@@ -208,7 +208,7 @@ function dictTable(value, type, entities, inner) {
 /** Return the table of nested values; of very many, the first. */
 function grid(columns, rows) {
   const table = dataTable({
-    caption: `Nested values: ${columns.map((one) => one.name).join(", ")}`,
+    caption: `Nested values: ${columns.map((column) => column.name).join(", ")}`,
     columns,
     rows: rows.slice(0, ROWS_MAX),
     sortable: rows.length > 1,
@@ -223,7 +223,7 @@ function numbered(items, inner) {
   const list = el(
     "ol",
     { class: isShort ? "items short" : "items" },
-    items.slice(0, ROWS_MAX).map((one) => el("li", {}, inner(one.value, one.type))),
+    items.slice(0, ROWS_MAX).map((each) => el("li", {}, inner(each.value, each.type))),
   );
   return items.length > ROWS_MAX ? el("div", {}, list, rest(items.length)) : list;
 }

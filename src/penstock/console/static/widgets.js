@@ -17,7 +17,7 @@ export const chips = (items, more = {}) =>
   el(
     "ul",
     { class: "chips", ...more },
-    items.map((one) => el("li", {}, one)),
+    items.map((item) => el("li", {}, item)),
   );
 
 /** Return names with their values, one beside the other. */

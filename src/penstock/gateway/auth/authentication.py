@@ -73,8 +73,6 @@ class Authenticator:
         """Return the authenticator of a gateway's configuration.
 
         Args:
-            config: The configuration.
-            app: The application.
             secret: The secret of its journal, from which the key of its generators is computed; empty for no such key.
 
         Raises:
@@ -101,7 +99,6 @@ class Authenticator:
         """Return the principal that sent these headers.
 
         Args:
-            headers: The headers of the request.
             verb: The HTTP method; a link on another site may lead to a `GET`.
 
         Raises:

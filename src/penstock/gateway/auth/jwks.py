@@ -65,9 +65,7 @@ def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> Verify
     Keys of unknown types and keys for encryption are skipped (RFC 7517 §5).
 
     Args:
-        path: The file, for messages.
         data: The content of the file; None without a file.
-        allowed: The algorithms that the setting allows.
 
     Raises:
         ConfigError: The file is missing or malformed, holds a forbidden key (symmetric, private,

@@ -184,7 +184,6 @@ class KeyRing:
         """Return the principal of a key.
 
         Args:
-            presented: The key as the request holds it.
             now_s: Seconds since the Unix epoch.
 
         Raises:

@@ -74,8 +74,6 @@ class Principal:
         """Check that the principal may call a method, or a function if `entity` is empty.
 
         Args:
-            entity: The class.
-            method: The method, or the function.
             former: A former name of the class; a scope with this name is as good.
 
         Raises:

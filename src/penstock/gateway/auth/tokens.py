@@ -62,7 +62,6 @@ class TokenVerifier:
         """Return the principal of a token.
 
         Args:
-            token: The token as the request holds it.
             now_s: Seconds since the Unix epoch; cached tokens expire by it.
 
         Raises:

@@ -82,9 +82,7 @@ class FairQueue(Generic[T]):
         """Let a request wait.
 
         Args:
-            principal: The namespace of its principal.
             size: The bytes of its body.
-            item: The request.
         """
         queue = self._queues.get(principal)
         if queue is None:
@@ -140,11 +138,6 @@ class Shares:
         """Say whether a principal has less than an equal share of a window.
 
         Such principals need not wait when the window is full, so together they get at most another window.
-
-        Args:
-            principal: The principal.
-            size: The size of the window.
-            principals: The number of principals that have requests under way.
         """
         return self._total < 2 * size and self._counts.get(principal, 0) * principals < size
 
@@ -169,11 +162,6 @@ class Admission:
         """Begin with no request under way.
 
         Args:
-            settings: The gateway's settings.
-            limits: The limits of the application and its settings.
-            pauses: The pauses in force.
-            tail: The gateway's journal tail, which knows the committed positions.
-            metrics: Counts refusals and requests under way.
             log_end: The position after the log's newest record.
         """
         self.clock: Callable[[], float] = time.monotonic
@@ -204,7 +192,6 @@ class Admission:
         """Admit a request when its turn has come; the caller then appends it.
 
         Args:
-            caller: The facts of the request.
             size: The bytes of its body.
             timeout_s: The longest wait for its turn.
             on_wait: Is called if the request must wait for its turn.
@@ -364,7 +351,6 @@ class Admission:
         """Return when the log has room and the other principals had their turns.
 
         Args:
-            ticket: The ticket of the request.
             size: The bytes of its body.
             timeout_s: The longest wait.
 

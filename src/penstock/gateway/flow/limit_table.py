@@ -84,7 +84,6 @@ class LimitTable:
         """Take the limits of an application.
 
         Args:
-            limits: The limits.
             gateways: The number of gateways. Each of them enforces its share.
             former: The table before this one; a limit that it has, too, goes on with its counts.
         """

@@ -69,7 +69,6 @@ class Window:
 
         Args:
             time_s: The time of the epoch; 0 sets no bound.
-            gateways: The number of gateways over the log.
         """
         self.size = SIZE_FIRST
         self._time_s = time_s
@@ -88,7 +87,6 @@ class Window:
         """Take the progress of the driver after an epoch.
 
         Args:
-            progress: The progress.
             busy: Whether more requests waited then, in the log or in this gateway. Only the time between two
                 epochs that followed each other without a pause shows the driver's rate.
         """
@@ -134,10 +132,7 @@ class _Line:
         """Add epochs.
 
         Args:
-            epochs: Their number.
-            count: The number of their requests.
             time_s: Their time in seconds.
-            own: The number of requests that this gateway has appended.
         """
         kept = _KEPT**epochs
         self.epochs = kept * self.epochs + epochs

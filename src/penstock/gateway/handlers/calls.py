@@ -103,13 +103,7 @@ class CallHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            config: The gateway's configuration.
-            intake: Admits and appends requests.
-            batcher: Asks the log.
-            tail: Follows the journal and returns replies.
             reads: Answers the calls that need no request in the log; its encoder encodes all calls.
-            connections: Counts the requests that wait for an earlier one.
         """
         self._app = app
         self._config = config
@@ -190,13 +184,7 @@ class CallHandler:
             return await self._status(request, wait_s, limit_s)
 
     async def _status(self, request: HttpRequest, wait_s: float, limit_s: float) -> Response:
-        """Return the status of a request, after a wait of at most `wait_s` for its reply.
-
-        Args:
-            request: The HTTP request.
-            wait_s: How long to wait for the request.
-            limit_s: How long to wait for the journal.
-        """
+        """Return the status of a request, after a wait of at most `wait_s` for its reply."""
         request_id = request.named_id()
         request.request_id = request.path["id"]
         place = await self._batcher.place_of(request_id)
@@ -278,8 +266,6 @@ class CallHandler:
 
         Args:
             request: The HTTP request; it gets its request id if it is appended.
-            target: The method, function or stream.
-            source: The arguments or events.
 
         Raises:
             PenstockError: The request was not appended, or its reply did not come in time.
@@ -341,11 +327,6 @@ class CallHandler:
 
         For a record that a cascade has appended, the right to make the request at the root of the cascade counts.
 
-        Args:
-            request: The HTTP request.
-            request_id: The id as the log stores it.
-            place: The position in the log.
-
         Raises:
             Forbidden: The principal may not.
         """
@@ -365,10 +346,7 @@ class CallHandler:
         """Return the reply to a request that the cascade of a record has sent; None without such a request.
 
         Args:
-            request: The HTTP request.
-            request_id: The id of the sent request.
             wait_s: How long to wait for the record, and for the parts of its cascade.
-            limit_s: How long to wait for the journal.
         """
         record = record_of(request_id)
         place = await self._batcher.place_of(record) if record else None

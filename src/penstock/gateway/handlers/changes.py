@@ -44,8 +44,6 @@ class ChangesHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            sql: Forwards queries to the view.
             entity_reads: Reads the entity whose key is `changes`.
             tail: The journal tail, which knows the newest epoch.
         """

@@ -36,9 +36,6 @@ class EntityReadHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            config: The gateway's configuration.
-            entities: Reads the stores.
             tail: The journal tail, which knows the newest epoch.
             pool: The readers; without them, code of the application runs in this process.
         """
@@ -71,11 +68,7 @@ class EntityReadHandler:
         """Return the attributes of an entity, or some of them, as JSON or as MessagePack.
 
         Args:
-            request: The HTTP request.
-            name: The name of the class.
-            text: The text of the key.
             shows: The names of the attributes; empty for all of them and the key.
-            status: The HTTP status of the response.
 
         Raises:
             NoSuchEntity: The entity does not exist.

@@ -47,11 +47,6 @@ class HealthHandler:
         """Create the handler.
 
         Args:
-            config: The settings, which name the data directory.
-            tail: The gateway's journal tail.
-            batcher: Appends requests.
-            load: Knows the records that wait.
-            is_draining: Says whether the gateway is about to stop.
             deployment_problem: Says why the gateway cannot serve the newest deployment; empty if it serves it.
         """
         self._config = config

@@ -76,8 +76,6 @@ class HistoryHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            spec: The name by which another process loads the application.
             config: The gateway's configuration; its limits hold in the child process too.
         """
         self._app = app
@@ -87,12 +85,7 @@ class HistoryHandler:
         self._running: set[Process] = set()
 
     def serve(self, app: App, spec: str) -> None:
-        """Answer from now on with another version of the application.
-
-        Args:
-            app: The application.
-            spec: The name by which another process loads it.
-        """
+        """Answer from now on with another version of the application."""
         self._app, self._spec = app, spec
 
     @Route(

@@ -31,16 +31,6 @@ class LoadHandler:
         journal: Journal,
         log: Log,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            app: The application.
-            config: The gateway's configuration.
-            metrics: The metrics of all processes.
-            load: The load of the last hour.
-            journal: The journal.
-            log: The log.
-        """
         self._app = app
         self._config = config
         self._metrics = metrics

@@ -22,7 +22,6 @@ class PageHandler:
     """Serves the description of one application."""
 
     def __init__(self, document: Callable[[], bytes]) -> None:
-        """Take the function that makes the OpenAPI document."""
         self._make_document = document
 
     @Route("GET", "/openapi.json", _KIND, name="gateway.openapi.json", answers=(page(JSON),))

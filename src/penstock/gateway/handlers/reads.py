@@ -89,9 +89,6 @@ class ReadHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            config: The gateway's configuration.
-            admission: Applies limits and pauses to reads.
             tail: The journal tail, which knows the newest epoch.
             entities: Reads the stores for calls of `exists`.
             pool: The readers; None if calls of `@readonly` handlers are requests in the log.
@@ -125,9 +122,7 @@ class ReadHandler:
         """Return the reply to a call that the principal may make; it has no request id.
 
         Args:
-            request: The HTTP request.
             target: The method or function, which is `@readonly`.
-            source: The arguments.
             timeout_s: How long to wait for a reader and its answer.
 
         Raises:

@@ -99,8 +99,6 @@ class SqlHandler:
         """Forward a query that the principal may make, and return the view's response.
 
         Args:
-            body: The encoded query.
-            headers: Headers for the view.
             principal: The principal; the view limits the queries of each.
 
         Raises:

@@ -75,12 +75,8 @@ class StreamHandler:
         """Create the handler.
 
         Args:
-            app: The application.
-            journal: Its journal.
             tail: The journal tail, which knows the newest epoch.
-            metrics: Counts the followers.
             authenticator: Says whether the credential of a follower is still valid.
-            connections: Counts the followers that stay.
         """
         self._app = app
         self._journal = journal
@@ -270,10 +266,7 @@ class StreamHandler:
         """Wait until a stream has an atom.
 
         Args:
-            stream: The name of the stream.
-            number: The number of the atom.
             timeout_s: The longest wait.
-            gone: Ends when the client has disconnected.
 
         Returns:
             False if the time is up, the client has disconnected, or the gateway stops.

@@ -99,7 +99,6 @@ def openapi_document(
     """Return the OpenAPI document of an application.
 
     Args:
-        app: The application.
         server_url: The URL of the server; None is `/`.
         secured: Whether a key or token is required; otherwise the document says that they are
             optional.

@@ -29,13 +29,7 @@ _BY_TYPE: Final[Json] = {
 
 
 def example_of(document: Json, schema: Any, depth: int = 0) -> Any:
-    """Return a small value that fits a schema.
-
-    Args:
-        document: The OpenAPI document with the components.
-        schema: The schema.
-        depth: The depth of the value in another one.
-    """
+    """Return a small value that fits a schema."""
     if not schema or depth > _DEPTH_MAX:
         return None
     if "$ref" in schema:
@@ -83,13 +77,7 @@ def _scalar(schema: Json) -> Any:
 
 
 def curl_of(document: Json, path: str, verb: str) -> str:
-    """Return a curl command that calls an operation.
-
-    Args:
-        document: The OpenAPI document.
-        path: The path of the operation.
-        verb: The HTTP method in lower case.
-    """
+    """Return a curl command that calls an operation."""
     operation = document["paths"][path][verb]
     url = path
     for parameter in operation.get("parameters", []):

@@ -297,7 +297,6 @@ class SchemaRegistry:
         """Return the schema of a call's body: an array by position, or an object by name.
 
         Args:
-            signature: The signature of the method or function.
             without: Parameters from another source; the rest is then given by name only.
         """
         left = [item for item in constrained_parameters(signature) if item.name not in without]

@@ -66,11 +66,7 @@ class PipelineConnection:
         """Create the connection, whose handshake is done.
 
         Args:
-            settings: The gateway's settings.
             identify: Returns the principal, if its credential is still valid.
-            intake: Takes the requests.
-            observe: Counts answers.
-            receive: Receives messages of the WebSocket.
             send: Sends messages of the WebSocket; it waits while the client reads nothing.
         """
         self._settings = settings

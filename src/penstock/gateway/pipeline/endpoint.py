@@ -34,15 +34,6 @@ class PipelineEndpoint:
         load: LoadSampler,
         stay: Connections,
     ) -> None:
-        """Create the endpoint.
-
-        Args:
-            authenticator: Finds the principal of a connection.
-            intake: Takes the requests.
-            metrics: Counts answers.
-            load: Counts answers for the load of the last hour.
-            stay: Counts the connections that stay open.
-        """
         self._settings = intake.settings
         self._authenticator = authenticator
         self._intake = intake

@@ -43,8 +43,6 @@ class PipelineIntake:
 
         Args:
             version: Returns the version of the application that takes new requests.
-            intake: Admits and appends requests.
-            settings: The gateway's settings.
         """
         self.settings = settings
         self._version = version

@@ -38,8 +38,6 @@ class PipelinedRequest:
         """Begin to wait.
 
         Args:
-            request_id: The id as the client knows it.
-            body: The body, as in the log.
             settled: It gets this request, its answer, and the seconds that it took; once.
             accepted: It gets the id when the request is durable, unless the answer is known before; None if the client
                 does not ask for it.

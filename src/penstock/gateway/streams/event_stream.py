@@ -26,7 +26,6 @@ class EventStream(Response):
     """Sends the chunks of an iterator until it ends or the client disconnects."""
 
     def __init__(self, chunks: AsyncIterator[bytes], headers: dict[str, str]) -> None:
-        """Take the iterator, which is closed in every case."""
         super().__init__(b"", 200, {**headers, **_HEADERS}, MEDIA_TYPE)
         del self.headers["content-length"]
         self._chunks = chunks

@@ -23,13 +23,6 @@ def list_streams(
 ) -> list[StreamBody]:
     """Return the description of some streams, in order of their names.
 
-    Args:
-        topology: The topology of the application.
-        journal: The journal of the application.
-        reader: Reads its atoms.
-        names: The names of the streams.
-        now: The time.
-
     Raises:
         PenstockError: The journal cannot be read, or is damaged.
     """

@@ -56,12 +56,7 @@ class FollowMetrics:
 
     @contextmanager
     def following(self, stream: str, start: int) -> Iterator[Follower]:
-        """Count a follower while the block runs; the block says which atom is its next one.
-
-        Args:
-            stream: The name of the stream.
-            start: The number of the follower's next atom.
-        """
+        """Count a follower while the block runs; the block says which atom is its next one."""
         follower = Follower(stream, start)
         self._following[follower] = None
         open_followers = self._followers.labels(stream)
@@ -73,12 +68,7 @@ class FollowMetrics:
             open_followers.dec()
 
     def lags(self, published: Mapping[str, int], *, begin: bool) -> dict[str, int]:
-        """Return the greatest lag of a follower by stream in this step; a stream without one is left out.
-
-        Args:
-            published: The number of atoms of each stream.
-            begin: Begin a new step.
-        """
+        """Return the greatest lag of a follower by stream in this step; a stream without one is left out."""
         greatest = self._greatest.copy()
         if begin:
             self._greatest.clear()
@@ -91,8 +81,6 @@ class FollowMetrics:
         """Count atoms that were sent to a follower.
 
         Args:
-            stream: The name of the stream.
-            atoms: The number of atoms.
             lag: The number of atoms that the follower has still to get.
         """
         self._sent.labels(stream).inc(atoms)

@@ -74,7 +74,6 @@ class LoadSampler:
         """Sample the load of an application.
 
         Args:
-            data: The data directory, which takes the samples.
             accepted: Returns the number of requests in the log, since it began.
             processed: Returns the number of those whose epoch is committed.
             streams: Looks at the streams of the application; None: they are not sampled.

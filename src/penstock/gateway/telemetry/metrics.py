@@ -51,7 +51,6 @@ class Metrics:
         """Write into a data directory; one instance per process.
 
         Args:
-            data: The data directory.
             later: Calls a function after some seconds, as an event loop does.
         """
         self._later = later
@@ -103,13 +102,7 @@ class Metrics:
         self._flush_comes = False
 
     def observe(self, route_kind: str, status: int, seconds: float) -> None:
-        """Count a response.
-
-        Args:
-            route_kind: The kind of the route.
-            status: The HTTP status.
-            seconds: The time of the request.
-        """
+        """Count a response."""
         count = self._counts.get((route_kind, status // 100))
         if count is None:
             count = self._counts[route_kind, status // 100] = ResponseCount(
@@ -152,13 +145,7 @@ class Metrics:
     def exposition(
         self, journal: Journal, log: Log, workflow_lags: Mapping[str, int]
     ) -> tuple[bytes, str]:
-        """Return the metrics of all processes as text, and its content type.
-
-        Args:
-            journal: The journal.
-            log: The log.
-            workflow_lags: The atoms that each workflow has still to take.
-        """
+        """Return the metrics of all processes as text, and its content type."""
         from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
         from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415

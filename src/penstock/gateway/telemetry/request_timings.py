@@ -91,7 +91,6 @@ class RequestTimings:
     __slots__ = ("_append", "_began_ns", "_durable", "_read", "_reply")
 
     def __init__(self) -> None:
-        """Begin now."""
         self._began_ns = time.time_ns()
         self._append: tuple[str, str, RequestId, int] | None = None
         self._durable: tuple[Lsn, int] | None = None
@@ -103,8 +102,6 @@ class RequestTimings:
 
         Args:
             entity: The name of the class; empty for a function.
-            method: The name of the method or function.
-            request_id: The stored request id.
         """
         self._append = (entity, method, request_id, time.time_ns())
 

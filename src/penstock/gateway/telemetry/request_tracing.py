@@ -82,7 +82,6 @@ class RequestTracer:
         """Start the thread; `close` ends it.
 
         Args:
-            spans: Makes and exports the spans.
             reports_since: Returns the reports of epochs that were committed at or after a time in
                 microseconds since the Unix epoch.
         """

@@ -61,7 +61,6 @@ class RequestSpans:
     """Makes the spans of requests."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        """Use a provider, which samples and exports spans."""
         self._provider = provider
         self._tracer = provider.get_tracer("penstock")
 
@@ -80,7 +79,6 @@ class RequestSpans:
         """Make the spans of one request.
 
         Args:
-            times: The request.
             report: The report of its epoch; None leaves out the spans of the epoch.
         """
         root = self._root(times, _transaction(times))

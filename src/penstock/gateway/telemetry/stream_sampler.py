@@ -33,9 +33,6 @@ class StreamSampler:
         """Create the sampler.
 
         Args:
-            app: The application.
-            config: The configuration of the gateway.
-            followers: The followers at the gateway.
             tail: The journal tail, which knows the atoms of each stream.
         """
         self.data = config.data
