@@ -23,10 +23,9 @@ from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control
 from penstock.orders.erasure_order import request_erasure
-from penstock.process.erasures import subject_named
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import Certificate, Erasures
+from penstock.process.erasures import Certificate, Erasures, subject_named
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices

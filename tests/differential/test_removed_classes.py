@@ -24,9 +24,9 @@ from penstock.history.restore import fork
 from penstock.log.api import Entry
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.model.request import Request, encode_request
-from penstock.process.erasures import subject_named
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import subject_named
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.sql.query import Query

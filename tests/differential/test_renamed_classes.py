@@ -19,8 +19,8 @@ from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined
 from penstock.model.control import DeployedCode
 from penstock.model.request import Request, decode_request, encode_request
-from penstock.process.erasures import subject_named
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import subject_named
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of

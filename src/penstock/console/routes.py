@@ -18,7 +18,7 @@ from penstock.console.assets import PAGE, load_assets
 from penstock.console.observation import Observation
 from penstock.console.scheduled import scheduled_in
 from penstock.dataflow.analysis.analyze import analyze_app
-from penstock.dataflow.document import plan_json
+from penstock.dataflow.text import plan_json
 from penstock.errors import Forbidden
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, parse_epoch

@@ -7,11 +7,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Lsn, split_entity_key
-from penstock.errors import RequestError, TimedOut, Unencodable
+from penstock.base.ids import EntityKey, Lsn
+from penstock.errors import TimedOut
 from penstock.journal.api import newest_epoch
 from penstock.log.api import Log
-from penstock.model.application import App, unknown
 from penstock.model.control import Erase
 from penstock.model.reply import Reply
 from penstock.orders.order import Place, Way, append_control, settled

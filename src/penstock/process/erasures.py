@@ -15,16 +15,14 @@ from typing import Final
 
 import msgspec
 
-from penstock.base.ids import split_entity_key
-from penstock.errors import RequestError, Unencodable
-from penstock.model.application import App, unknown
-from penstock.base.ids import Epoch
-from penstock.errors import Corrupt
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.errors import Corrupt, RequestError, Unencodable
 from penstock.files import durable
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
+from penstock.model.application import App, unknown
 
 _FIELD: Final = "erasures"
 
