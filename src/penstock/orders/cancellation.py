@@ -9,7 +9,10 @@ The rest of a cascade is ended by a record of its own, at its place in the order
 workflow steps that wait then, and the record that continues the cascade finds nothing.
 """
 
-from typing import Final
+from contextlib import closing
+from typing import Final, Literal
+
+import msgspec
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, Lsn, RequestId
 from penstock.engine.streams.derived_ids import cascade_id, end_id
@@ -18,11 +21,49 @@ from penstock.errors import RequestError, TooLate, Truncated
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.request import cancelled_body, encode_continuation, is_cancelled
+from penstock.orders.order import Place
 from penstock.orders.paused_workflows import newest_rows
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 
 _LOOKED_MAX: Final = 1_000
 _NAMED_MAX: Final = 5
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """A request that does not run, or whose cascade ends."""
+
+    request_id: str
+    status: Literal["cancelled", "ending"] = "cancelled"
+
+
+def cancel_at(place: Place, text: str) -> Cancelled:
+    """Cancel the scheduled request of a data directory that a text names, or end the rest of its cascade.
+
+    Raises:
+        RequestError: No request has this id, or several begin with the text.
+        TooLate: The request was due before, and nothing of its cascade waits.
+        OperationalError: Log, journal or state cannot be used.
+        IntegrityError: They are damaged.
+    """
+    settings = place.settings
+    directory = DataDirectory(settings.data)
+    if not directory.log_path.exists():  # opening it would create it
+        raise RequestError(f"{settings.data} has no requests: no application has run there")
+    with closing(directory.open_log(settings)) as log:
+        request_id = complete(log, text)
+        try:
+            lsn = cancel(log, request_id)
+        except TooLate:
+            if end_cascade(settings, log, request_id) is None:
+                raise
+            return Cancelled(request_id, "ending")
+    if lsn is None:
+        raise RequestError(
+            f"no request has the id {text}, or its id is no longer kept; "
+            "the console lists the requests that are scheduled"
+        )
+    return Cancelled(request_id)
 
 
 def cancel(log: Log, request_id: RequestId) -> Lsn | None:
