@@ -22,14 +22,13 @@ import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.errors import (
-    Corrupt,
-    Diverged,
-    JournalUnavailable,
     Overloaded,
     PenstockError,
     QueryError,
     ViewUnavailable,
 )
+from penstock.model.reply import failure_of, raised_by
+from penstock.model.request import Failure
 from penstock.process.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
 from penstock.sql.connection import ViewDamaged
 from penstock.sql.query import QueryLimits, QueryResult, too_large
@@ -108,10 +107,6 @@ _SLACK: Final = 256 << 20
 _IN_MEMORY: Final = 1 << 20
 _LET_START_S: Final = 0.05
 _LENGTH: Final = struct.Struct("<Q")
-_ERRORS: Final[dict[str, type[Exception]]] = {
-    error.__name__: error
-    for error in (QueryError, ViewUnavailable, JournalUnavailable, Corrupt, Diverged, ViewDamaged)
-}
 _TIME: Final = (signal.SIGALRM, signal.SIGXCPU)
 
 
@@ -121,13 +116,13 @@ class _Head(msgspec.Struct):
     Attributes:
         types: The SQL type of each column.
         size: The bytes of the body, which follows the header. Bytes for `QueryJob.keep` follow it.
-        error: Instead of a result, the class name and the message of an error.
+        error: The error that there is in place of a result.
     """
 
     epoch: int = -1
     types: list[str] = []
     size: int = 0
-    error: tuple[str, str] | None = None
+    error: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +193,17 @@ class QueryJob:
         pipe.write(kept)
 
     def _execute(self) -> tuple[_Head, bytes]:
-        error: Exception
         try:
             result = self.execute()
             body = encode_result(result, self.options.result_format)
             return _Head(result.epoch, list(result.types), len(body)), body
         except MemoryError:
-            error = too_large(self.limits.settings)
-        except (PenstockError, ViewDamaged) as failure:
-            error = failure
-        return _Head(error=(type(error).__name__, str(error))), b""
+            error = failure_of(too_large(self.limits.settings))
+        except PenstockError as raised:
+            error = failure_of(raised)
+        except ViewDamaged as damage:
+            error = Failure("", ViewDamaged.__name__, str(damage))
+        return _Head(error=error), b""
 
 
 class QueryPool:
@@ -388,8 +384,9 @@ def _read(job: QueryJob, target: IO[bytes]) -> EncodedResult:
     if kept := _read_piece(target):
         job.keep(kept)
     if head.error is not None:
-        name, message = head.error
-        raise _ERRORS.get(name, RuntimeError)(message)
+        if head.error.kind == ViewDamaged.__name__:
+            raise ViewDamaged(head.error.message)
+        raise raised_by(head.error)
     target.seek(begin)
     return EncodedResult(Epoch(head.epoch), head.types, target, head.size)
 
