@@ -81,11 +81,7 @@ class QueueRoom:
         self.request_bytes -= len(body)
 
     def check(self, outbox: Sequence[Emission | Dispatch]) -> None:
-        """Check whether there is room for the events and requests of a request.
-
-        Raises:
-            LimitExceeded: There is not.
-        """
+        """Check whether there is room for the events and requests of a request."""
         if len(outbox) == 1 and type(outbox[0]) is Emission:  # nearly always
             if takers := self._subscribers.get(outbox[0].stream):
                 count = len(takers)
@@ -146,9 +142,6 @@ def check_sizes(
         touched: The number of entities that it touched.
         size: The bytes of its result.
         writes: Its new states.
-
-    Raises:
-        LimitExceeded: It exceeds a limit; the message names it.
     """
     if touched > limits.entities:
         raise LimitExceeded(f"touched {touched} entities, more than entities = {limits.entities}")
@@ -303,7 +296,6 @@ class Executor:
         """Process a request to its end; a cancelled request runs nothing.
 
         Raises:
-            KeyboardInterrupt: SIGINT came while it ran; there is no outcome.
             Escape: `read` raised `Escape`, even if the handler caught it. `touched` has the entities
                 that were touched before.
             IntegrityError: A touched entity is stored in another shape than that of its class.

@@ -332,9 +332,6 @@ def attributes_of(app: App, key: EntityKey, data: bytes | None) -> dict[str, Any
     """Return stored attributes by name, as plain data; a row of the engine has the single name `row`.
 
     A row of an earlier schema version has the present attributes, or its own attributes if its migration fails.
-
-    Raises:
-        Diverged: The class is unknown, or is declared with another shape.
     """
     if data is None:
         return None

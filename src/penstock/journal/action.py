@@ -168,11 +168,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
 
 
 def commit_of(text: CommitText) -> Commit:
-    """Return the commit in a whole text.
-
-    Raises:
-        msgspec.MsgspecError: The text holds something else.
-    """
+    """Return the commit in a whole text."""
     inner = msgspec.json.decode(text.penstock, type=_Commit)
     positions = {LogPartition(partition): Lsn(lsn) for partition, lsn in inner.positions}
     return Commit(

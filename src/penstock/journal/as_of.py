@@ -23,7 +23,6 @@ def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
 
     Raises:
         QueryError: The journal does not hold it; the message names the epochs that it holds.
-        Corrupt: A commit is damaged.
     """
     first, last = held_epochs(journal)
     if isinstance(moment, datetime):

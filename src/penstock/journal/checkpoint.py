@@ -85,7 +85,6 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0)
 
     Raises:
         Corrupt: A commit or a segment is missing or damaged.
-        JournalUnavailable: The disk is full or fails; the former checkpoint stays in force.
     """
     newest = commits.newest()
     held = f"{segments.first}-{segments.last}"

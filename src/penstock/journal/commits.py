@@ -77,7 +77,6 @@ class CommitLog:
 
         Raises:
             Corrupt: A commit is missing or damaged.
-            JournalUnavailable: The directory cannot be read, or the log is closed.
         """
         self.check_open()
         with self._lock, storage("look for the newest commit"):
@@ -101,8 +100,6 @@ class CommitLog:
         """Make a commit durable under its name.
 
         Raises:
-            Fenced: The name is taken.
-            Diverged: The epoch is not the successor of the newest one.
             JournalUnavailable: The disk is full or fails. If the message says that the outcome is
                 unknown, the same commit may be put again.
         """

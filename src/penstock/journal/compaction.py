@@ -76,7 +76,6 @@ class Compaction:
 
         Raises:
             Corrupt: A commit or a part is damaged.
-            JournalUnavailable: The disk is full or fails; nothing is lost.
         """
         with durable.storage("compact the journal"), self._alone() as alone:
             if not alone:

@@ -28,13 +28,7 @@ _CHECKPOINTS: Final = ("_last_checkpoint", "*.checkpoint.parquet")
 
 
 def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
-    """Remove the epochs after `upto`, and return the journal's new identity.
-
-    Raises:
-        Diverged: The journal does not hold the epoch.
-        Corrupt: A commit or a segment is damaged.
-        JournalUnavailable: The disk is full or fails.
-    """
+    """Remove the epochs after `upto`, and return the journal's new identity."""
     identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
     with durable.storage(f"shorten the journal in {path}"):
         segments = Segments(path)

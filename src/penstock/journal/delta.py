@@ -215,7 +215,6 @@ class DeltaJournal:
         """Return the compatible changes of classes that no driver has deployed; nothing is written.
 
         Raises:
-            ClassChanged: A class cannot read its stored rows.
             Corrupt: The file of shapes is missing or damaged.
         """
         with storage("read how classes are stored"):
@@ -228,9 +227,7 @@ class DeltaJournal:
             The changes that are in force now, and were not before.
 
         Raises:
-            ClassChanged: A class cannot read its stored rows; nothing was written.
             Corrupt: The file of shapes is missing or damaged.
-            JournalUnavailable: The disk is full or fails.
         """
         with storage("record how classes are stored"):
             return self._shapes.deploy(self._commits.newest() + 1)
@@ -429,7 +426,6 @@ def app_of(path: Path) -> str | None:
 
     Raises:
         Corrupt: The journal is damaged.
-        JournalUnavailable: The journal cannot be read.
     """
     with storage(f"open the journal in {path}"):
         table = _table_of(CommitLog(path / _LOG, ""))

@@ -62,7 +62,6 @@ class Deployments:
 
         Raises:
             Corrupt: The file is damaged.
-            JournalUnavailable: The file cannot be read.
         """
         with storage(f"read {self._path}"):
             try:
@@ -96,9 +95,7 @@ class Deployments:
             The new deployment; None if the last deployment has the same code.
 
         Raises:
-            ClassChanged: Waiting values would be read with another meaning; nothing is written.
             Corrupt: The file is damaged.
-            JournalUnavailable: The file cannot be read or written.
         """
         every = self.every()
         if every and every[-1].code == code:
@@ -122,9 +119,7 @@ class Deployments:
             since: The first epoch that the code may execute.
 
         Raises:
-            ClassChanged: Waiting values would be read with another meaning.
             Corrupt: The file is damaged.
-            JournalUnavailable: The file cannot be read.
         """
         used = [each for each in self.every() if each.since < since or each.live]
         if refusals := misread_types(waiting_in(used), waiting):
@@ -135,7 +130,6 @@ class Deployments:
 
         Raises:
             Corrupt: The file is damaged.
-            JournalUnavailable: The file cannot be read or written.
         """
         self._keep(deployment for deployment in self.every() if deployment.since <= upto)
 
@@ -146,7 +140,6 @@ class Deployments:
 
         Raises:
             Corrupt: The file is damaged.
-            JournalUnavailable: The file cannot be read or written.
         """
         every = self.every()
         self._keep(each for each in every if each.since <= newest + (1 if each.live else 0))

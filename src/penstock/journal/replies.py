@@ -24,7 +24,6 @@ def find_reply(journal: Journal, position: LogPosition) -> Reply:
 
     Raises:
         TimedOut: No committed epoch holds the position.
-        RequestError: Its epoch is forgotten.
     """
     outcome = find_replies(journal, [position])[position]
     if isinstance(outcome, Reply):
@@ -61,7 +60,6 @@ def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) ->
 
     Raises:
         TimedOut: No committed epoch holds the position.
-        RequestError: Its epoch is forgotten.
     """
     find_reply(journal, position)  # its epoch may be forgotten
     outcome = find_outcome(journal, position, PartKind.SENT, request_id)

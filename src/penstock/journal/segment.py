@@ -143,11 +143,7 @@ def index_of(commits: Sequence[Commit], files: Iterable[Part] | None) -> bytes:
 
 
 def segment_of(name: str, text: bytes) -> Segment:
-    """Read an index.
-
-    Raises:
-        Corrupt: The index is damaged.
-    """
+    """Read an index."""
     size = len(checksum_of(b""))
     checksum, data = text[:size], text[size:]
     if checksum_of(data).encode() != checksum:

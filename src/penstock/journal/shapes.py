@@ -160,7 +160,6 @@ class Shapes:
             since: The epoch after the newest one.
 
         Raises:
-            ClassChanged: Another process has stored a class in another shape meanwhile.
             Corrupt: The file is missing or damaged.
         """
         with locked_directory(self._root):

@@ -86,8 +86,6 @@ class JournalTail:
 
         Raises:
             TimedOut: It did not come in time; the request may still take effect.
-            JournalUnavailable: The journal cannot be read.
-            IntegrityError: The journal is damaged.
         """
         future: Future[Reply] = Future()
         if not self._register(position, future):
@@ -278,8 +276,6 @@ class AsyncJournalTail(JournalTail):
 
         Raises:
             TimedOut: It did not come in time; the request may still take effect.
-            JournalUnavailable: The journal cannot be read.
-            IntegrityError: The journal is damaged.
         """
         future: asyncio.Future[Reply] = self._loop.create_future()
         self.watch(((position, future),), timeout_s)

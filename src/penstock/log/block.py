@@ -170,11 +170,7 @@ def verify(block: Block, file: str) -> None:
 
 
 def verify_dedup_hashes(dedup: DedupHashes, file: str) -> None:
-    """Check the hashes that request ids are deduplicated by.
-
-    Raises:
-        Corrupt: The digest does not fit; names the file and the records.
-    """
+    """Check the hashes that request ids are deduplicated by."""
     if dedup_digest_of(dedup) != dedup.digest:
         raise Corrupt(
             f"{file}: checksum does not fit at lsn {dedup.first}, in the request ids of "

@@ -134,7 +134,6 @@ def keep_prefix(path: Path, end: Lsn, time_us: int) -> None:
     Raises:
         Diverged: The log ends before `end`.
         Corrupt: The log is damaged.
-        LogUnavailable: The disk is full or fails; nothing is removed.
     """
     with _opened(path) as connection:
         if end_of(connection) < end:

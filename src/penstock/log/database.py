@@ -274,7 +274,6 @@ class Database:
         """Create the tables in a new file; check that an old file is a log and has lost nothing.
 
         Raises:
-            ConfigError: A later version of Penstock has written the file.
             Corrupt: It is no log, or has lost records.
         """
         with self._writer_lock.held() as mark:

@@ -66,9 +66,6 @@ def pending_append(
 
     Args:
         record_bytes_max: The longest body; None if a body may have any length.
-
-    Raises:
-        RecordTooLarge: A body exceeds the limit.
     """
     sizes = [len(entry.body) for entry in entries]
     if record_bytes_max is not None and max(sizes, default=0) > record_bytes_max:

@@ -69,11 +69,7 @@ class RequestIdIndex:
         self._known = Lsn(0)
 
     def refresh(self, connection: sqlite3.Connection, end: Lsn, now_s: int) -> None:
-        """Read the ids up to `end` that other processes have appended, or earlier runs.
-
-        Raises:
-            Corrupt: A row's hashes do not fit their checksum.
-        """
+        """Read the ids up to `end` that other processes have appended, or earlier runs."""
         if self._known >= end:
             return
         hashes = [np.empty(0, np.uint64)]
@@ -98,9 +94,6 @@ class RequestIdIndex:
 
         Args:
             now_s: Seconds since the Unix epoch.
-
-        Raises:
-            Corrupt: The row of a request is damaged or missing.
         """
         positions = self._candidates(_words(id_hashes))
         if not positions:

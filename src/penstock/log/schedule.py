@@ -56,11 +56,7 @@ class ScheduleRow(NamedTuple):
 def find(
     connection: sqlite3.Connection, id_hashes: Sequence[bytes], file: str
 ) -> dict[bytes, ScheduledEntry]:
-    """Return the scheduled entries with some of these id hashes.
-
-    Raises:
-        Corrupt: An entry is damaged.
-    """
+    """Return the scheduled entries with some of these id hashes."""
     (any_scheduled,) = connection.execute("SELECT EXISTS (SELECT 1 FROM scheduled)").fetchone()
     entries: dict[bytes, ScheduledEntry] = {}
     if not any_scheduled:
@@ -78,9 +74,6 @@ def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[
 
     Args:
         count_max: The largest number of entries.
-
-    Raises:
-        Corrupt: One of these entries is damaged.
     """
     rows = connection.execute(f"{_SELECT} ORDER BY due_us, number LIMIT ?", (count_max,))
     scheduled = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
@@ -94,9 +87,6 @@ def ids(
 
     Args:
         count_max: The largest number of ids.
-
-    Raises:
-        Corrupt: An entry is damaged.
     """
     entries = (entry.request_id for _, _, entry in scheduled_entries(connection, file))
     return heapq.nsmallest(count_max, (name for name in entries if name.startswith(beginning)))
@@ -116,11 +106,7 @@ def add(connection: sqlite3.Connection, entries: Iterable[ScheduledEntry]) -> No
 
 
 def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[ScheduledEntry]:
-    """Remove the entries that are due, up to the size of one transaction; return them in order.
-
-    Raises:
-        Corrupt: An entry that is due is damaged.
-    """
+    """Remove the entries that are due, up to the size of one transaction; return them in order."""
     rows = connection.execute(
         f"{_SELECT} WHERE due_us <= ? ORDER BY due_us, number LIMIT ?", (now_us, PROMOTED_MAX)
     )
@@ -139,11 +125,7 @@ def take_due(connection: sqlite3.Connection, now_us: int, file: str) -> list[Sch
 
 
 def take(connection: sqlite3.Connection, id_hash: bytes, file: str) -> list[ScheduledEntry]:
-    """Remove the entry with an id hash, and return it; an empty list without any.
-
-    Raises:
-        Corrupt: The entry is damaged.
-    """
+    """Remove the entry with an id hash, and return it; an empty list without any."""
     taken = list(find(connection, [id_hash], file).values())
     connection.execute("DELETE FROM scheduled WHERE mark = ?", (id_hash,))
     return taken
@@ -152,11 +134,7 @@ def take(connection: sqlite3.Connection, id_hash: bytes, file: str) -> list[Sche
 def scheduled_entries(
     connection: sqlite3.Connection, file: str
 ) -> Iterator[tuple[int, int, Entry]]:
-    """Yield all scheduled entries in order of arrival: number, due time, entry.
-
-    Raises:
-        Corrupt: An entry is damaged.
-    """
+    """Yield all scheduled entries in order of arrival: number, due time, entry."""
     for row in map(ScheduleRow._make, connection.execute(f"{_SELECT} ORDER BY number")):
         yield row.number, row.due_us, _decoded(row, file).entry
 

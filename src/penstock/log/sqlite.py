@@ -60,9 +60,6 @@ def end_of_range(connection: sqlite3.Connection, start: Lsn, end: Lsn, size: int
         start: The first record.
         end: The end that the number of records allows.
         size: The most bytes of bodies.
-
-    Raises:
-        Corrupt: A block is damaged.
     """
     reach = start
     rows = connection.execute(f"SELECT * {OVERLAPPING}", {"start": start, "end": end})

@@ -56,7 +56,6 @@ class WriterLock:
         """Hold the lock; lend the high-water mark.
 
         Raises:
-            LogUnavailable: The lock was not free in time.
             OSError: The lock's file cannot be opened.
         """
         with self._lock.held(self._timeout_s) as descriptor:

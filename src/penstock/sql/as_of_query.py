@@ -105,8 +105,6 @@ class AsOfCache:
 
         Raises:
             QueryError: The state after the epoch is not held, or the deadline has passed.
-            Diverged: The journal holds values that do not fit the class.
-            Corrupt: The journal is damaged.
         """
         key = self._key(entity, epoch, epoch if seen_at is None else seen_at)
         states = self._kept.get(key)
@@ -338,11 +336,7 @@ class AsOfQueries:
         self._tables = tables_of(app)
 
     def held_epochs(self) -> tuple[Epoch, Epoch]:
-        """Return the oldest and the newest epoch that the journal holds.
-
-        Raises:
-            QueryError: It has none yet.
-        """
+        """Return the oldest and the newest epoch that the journal holds."""
         return held_epochs(self._journal)
 
     def ask(self, statement: AsOfStatement, query: Query, deadline: float) -> QueryResult:
@@ -360,8 +354,6 @@ class AsOfQueries:
         Raises:
             QueryError: The query is not allowed, is wrong, names an epoch that is not held, or
                 exceeds a limit.
-            ViewUnavailable: The requested minimum epoch was not committed in time.
-            IntegrityError: The journal is damaged.
         """
         limits = limits_of(query, self._settings, deadline)
         if statement.moment is None:

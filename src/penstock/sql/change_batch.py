@@ -48,11 +48,7 @@ class ChangeBatch:
     size: int = 0
 
     def take(self, journal: Journal, commit: Commit) -> None:
-        """Add the next epoch.
-
-        Raises:
-            Corrupt: A part of the epoch is damaged.
-        """
+        """Add the next epoch."""
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
         for part in commit.parts:
@@ -95,11 +91,7 @@ class ChangeBatch:
 
 
 def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[ChangeBatch]:
-    """Yield a snapshot as batches; only the last batch has the snapshot's epoch.
-
-    Raises:
-        Corrupt: A file of the snapshot is missing or damaged.
-    """
+    """Yield a snapshot as batches; only the last batch has the snapshot's epoch."""
     for name, class_files in manifest.classes.items():
         for file in class_files.files:
             batch = ChangeBatch(BEFORE_FIRST)
@@ -112,11 +104,7 @@ def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[Chang
 
 
 def journal_batches(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
-    """Yield the epochs of (after, upto] as batches.
-
-    Raises:
-        Corrupt: The journal is damaged.
-    """
+    """Yield the epochs of (after, upto] as batches."""
     batch = ChangeBatch(after)
     for commit in journal.commits(after, upto):
         batch.take(journal, commit)

@@ -83,8 +83,6 @@ def read_feed(
 
     Raises:
         QueryError: The changes are larger than `bytes_max`.
-        Diverged: The journal holds values that do not fit the class.
-        Corrupt: The journal is damaged.
     """
     changes = _changes(journal, entity, span, bytes_max)
     places = pa.array(np.arange(changes.num_rows))

@@ -90,12 +90,7 @@ def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> Iterato
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock the view's directory for this process; return the descriptor of the lock.
-
-    Raises:
-        ConfigError: Another process has the lock.
-        StateUnavailable: The directory cannot be written.
-    """
+    """Lock the view's directory for this process; return the descriptor of the lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return claim(folder / "view.lock")

@@ -82,12 +82,7 @@ def list_failed(ask: Ask, most: int = LISTED_MAX) -> FailedRequests:
 
 
 def failed_in(data: Path, most: int = LISTED_MAX) -> FailedRequests:
-    """Return the list from the view of a data directory.
-
-    Raises:
-        ViewUnavailable: No view runs.
-        PenstockError: The view cannot answer.
-    """
+    """Return the list from the view of a data directory."""
     socket = socket_of(data)
     if socket is None:
         raise ViewUnavailable("no SQL view runs here; penstock run starts one")

@@ -34,11 +34,7 @@ class Query(QueryBody, frozen=True):
     """A query; `QueryBody` describes its fields."""
 
     def as_of_statement(self) -> AsOfStatement | None:
-        """Return the query with its points in time; None if it reads the newest epoch alone.
-
-        Raises:
-            QueryError: A point in time is invalid, or is given twice.
-        """
+        """Return the query with its points in time; None if it reads the newest epoch alone."""
         query_guard.check_length(self.query)
         statement = parse_statement(self.query, self.parameters)
         if self.as_of is None:
@@ -80,11 +76,7 @@ class QueryLimits:
     settings: ViewConfig
 
     def check(self) -> None:
-        """Check the deadline.
-
-        Raises:
-            QueryError: It has passed.
-        """
+        """Check the deadline."""
         if time.monotonic() > self.deadline:
             raise self.too_late()
 
@@ -112,7 +104,6 @@ def run(store: ViewStore, query: Query, limits: QueryLimits) -> QueryResult:
     """Execute a query of the newest epoch, in a child, because only the end of a process ends it.
 
     Raises:
-        QueryError: The query is not allowed, is wrong, or exceeds a limit.
         ViewDamaged: DuckDB or its file is damaged.
     """
     with translating_errors(
@@ -135,7 +126,6 @@ def translating_errors(
         place: Returns the place of an error, for the beginning of its message.
 
     Raises:
-        QueryError: The query is wrong, or exceeds a limit.
         ViewDamaged: DuckDB or its file is damaged.
     """
     try:

@@ -72,9 +72,6 @@ def check_query(
         cursor: A connection that parses the query without executing it.
         schemas: Additional schemas; the query must read from each of them.
         given: The text in which the places of errors are counted; None is the query itself.
-
-    Raises:
-        QueryError: The query is not allowed, or cannot be parsed.
     """
     check_length(query)
     statement_type = _kind_of(query, tables, cursor, given or GivenText(query))
@@ -95,11 +92,7 @@ def check_query(
 
 
 def check_length(query: str) -> None:
-    """Check the length of a query.
-
-    Raises:
-        QueryError: The query is too long.
-    """
+    """Check the length of a query."""
     if len(query) > QUERY_CHARACTERS_MAX:
         raise QueryError(f"a query has at most {QUERY_CHARACTERS_MAX:,} characters")
 
@@ -124,11 +117,7 @@ def _kind_of(
 
 
 def _tree(query: str, cursor: duckdb.DuckDBPyConnection) -> Any:
-    """Return the parsed statement.
-
-    Raises:
-        QueryError: The statement contains more than SELECT.
-    """
+    """Return the parsed statement."""
     try:
         [(text,)] = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
         tree = msgspec.json.decode(text)
@@ -201,11 +190,7 @@ def _check_table(node: dict[str, Any], tables: Collection[str], schemas: Collect
 
 
 def refuse_ambiguous(schema: str, name: str, tables: Iterable[str]) -> None:
-    """Refuse a name that several tables have if case is ignored.
-
-    Raises:
-        QueryError: The name is ambiguous.
-    """
+    """Refuse a name that several tables have if case is ignored."""
     bare = {table: table.rpartition('."')[2].removesuffix('"') for table in tables}
     inside = "" if schema in ("", MAIN) else f"{schema}."
     names = {

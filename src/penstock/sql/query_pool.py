@@ -234,8 +234,6 @@ class QueryPool:
         """Execute a query.
 
         Raises:
-            QueryError: The query is wrong, or exceeds a limit.
-            Overloaded: Other queries had all slots until the deadline.
             PenstockError: The child has failed with this error.
             ViewDamaged: DuckDB or its file is damaged.
         """
@@ -349,11 +347,7 @@ def bounds_of(limits: QueryLimits) -> Bounds:
 
 
 def _copy_output(child: ChildProcess, job: QueryJob, target: IO[bytes], until: float) -> bool:
-    """Copy the output of a child; return whether the child has ended before `until`.
-
-    Raises:
-        QueryError: The child has crashed, or has exceeded a limit.
-    """
+    """Copy the output of a child; return whether the child has ended before `until`."""
     if not child.copy(target, until):
         return False
     exit_code = child.joined()
@@ -372,11 +366,7 @@ def _copy_output(child: ChildProcess, job: QueryJob, target: IO[bytes], until: f
 
 
 def _read(job: QueryJob, target: IO[bytes]) -> EncodedResult:
-    """Return the result in a child's output.
-
-    Raises:
-        Exception: The output is this error.
-    """
+    """Return the result in a child's output."""
     target.seek(0)
     head = msgspec.msgpack.decode(_read_piece(target), type=_Head)
     begin = target.tell()

@@ -42,11 +42,7 @@ def joined(transactions: Sequence[pa.Table], sent: Sequence[pa.Table]) -> pa.Tab
 def read_requests(
     journal: Journal, after: Epoch, upto: Epoch
 ) -> Iterator[tuple[PartKind, pa.Table]]:
-    """Yield the rows of the epochs of (after, upto] that `joined` takes, each table with its kind.
-
-    Raises:
-        Corrupt: The journal is damaged.
-    """
+    """Yield the rows of the epochs of (after, upto] that `joined` takes, each table with its kind."""
     for part_kind in (PartKind.TRANSACTIONS, PartKind.SENT):
         for _, rows in journal.rows(part_kind, after, upto, TRANSACTIONS.names):
             yield part_kind, rows

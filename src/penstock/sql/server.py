@@ -143,7 +143,6 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         supervised: Whether the end of standard input stops the process, too.
 
     Raises:
-        ConfigError: Another process has the view open.
         PenstockError: The journal or the view cannot be opened.
     """
     DataDirectory(config.data).create(config.key_service)
@@ -210,11 +209,7 @@ def _socket(data: Path) -> Iterator[Path]:
 
 
 def _query_of(body: bytes, min_epoch: str | None) -> Query:
-    """Decode a query; `min_epoch` is the header's value for a body without this field.
-
-    Raises:
-        QueryError: The body is not a query.
-    """
+    """Decode a query; `min_epoch` is the header's value for a body without this field."""
     try:
         query = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -110,10 +110,6 @@ def exchange_tables(
 
     Returns:
         The tables that exist now; wide if a value needs that.
-
-    Raises:
-        Diverged: The journal holds values that do not fit the classes.
-        duckdb.Error: The disk is full, or the file is damaged.
     """
     kept = {name for name, table in present.items() if _is_same(former.get(name), table)}
     for name, table in former.items():

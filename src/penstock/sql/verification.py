@@ -21,11 +21,7 @@ _ROWS: Final = 10_000
 
 
 def check_view(data: Path, identity: str, newest: Epoch) -> Iterator[Finding]:
-    """Check the view of a data directory, if there is one.
-
-    Raises:
-        NotChecked: The view runs, so that no other process can open its file.
-    """
+    """Check the view of a data directory, if there is one."""
     files = sorted((data / FOLDER).glob("*.duckdb"))
     if files and presence.find(data, "view"):
         raise NotChecked("the SQL view: it runs, and repairs itself")

@@ -71,11 +71,7 @@ class ErasureWatch:
             self._changed.notify_all()
 
     def wait(self, deadline: float) -> None:
-        """Wait until the tables know all erasures before this call; `deadline` is a time of the monotonic clock.
-
-        Raises:
-            ViewUnavailable: They do not in time.
-        """
+        """Wait until the tables know all erasures before this call; `deadline` is a time of the monotonic clock."""
         count = self.count()
         with self._changed:
             left_s = max(0.0, deadline - time.monotonic())
@@ -134,10 +130,6 @@ class View:
 
         Args:
             code: Loads later deployments; None: the view keeps the application that it was given.
-
-        Raises:
-            ConfigError: Another process has the view open.
-            StateUnavailable: The directory cannot be written.
         """
         self._journal = journal
         self._code = code
@@ -213,8 +205,6 @@ class View:
         Raises:
             QueryError: The query is not allowed, is wrong, names an epoch that is not held, or
                 exceeds a limit.
-            ViewUnavailable: The view did not reach the epoch in time, or is damaged.
-            IntegrityError: The query is of past epochs, and the journal is damaged.
         """
         time_ms = time_ms_of(query, self._settings)
         self._asked_at = time.monotonic()
@@ -415,10 +405,6 @@ class View:
 
         The oldest usable snapshot is taken, because the journal holds all requests and replies after
         it.
-
-        Raises:
-            Diverged: The journal continues no snapshot.
-            Corrupt: A file of the snapshot is missing or damaged.
         """
         first = self._journal.first()
         manifests = self._snapshots.every()

@@ -82,10 +82,6 @@ def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None)
         client: A client of the view or of a gateway.
         body: The encoded `Question`.
         api_key: The API key, if the gateway needs one.
-
-    Raises:
-        Unreachable: The connection failed.
-        PenstockError: The error that the response describes.
     """
     import httpx  # noqa: PLC0415 -- most processes ask no view
 

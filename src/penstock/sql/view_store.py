@@ -124,12 +124,7 @@ class ViewStore:
     """The tables of one application in one file, which one process at a time has open."""
 
     def __init__(self, data: Path, app: App, identity: str, settings: ViewConfig) -> None:
-        """Open the file; create it if it is missing, damaged or stale.
-
-        Raises:
-            ConfigError: Another process has the file open.
-            StateUnavailable: The directory cannot be written.
-        """
+        """Open the file; create it if it is missing, damaged or stale."""
         self._folder = data / FOLDER
         self._app = app
         self._identity = identity
@@ -245,12 +240,7 @@ class ViewStore:
         return self._folder / _FILE, self._folder / f"{_FILE}.wal"
 
     def apply(self, batch: ChangeBatch) -> None:
-        """Apply a batch of changes in one transaction.
-
-        Raises:
-            Diverged: The journal holds values that do not fit the classes.
-            duckdb.Error: The disk is full, or the file is damaged.
-        """
+        """Apply a batch of changes in one transaction."""
         assert batch.epoch >= self.epoch, f"a batch up to {batch.epoch} is behind {self.epoch}"
         requests = batch.newest_requests(self._settings.requests_max)
         kept = self._kept + requests.num_rows
@@ -319,12 +309,7 @@ class ViewStore:
         return connection
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
-        """Open the file.
-
-        Raises:
-            Stale: It is missing, or is not of this journal and these classes.
-            duckdb.Error: It is damaged.
-        """
+        """Open the file."""
         if not (self._folder / _FILE).exists():
             raise StaleViewFile("there is no file yet")
         connection = self._connected()

@@ -15,9 +15,6 @@ def digest_of_items(items: Iterable[tuple[EntityKey, bytes]]) -> str:
     """Return the XXH3-128 of entities that come in key order, as `Reader.items` yields them.
 
     The lengths of key and state are hashed before them, so that no two states have one encoding.
-
-    Raises:
-        ValueError: A key does not come after its predecessor.
     """
     hasher = xxhash.xxh3_128()
     update = hasher.update

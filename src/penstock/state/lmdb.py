@@ -238,11 +238,7 @@ class _Encoded:
     """
 
     def __init__(self, changes: Iterable[Change]) -> None:
-        """Take changes; of several changes of an entity, the last one counts.
-
-        Raises:
-            ValueError: A key is not that of an entity.
-        """
+        """Take changes; of several changes of an entity, the last one counts."""
         columns = SortedChanges.of(changes)
         self._keys, self._states = columns.raw_keys, columns.states
         self.deleted: list[bytes] = []

@@ -21,10 +21,6 @@ def read_newest(
 
     Args:
         stores: Its stores, which the read brings to the newest epoch.
-
-    Raises:
-        OperationalError: Journal or state cannot be read.
-        IntegrityError: The journal is damaged.
     """
     failure: PenstockError | None = None
     for _ in range(_ATTEMPTS):
@@ -52,10 +48,6 @@ def at_newest(journal: Journal, stores: Stores, read: Callable[[PartitionedReade
     Args:
         stores: Its stores, which the read brings to the newest epoch.
         read: Reads from all stores.
-
-    Raises:
-        OperationalError: Journal or state cannot be read.
-        IntegrityError: Journal or state is damaged.
     """
     failure: PenstockError | None = None
     for _ in range(_ATTEMPTS):

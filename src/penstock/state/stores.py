@@ -178,11 +178,7 @@ class Stores:
         self._discard(self._specs[partition], seen, reason)
 
     def examine(self) -> list[int]:
-        """Read every store in a child process; delete those that fail and return their numbers.
-
-        Raises:
-            OperationalError: The disk or a permission failed, so the result is not known.
-        """
+        """Read every store in a child process; delete those that fail and return their numbers."""
         damaged = []
         for spec in self._specs:
             path = self._path(spec)

@@ -171,7 +171,6 @@ def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
     """Return the body of the request that a sink makes of each event. The caller has begun a transaction.
 
     Raises:
-        UserError: The arguments of a request are no tuple.
         RequestError: They do not fit the method.
     """
     current().routing = f"the function of call {sink.name}"
@@ -801,11 +800,7 @@ class CascadeRunner:
         return _encode(None)
 
     def _check_former_rest(self, root: RequestId) -> None:
-        """Refuse to continue a cascade whose rest an earlier Penstock has stored whole, if it is too large.
-
-        Raises:
-            LimitExceeded: It is.
-        """
+        """Refuse to continue a cascade whose rest an earlier Penstock has stored whole, if it is too large."""
         size_max = self._limits.cascade_queue_bytes
         for name in (REQUESTS, STEPS) if cascade_id(root) != root else ():
             row = self._read(former_rest_key(name, root))

@@ -76,11 +76,7 @@ class HandlerStarts:
         return map(self._known.get, keys) if are_remembered(keys) else repeat(None, len(keys))
 
     def of(self, key: Any, turn: int) -> Start:
-        """Return the start of a key that is not among the known ones, for a turn.
-
-        Raises:
-            UserError: The value cannot be a key of the task.
-        """
+        """Return the start of a key that is not among the known ones, for a turn."""
         task = self.task
         text = task.key_text(key)
         instance = task.rows.of_text(text)  # that of the running transaction
@@ -163,11 +159,7 @@ def question_of(
 
 
 def refuse_generator(task: TaskType, result: Any) -> None:
-    """Refuse the result of a handler that would never run.
-
-    Raises:
-        UserError: The handler returned a generator or a coroutine.
-    """
+    """Refuse the result of a handler that would never run."""
     if type(result) in (GeneratorType, AsyncGeneratorType, CoroutineType):
         raise UserError(
             f"a handler of {task.name} returned a {type(result).__name__}, which would never run; publish events "

@@ -34,11 +34,7 @@ class HeldState:
         self._values: dict[EntityKey, Attributes] = {}
 
     def keep(self, txn: Transaction, keys: Iterable[EntityKey]) -> None:
-        """Set the attributes apart that a variable may hold, at the end of a turn; the state goes on with copies.
-
-        Raises:
-            Unencodable: An attribute cannot be stored.
-        """
+        """Set the attributes apart that a variable may hold, at the end of a turn; the state goes on with copies."""
         for key in keys:
             instance = txn.instances.get(key)
             if instance is None:

@@ -73,11 +73,7 @@ class Resumption:
         self._problem: str | None = None
 
     def run(self) -> None:
-        """Bring the coroutines of the handler to the point where it waits.
-
-        Raises:
-            UserError: The handler did something else than in its first run.
-        """
+        """Bring the coroutines of the handler to the point where it waits."""
         handler = self._handler
         stored, handler.awaiting = handler.awaiting, {}
         for turn in handler.turns:

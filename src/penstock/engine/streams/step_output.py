@@ -99,11 +99,7 @@ class StepOutput:
             self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Let the step fail because it has reached its limit, even if the handler catches the error.
-
-        Raises:
-            LimitExceeded: Always.
-        """
+        """Let the step fail because it has reached its limit, even if the handler catches the error."""
         error = LimitExceeded(
             f"the events of the step take more than output_bytes = {self._size_max} bytes"
         )

@@ -157,11 +157,7 @@ class StepRunner:
             abandoned.clear()
 
     def _check_room(self, cascade: Cascade, plan: WorkflowPlan, output: StepOutput) -> None:
-        """Check whether there is room in the queue for the steps that take the output of a step.
-
-        Raises:
-            LimitExceeded: There is not.
-        """
+        """Check whether there is room in the queue for the steps that take the output of a step."""
         takers = self._subscribers.get(plan.workflow.name)
         if not (takers or output.questions or output.answers):
             return

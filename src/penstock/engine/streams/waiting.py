@@ -313,11 +313,7 @@ def hash_of(data: bytes) -> int:
 
 
 def refuse_asyncio(error: RuntimeError, task: TaskType) -> None:
-    """Say what a handler can await, if it failed because it used asyncio.
-
-    Raises:
-        UserError: The handler needs an event loop, which a transaction does not have.
-    """
+    """Say what a handler can await, if it failed because it used asyncio."""
     if type(error) is RuntimeError and error.args == ("no running event loop",):
         raise UserError(
             f"a handler of {task.name} uses asyncio, and no event loop runs in a transaction; it can await its own "

@@ -377,11 +377,7 @@ class WorkflowStep:
         return True
 
     def keys(self, prefix: str) -> list[EntityKey]:
-        """Return the stored keys that begin with a prefix, in order.
-
-        Raises:
-            UserError: The running handler waits, or has waited, for a reply.
-        """
+        """Return the stored keys that begin with a prefix, in order."""
         handler = self._handler
         if handler is not None and handler.coroutines != [None]:
             raise listing_error(handler.task)

@@ -237,11 +237,7 @@ class ParquetFile(EventFile):
 
 
 def open_events(source: FileSource, events: EventType[Any]) -> EventFile:
-    """Return the reader of a file.
-
-    Raises:
-        UserError: The end of the file's name is unknown.
-    """
+    """Return the reader of a file."""
     match source.form:
         case "json lines":
             return JsonLinesFile(source.path, events)

@@ -111,7 +111,6 @@ def encoded_call(
         source: The arguments or events.
 
     Raises:
-        RecordTooLarge: The key or the body is too large.
         RequestError: The target does not exist, or the arguments do not fit.
     """
     if target.stream is None:

@@ -32,12 +32,7 @@ def main() -> None:
 
 
 def make(archive: ClassArchive) -> None:
-    """Make an archive, unless it exists or another process makes it now.
-
-    Raises:
-        OSError: The cache directory cannot be written.
-        PenstockError: Spark does not run.
-    """
+    """Make an archive, unless it exists or another process makes it now."""
     archive.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         lock = claim(archive.path.parent / "lock")

@@ -94,13 +94,7 @@ class FeedOptions:
         return ClassFeed(app, self.entity, wide=self.wide)
 
     def open_journal(self, app: App) -> Journal:
-        """Open the journal, which the caller closes.
-
-        Raises:
-            ConfigError: The directory has no journal of this application.
-            ClassChanged: A class is stored with another declaration.
-            Corrupt: The journal is damaged.
-        """
+        """Open the journal, which the caller closes."""
         folder = Path(".penstock", app.name) if self.data is None else Path(self.data)
         if DataDirectory(folder).app_name is None:
             raise ConfigError(
@@ -198,7 +192,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             Diverged: The offset is of another journal, or of an epoch that this journal does not have.
-            Gone: Retention has removed an epoch that the query needs.
         """
         journal = self._opened()
         reached = self._epoch_of(start)
@@ -224,7 +217,6 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             Diverged: An offset is of another journal, or of an epoch that this journal does not have.
-            Gone: Retention has removed an epoch.
         """
         reached, last = self._epoch_of(start), self._epoch_of(end)
         if last <= reached:
@@ -262,11 +254,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def options_of(given: Mapping[str, str]) -> FeedOptions:
-    """Check the options of a query; their names may have any case.
-
-    Raises:
-        ConfigError: An option is missing, unknown or wrong; the message names the option.
-    """
+    """Check the options of a query; their names may have any case."""
     names = {name.lower(): name for name in _OPTIONS}
     for name in given:
         if name.lower() not in names:
@@ -298,11 +286,7 @@ def options_of(given: Mapping[str, str]) -> FeedOptions:
 
 
 def start_of(text: str, *, is_stream: bool) -> Start:
-    """Return the start in the text of an option.
-
-    Raises:
-        ConfigError: The text has another form.
-    """
+    """Return the start in the text of an option."""
     if text in ("earliest", "latest"):
         return Start(latest=text == "latest")
     if text.isdecimal():

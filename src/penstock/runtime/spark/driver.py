@@ -223,7 +223,6 @@ class EpochDriver:
 
         Raises:
             Fenced: Another driver has committed this epoch.
-            Truncated: The log no longer holds the records to process.
             PenstockError: The environment fails: disk, log, journal, state, Spark.
         """
         self.failure = None
@@ -445,7 +444,6 @@ class EpochDriver:
             partitions: The number of partitions from the next epoch on; 0: the present number.
 
         Raises:
-            Diverged: The parts do not have a reply for each record.
             PenstockError: The journal does not commit the epoch.
         """
         parts = tuple(part for result in results for part in result.parts)

@@ -34,7 +34,6 @@ def read_epoch(log: Log, ranges: Sequence[LogRange]) -> Records:
 
     Raises:
         Corrupt: A record is damaged.
-        LogUnavailable, Truncated: The log cannot be read, or no longer has the records.
     """
     read = [
         RecordsOfRange(part.partition, log.read(part.start, part.end, part.partition))

@@ -34,7 +34,6 @@ class Eraser:
 
         Raises:
             Corrupt: The file of certificates or of keys is damaged.
-            JournalUnavailable: The disk is full or fails.
         """
         self._erasures.complete(self._journal, epoch)
 
@@ -46,7 +45,6 @@ class Eraser:
         """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is.
 
         Raises:
-            Refused: The subject was erased meanwhile, or there are no keys.
             PenstockError: The disk fails.
         """
         if not (self._data / SUBJECT_KEYS).exists():

@@ -111,7 +111,6 @@ class BucketMove:
         """Build the stores of the new number; see `penstock.runtime.spark.control.Executor`.
 
         Raises:
-            Refused: The number is out of range.
             PenstockError: The environment fails.
         """
         partitions = move.partitions

@@ -87,7 +87,6 @@ class Feed(Protocol):
             atom: Atoms with a lower number are left out.
 
         Raises:
-            QueryError: A value needs the wide types.
             Diverged: A value does not fit the code.
         """
 
@@ -99,11 +98,7 @@ class StreamFeed:
     stored: tuple[str, ...] = ("stream", *STORED)
 
     def __init__(self, app: App, stream: str, *, wide: bool) -> None:
-        """Choose a stream.
-
-        Raises:
-            RequestError: The application has no such stream.
-        """
+        """Choose a stream."""
         streams = app.topology.streams
         if stream not in streams:
             raise RequestError(unknown("stream", stream, list(streams)))
@@ -131,11 +126,7 @@ class ClassFeed:
     stored: tuple[str, ...] = _CHANGED
 
     def __init__(self, app: App, entity: str, *, wide: bool) -> None:
-        """Choose a class.
-
-        Raises:
-            RequestError: The application has no such class.
-        """
+        """Choose a class."""
         entity = app.stored_name(entity)
         tables = tables_of(app, [entity] if wide else [])
         if entity not in tables:
@@ -193,8 +184,6 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
 
     Raises:
         Gone: Retention has removed the start; the message names the oldest epoch or atom.
-        RequestError: The stream has fewer atoms.
-        QueryError: The journal has fewer epochs.
     """
     last = newest_epoch(journal)
     if start.atom is not None and stream is not None:
@@ -212,11 +201,7 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
 
 
 def check_held(journal: Journal, epoch: Epoch) -> None:
-    """Refuse an epoch that retention has removed.
-
-    Raises:
-        Gone: The journal no longer holds it.
-    """
+    """Refuse an epoch that retention has removed."""
     first = journal.first()
     if epoch < first:
         raise Gone(
@@ -226,12 +211,7 @@ def check_held(journal: Journal, epoch: Epoch) -> None:
 
 
 def spans_of(journal: Journal, feed: Feed, span: Span) -> list[Span]:
-    """Divide a span into spans for tasks; epochs without rows are left out where no task needs them.
-
-    Raises:
-        Gone: Retention has removed an epoch.
-        Corrupt: A commit is damaged.
-    """
+    """Divide a span into spans for tasks; epochs without rows are left out where no task needs them."""
     spans: list[Span] = []
     begin, size = span.first, 0
     check_held(journal, span.first)
@@ -250,10 +230,7 @@ def rows_of(journal: Journal, feed: Feed, span: Span) -> Iterator[pa.Table]:
     """Yield the rows of a span; the rows of one epoch or one segment are in memory at a time.
 
     Raises:
-        Gone: Retention has removed an epoch.
-        QueryError: A value needs the wide types.
         Diverged: A value does not fit the code.
-        Corrupt: A commit or a part is damaged.
     """
     try:
         for _, rows in journal.rows(

@@ -40,9 +40,6 @@ def java_home(scratch: Path) -> Path:
 
     Args:
         scratch: Directory that outlives the Spark session; made when missing.
-
-    Raises:
-        ConfigError: No Java works.
     """
     java = find_java()
     if java.version in SUPPORTED:
@@ -61,9 +58,6 @@ def find_java(is_known: Callable[[Java], bool] | None = None) -> Java:
     Args:
         is_known: Says whether exactly this Java was started before, so that it need not be tried; None
             tries each one.
-
-    Raises:
-        ConfigError: No Java works.
     """
     rejected: list[str] = []
     for origin, executable in installed():

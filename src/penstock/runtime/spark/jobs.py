@@ -104,7 +104,6 @@ class Jobs:
 
         Raises:
             PenstockError: The error that a task reported.
-            py4j.protocol.Py4JJavaError: A task failed in another way, at every attempt.
         """
         return self._sound(self._run_all(commands))
 

@@ -116,9 +116,6 @@ class Jvm:
         Args:
             scratch: A directory that only this process uses; it is created if it is missing.
             record: Where Java writes a class archive when it ends; None if it writes none.
-
-        Raises:
-            ConfigError: There is no Java or no PySpark that Spark can run on.
         """
         private.create(config.data)
         startup.note(config.data, "driver", "Java starts")
@@ -149,22 +146,14 @@ class Jvm:
         self.close()
 
     def gateway(self) -> Any:
-        """Wait until Java takes connections, and connect to it without Spark's Python.
-
-        Raises:
-            OperationalError: Java has ended, or cannot start.
-        """
+        """Wait until Java takes connections, and connect to it without Spark's Python."""
         from py4j.clientserver import ClientServer, JavaParameters  # noqa: PLC0415 -- while Java starts
 
         port, secret = self._await_connection()
         return ClientServer(JavaParameters(port=port, auth_token=secret))
 
     def connect(self) -> None:
-        """Wait until Java takes connections, and let PySpark use this process.
-
-        Raises:
-            OperationalError: Java has ended.
-        """
+        """Wait until Java takes connections, and let PySpark use this process."""
         port, secret = self._await_connection()
         from pyspark.core.context import SparkContext  # noqa: PLC0415 -- while Java starts
         from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
@@ -277,11 +266,7 @@ def choose_python(scratch: Path) -> None:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed Spark, without importing PySpark.
-
-    Raises:
-        ConfigError: PySpark is not installed.
-    """
+    """Return the folder of the installed Spark, without importing PySpark."""
     if home := os.environ.get("SPARK_HOME"):
         return Path(home)
     spec = find_spec("pyspark")

@@ -133,9 +133,6 @@ def start_query(
 
     Args:
         on_batch: Called in a thread of this process; the batch ends when it returns.
-
-    Raises:
-        pyspark.errors.PySparkException: The checkpoint cannot be read.
     """
     gateway = session.sparkContext._gateway  # noqa: SLF001 -- as `foreachBatch` itself does
     assert gateway is not None

@@ -70,7 +70,6 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
 
     Raises:
         ConfigError: Spark already runs in this process, or it finds no Java that it can run on.
-        OperationalError: Java has ended.
     """
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- there is no public way
         raise ConfigError(

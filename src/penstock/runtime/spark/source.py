@@ -71,11 +71,7 @@ def committed(log: Log, journal: Journal) -> tuple[Epoch, dict[LogPartition, Lsn
 
 
 def check_log(log: Log, journal: Journal, data: Path) -> None:
-    """Check that a log has all records that a journal has committed.
-
-    Raises:
-        Diverged: The log ends before the position that the journal has committed.
-    """
+    """Check that a log has all records that a journal has committed."""
     for partition, position in committed(log, journal)[1].items():
         if (end := log.end(partition)) < position:
             raise Diverged(

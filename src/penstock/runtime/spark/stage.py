@@ -145,7 +145,6 @@ class WorkerCodes:
             dropped: The stored classes that it may lack.
 
         Raises:
-            ClassChanged: A class cannot read its stored rows.
             Corrupt: The file of shapes is missing or damaged.
         """
         with storage("read how classes are stored"):

@@ -92,11 +92,6 @@ def frame_of(
 
     Args:
         as_of: An epoch or an instant; None: the newest epoch.
-
-    Raises:
-        RequestError: The application has no such class.
-        QueryError: The epoch is not held.
-        IntegrityError: The journal is damaged.
     """
     entity = app.entity(name).stored_name
     journal, snapshots = source
