@@ -50,7 +50,7 @@ def bulk(path: Path, records: int, body_bytes: int) -> dict[str, float]:
         "bulk_call_p50_ms": median(calls_ms),
         "bulk_call_max_ms": max(calls_ms),
         "read_ms": milliseconds(lambda: log.read(start, end)),
-        "touches_ms": milliseconds(lambda: log.touches(start, end)),
+        "touches_ms": milliseconds(lambda: log.hints(start, end)),
         "limit_ms": milliseconds(lambda: log.limit(start, CALL_RECORDS, 1 << 30)),
     }
     result["read_records_per_s"] = CALL_RECORDS / result["read_ms"] * 1000

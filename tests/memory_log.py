@@ -187,11 +187,9 @@ class MemoryLog:
             for lsn, entry in enumerate(self._held(start, end, partition), start)
         ]
 
-    def touches(
-        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
-    ) -> list[bytes]:
+    def hints(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[bytes]:
         """Return the `touches` of the records of [start, end), in order."""
-        return [entry.touches for entry in self._held(start, end, partition)]
+        return [entry.hint for entry in self._held(start, end, partition)]
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended. See `Log.find`."""

@@ -136,8 +136,8 @@ class _Feeder:
         now_us = time.time_ns() // 1_000
         lsns = self._log.append(
             [
-                Entry(RequestId(id_), body, touches, now_us)
-                for id_, (body, touches) in zip(ids, requests, strict=True)
+                Entry(RequestId(id_), body, hint, now_us)
+                for id_, (body, hint) in zip(ids, requests, strict=True)
             ]
         )
         if lsns != list(range(self._end, self._end + len(ids))):

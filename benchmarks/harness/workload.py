@@ -22,7 +22,7 @@ _AMOUNT_MAX: Final = 5
 _BASKET_MAX: Final = 3
 
 Encoded = tuple[bytes, bytes]
-"""Body and touches of a request."""
+"""Body and hint of a request."""
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ def test_operator_resumes_a_workflow(browser: webdriver.Chrome, tmp_path: Path) 
     (tmp_path / "data").mkdir()
     driver = Inline(tmp_path / "data", 1, SPEC, app.name)
     for number in (0, 2):
-        body, touches = encoded(app, append_of(numbers, [number]))
-        driver.log.append([Entry(RequestId(f"n{number}"), body, touches, number)])
+        body, hint = encoded(app, append_of(numbers, [number]))
+        driver.log.append([Entry(RequestId(f"n{number}"), body, hint, number)])
     driver.advance(int(driver.log.end()))
     with RunningGateway(SPEC, driver.config.data, drives=False) as gateway:
         page = Page(browser, gateway.url)

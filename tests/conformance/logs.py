@@ -26,11 +26,11 @@ class Make(Protocol):
 
 
 def entry(
-    name: object, body: bytes | None = None, touches: bytes = b"", *, is_control: bool = False
+    name: object, body: bytes | None = None, hint: bytes = b"", *, is_control: bool = False
 ) -> Entry:
     text = str(name)
     data = text.encode() if body is None else body
-    return Entry(RequestId(text), data, touches, len(text), is_control)
+    return Entry(RequestId(text), data, hint, len(text), is_control)
 
 
 def entries(*names: object) -> list[Entry]:

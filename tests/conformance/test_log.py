@@ -22,7 +22,7 @@ def test_new_log_is_empty(log: Log) -> None:
     """A new log starts and ends at 0, has one partition and holds nothing."""
     assert (log.start(), log.end(), list(log.partitions)) == (0, 0, [0])
     assert log.read(Lsn(0), Lsn(0)) == []
-    assert log.touches(Lsn(0), Lsn(0)) == []
+    assert log.hints(Lsn(0), Lsn(0)) == []
     assert log.find(RequestId("a")) is None
 
 
@@ -38,7 +38,7 @@ def test_appended_entries_are_read_back(log: Log) -> None:
     assert log.read(Lsn(0), Lsn(3)) == [
         Record(Lsn(lsn), one.request_id, one.body, one.time_us) for lsn, one in enumerate(given)
     ]
-    assert log.touches(Lsn(0), Lsn(3)) == [one.touches for one in given]
+    assert log.hints(Lsn(0), Lsn(3)) == [one.hint for one in given]
 
 
 def test_append_of_nothing_adds_nothing(log: Log) -> None:
@@ -57,7 +57,7 @@ def test_any_range_is_read(log: Log, start: int, end: int) -> None:
     assert [one.body for one in log.read(Lsn(start), Lsn(end))] == [
         one.body for one in given[start:end]
     ]
-    assert log.touches(Lsn(start), Lsn(end)) == [one.touches for one in given[start:end]]
+    assert log.hints(Lsn(start), Lsn(end)) == [one.hint for one in given[start:end]]
 
 
 def test_repeated_id_gets_the_first_position(log: Log) -> None:
@@ -175,7 +175,7 @@ def test_truncation_moves_the_start(log: Log) -> None:
     with pytest.raises(Truncated, match=r"3.*4"):
         log.read(Lsn(3), Lsn(10))
     with pytest.raises(Truncated):
-        log.touches(Lsn(0), Lsn(1))
+        log.hints(Lsn(0), Lsn(1))
     log.truncate(Lsn(2))
     assert log.start() == 4
 
@@ -195,7 +195,7 @@ def test_reading_beyond_the_end_is_refused(log: Log) -> None:
     with pytest.raises(Corrupt, match="lsn 1"):
         log.read(Lsn(0), Lsn(2))
     with pytest.raises(Corrupt):
-        log.touches(Lsn(1), Lsn(2))
+        log.hints(Lsn(1), Lsn(2))
 
 
 def test_limit_counts_records_and_bytes(log: Log) -> None:
@@ -274,7 +274,7 @@ def test_closed_log_refuses_everything(log: Log) -> None:
         lambda: log.append([]),
         log.check_writable,
         lambda: log.read(Lsn(0), Lsn(1)),
-        lambda: log.touches(Lsn(0), Lsn(1)),
+        lambda: log.hints(Lsn(0), Lsn(1)),
         lambda: log.wait(Lsn(1), DEADLINE_MS),
         lambda: log.limit(Lsn(0), 1, 1),
         lambda: log.find(RequestId("a")),

@@ -23,7 +23,7 @@ def test_scheduled_entry_is_appended_when_due(log: Log) -> None:
     assert log.scheduled(RequestId("later")) is None
     assert log.find(RequestId("later")) == (0, 1)
     assert log.read(Lsn(1), Lsn(2)) == [Record(Lsn(1), RequestId("later"), b"body", 100)]
-    assert log.touches(Lsn(1), Lsn(2)) == [b"12345678"]
+    assert log.hints(Lsn(1), Lsn(2)) == [b"12345678"]
 
 
 def test_due_entries_come_in_due_order(log: Log) -> None:
@@ -177,7 +177,7 @@ def test_cancelled_entry_takes_its_position_with_a_mark(log: Log) -> None:
     assert log.append_scheduled(RequestId("a"), 50, marked) == 1
     assert (log.scheduled(RequestId("a")), log.find(RequestId("a"))) == (None, (0, 1))
     assert log.read(Lsn(1), Lsn(2)) == [Record(Lsn(1), RequestId("a"), b"cancelled body", 50)]
-    assert log.touches(Lsn(1), Lsn(2)) == [b""]
+    assert log.hints(Lsn(1), Lsn(2)) == [b""]
     assert (log.promote(100), ids(log)) == (1, ["first", "a", "b"])
 
 
@@ -186,7 +186,7 @@ def test_a_scheduled_entry_may_come_before_it_is_due(log: Log) -> None:
     log.schedule(Entry(RequestId("a"), b"body", b"12345678", 7, is_control=True), 100)
     assert log.append_scheduled(RequestId("a"), 50) == 0
     assert log.read(Lsn(0), Lsn(1)) == [Record(Lsn(0), RequestId("a"), b"body", 50)]
-    assert log.touches(Lsn(0), Lsn(1)) == [b"12345678"]
+    assert log.hints(Lsn(0), Lsn(1)) == [b"12345678"]
     assert log.controls(Lsn(0), Lsn(1)) == [0]
     assert (log.promote(100), log.append_scheduled(RequestId("a"), 100)) == (0, None)
 
@@ -249,7 +249,7 @@ def test_a_request_is_appended_again_as_its_next_attempt(log: Log) -> None:
     assert log.append([entry("a")]) == [3], "the id keeps the body of the first append"
     assert log.end() == 4
     assert [record.body for record in log.read(Lsn(2), Lsn(4))] == [again.body, marked(again.body)]
-    assert log.touches(Lsn(2), Lsn(4)) == [b"12345678", b""]
+    assert log.hints(Lsn(2), Lsn(4)) == [b"12345678", b""]
 
 
 def test_an_attempt_of_another_request_is_refused(log: Log) -> None:

@@ -34,9 +34,9 @@ class Persons:
         return self.run()
 
     def append(self, entity: str, key: str, method: str, *given: Any, **named: Any) -> None:
-        body, touches = self.app.request(entity, key, method, given, named)
+        body, hint = self.app.request(entity, key, method, given, named)
         self.sent += 1
-        self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, touches, 0)])
+        self.runtime.log.append([Entry(RequestId(f"r{self.sent}"), body, hint, 0)])
 
     def publish(self, stream: str, *events: Any) -> None:
         """Append an atom; nothing runs."""

@@ -280,7 +280,7 @@ def logged(app: App, sent: Sequence[tuple[str, Call]]) -> tuple[list[Record], li
     for number, (request_id, call) in enumerate(sent):
         log.append([Entry(RequestId(request_id), *call.encode(app), BEGINNING_US + number)])
     start, end = log.start(), log.end()
-    return log.read(start, end), log.touches(start, end)
+    return log.read(start, end), log.hints(start, end)
 
 
 @st.composite

@@ -67,8 +67,8 @@ class Layout:
     hosts: int = 1
     scatter: str | int = "touches"
 
-    def first(self, touches: Sequence[bytes], rounds: FirstRounds) -> list[Positions]:
-        together = rounds.spread(list(touches), self.tasks)
+    def first(self, hints: Sequence[bytes], rounds: FirstRounds) -> list[Positions]:
+        together = rounds.spread(list(hints), self.tasks)
         match self.scatter:
             case "touches":
                 return together
@@ -78,7 +78,7 @@ class Layout:
                 task_of[related] = np.arange(related.size) % self.tasks
             case seed:
                 chance = np.random.default_rng(int(seed))
-                task_of = chance.integers(0, self.tasks, len(touches))
+                task_of = chance.integers(0, self.tasks, len(hints))
         return [np.flatnonzero(task_of == task).astype(np.uint32) for task in range(self.tasks)]
 
     def of_hosts(self) -> Hosts | None:
@@ -130,10 +130,10 @@ class Simulation:
         self.sent: list[Answer] = []
         self.later: list[LaterRecord] = []
 
-    def epoch(self, records: Sequence[Record], touches: Sequence[bytes]) -> list[Answer]:
+    def epoch(self, records: Sequence[Record], hints: Sequence[bytes]) -> list[Answer]:
         """Process an epoch and commit it; return its replies in log order."""
         self._epoch = Epoch(self._epoch + 1)
-        run = EpochRun(len(records), self._layout.first(touches, self._first_rounds), self._hosts)
+        run = EpochRun(len(records), self._layout.first(hints, self._first_rounds), self._hosts)
         drafts: list[tuple[int, Path]] = []
         names: dict[Fingerprint, EntityKey] = {}
         with tempfile.TemporaryDirectory() as folder:

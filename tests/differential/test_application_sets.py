@@ -113,8 +113,8 @@ def test_one_application_is_upgraded_while_the_others_run(tmp_path: Path) -> Non
                 ("Order", "p", "checkout", (), {}),
             ]
             for index, request in enumerate(sent):
-                body, touches = (upgrade, b"") if request is None else shop.request(*request)
-                entry = Entry(RequestId(f"r{index}"), body, touches, 0, is_control=not request)
+                body, hint = (upgrade, b"") if request is None else shop.request(*request)
+                entry = Entry(RequestId(f"r{index}"), body, hint, 0, is_control=not request)
                 inline.log.append([entry])
             inline.advance(inline.log.end())
             assert [answer.error for answer in answers_of(inline.journal)] == [None] * len(sent)

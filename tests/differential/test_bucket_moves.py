@@ -79,8 +79,8 @@ def test_damaged_former_stores_stop_no_move(
     """If a store kills each process that reads it, the new stores are built from the journal."""
     monkeypatch.setattr("tests.differential.inline.InlineJobs", Fragile)
     inline = Inline(tmp_path, 2)
-    body, touches = app.request("Alpha", "x", "create")
-    inline.log.append([Entry(RequestId("r"), body, touches, 0)])
+    body, hint = app.request("Alpha", "x", "create")
+    inline.log.append([Entry(RequestId("r"), body, hint, 0)])
     append_move(inline.log, 3)
     append_move(inline.log, 2_000)
     inline.advance(inline.log.end())

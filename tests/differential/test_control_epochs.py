@@ -21,13 +21,13 @@ NAME = next(iter(app.entities))
 
 def append(runtime: Inline, *controls: int, count: int = 6) -> None:
     """Append requests; those at some places are control records."""
-    body, touches = app.request(NAME, "missing", "delete")
+    body, hint = app.request(NAME, "missing", "delete")
     control = encode_control(Deploy(CODE))
     runtime.log.append(
         [
             Entry(RequestId(f"r{n}"), control, b"", 0, is_control=True)
             if n in controls
-            else Entry(RequestId(f"r{n}"), body, touches, 0)
+            else Entry(RequestId(f"r{n}"), body, hint, 0)
             for n in range(count)
         ]
     )

@@ -140,10 +140,10 @@ class Rig:
         self.apps[archive].use_keys(self.keys.keys())
         return code
 
-    def append(self, body: bytes, touches: bytes = b"", *, is_control: bool = False) -> None:
+    def append(self, body: bytes, hint: bytes = b"", *, is_control: bool = False) -> None:
         """Append a record."""
         name = RequestId(f"r{self.count}")
-        self.runtime.log.append([Entry(name, body, touches, self.count, is_control)])
+        self.runtime.log.append([Entry(name, body, hint, self.count, is_control)])
         self.count += 1
 
     def request(self, method: str, name: str, other: str) -> None:
@@ -152,10 +152,10 @@ class Rig:
         arguments: tuple[Any, ...] = ()
         if method == "take":
             arguments = (app.entities["Item"].of_text(other),)
-        body, touches = app.request("Item", name, method, arguments)
+        body, hint = app.request("Item", name, method, arguments)
         if self.count % 3 == 0:  # which only versions with the renamed class know
             body = encode_request(msgspec.structs.replace(decode_request(body), entity=RENAMED))
-        self.append(body, touches)
+        self.append(body, hint)
 
     def extra(self, method: str) -> None:
         """Append a request to the class that some versions lack."""

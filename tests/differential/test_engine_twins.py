@@ -65,7 +65,7 @@ def begun(history: History) -> LocalRuntime:
 
 def compare_with_serial(history: History, layout: Layout, cuts: list[int]) -> None:
     """Run a history in epochs; after each one, replies and state are those of one thread."""
-    records, touches = logged(app, history.every())
+    records, hints = logged(app, history.every())
     serial = begun(history)
     simulation = Simulation(app, layout, serial.state)
     for start, end in epochs_of(len(records), cuts):
@@ -73,7 +73,7 @@ def compare_with_serial(history: History, layout: Layout, cuts: list[int]) -> No
             Answer(reply.request_id, reply.error, reply.data)
             for reply in serial.replay(records[start:end])
         ]
-        assert simulation.epoch(records[start:end], touches[start:end]) == expected
+        assert simulation.epoch(records[start:end], hints[start:end]) == expected
         assert simulation.state == serial.state
         event("rounds", simulation.rounds)
 
@@ -125,8 +125,8 @@ def test_hosts_equal_one_thread(history: History, layout: Layout, cuts: list[int
 @given(histories(least=1, most=5), on_one_host)
 def test_repeated_request_has_one_reply(history: History, layout: Layout) -> None:
     """A request that is sent again under its id is processed once, and its answer is one."""
-    records, touches = logged(app, [*history.every(), *history.every()])
-    answers = Simulation(app, layout, {}).epoch(records, touches)
+    records, hints = logged(app, [*history.every(), *history.every()])
+    answers = Simulation(app, layout, {}).epoch(records, hints)
     assert [answer.request_id for answer in answers] == [name for name, _ in history.once()]
     serial = LocalRuntime(app)
     replies = serial.replay(records)

@@ -57,8 +57,8 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inline]
 
 
 def append(runtime: Inline, count: int) -> None:
-    body, touches = app.request(next(iter(app.entities)), "missing", "delete")
-    runtime.log.append([Entry(RequestId(f"r{n}"), body, touches, 0) for n in range(count)])
+    body, hint = app.request(next(iter(app.entities)), "missing", "delete")
+    runtime.log.append([Entry(RequestId(f"r{n}"), body, hint, 0) for n in range(count)])
 
 
 def answers(runtime: Inline) -> dict[int, str | None]:

@@ -34,9 +34,9 @@ def test_an_epoch_too_large_gets_through_in_pieces(
     monkeypatch.setattr("tests.differential.inline.InlineJobs", Feeble)
     runtime = Inline(tmp_path, partitions=1)
     name = next(iter(app.entities))
-    body, touches = app.request(name, "missing", "delete")
+    body, hint = app.request(name, "missing", "delete")
     now_us = time.time_ns() // 1_000
-    runtime.log.append([Entry(RequestId(f"r{n}"), body, touches, now_us) for n in range(40)])
+    runtime.log.append([Entry(RequestId(f"r{n}"), body, hint, now_us) for n in range(40)])
     failures = 0
     while sum(report.records for report, _ in runtime.reports) < 40:
         try:

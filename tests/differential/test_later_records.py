@@ -46,8 +46,8 @@ def replies(runtime: Inline) -> dict[str, str | None]:
 def append(runtime: Inline, method: str, *arguments: object) -> None:
     for name in ("a", "asked", "called"):
         runtime.log.append([Entry(RequestId(name), *app.request("Note", name, "create"), 0)])
-    body, touches = app.request("Note", "a", method, arguments)
-    runtime.log.append([Entry(RequestId("first"), body, touches, 0)])
+    body, hint = app.request("Note", "a", method, arguments)
+    runtime.log.append([Entry(RequestId("first"), body, hint, 0)])
 
 
 def test_a_later_record_may_be_larger_than_a_request_from_outside(runtime: Inline) -> None:
@@ -131,8 +131,8 @@ def test_a_driver_that_starts_again_knows_the_cascades_that_wait(cutting: Inline
 
 def repeat(runtime: Inline, name: str) -> None:
     """Append a request whose cascade is cut."""
-    body, touches = app.request("Note", "a", "repeat", [5])
-    runtime.log.append([Entry(RequestId(name), body, touches, 0)])
+    body, hint = app.request("Note", "a", "repeat", [5])
+    runtime.log.append([Entry(RequestId(name), body, hint, 0)])
 
 
 def place(runtime: Inline, name: str) -> int:
@@ -144,8 +144,8 @@ def place(runtime: Inline, name: str) -> int:
 
 def others(runtime: Inline, *names: str) -> None:
     """Append requests of other callers."""
-    body, touches = app.request("Note", "a", "write", ["x"])
-    runtime.log.append([Entry(RequestId(name), body, touches, 0) for name in names])
+    body, hint = app.request("Note", "a", "write", ["x"])
+    runtime.log.append([Entry(RequestId(name), body, hint, 0) for name in names])
 
 
 class Fragile(InlineJobs):

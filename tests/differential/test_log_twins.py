@@ -33,11 +33,11 @@ class Clock:
 
 
 def entry(
-    name: object, body: bytes | None = None, touches: bytes = b"", *, is_control: bool = False
+    name: object, body: bytes | None = None, hint: bytes = b"", *, is_control: bool = False
 ) -> Entry:
     text = str(name)
     data = text.encode() if body is None else body
-    return Entry(RequestId(text), data, touches, len(text), is_control)
+    return Entry(RequestId(text), data, hint, len(text), is_control)
 
 
 def entries(*names: object) -> list[Entry]:
@@ -117,7 +117,7 @@ class Twins(RuleBasedStateMachine):
     def read(self, low: int, high: int) -> None:
         start, end = Lsn(self.memory.start() + low), Lsn(self.memory.start() + high)
         self.both(lambda log: log.read(start, end))
-        self.both(lambda log: log.touches(start, end))
+        self.both(lambda log: log.hints(start, end))
 
     @rule(low=st.integers(-1, 40), records=st.integers(0, 40), size=st.integers(0, 120))
     def limit(self, low: int, records: int, size: int) -> None:

@@ -27,8 +27,8 @@ def written(config: Config, sent: list[tuple[str, Call]]) -> dict[EntityKey, byt
     records = []
     try:
         for number, (name, call) in enumerate(sent):
-            body, touches = call.encode(app)
-            driver.log.append([Entry(RequestId(name), body, touches, BEGINNING_US)])
+            body, hint = call.encode(app)
+            driver.log.append([Entry(RequestId(name), body, hint, BEGINNING_US)])
             records.append(Record(Lsn(number), RequestId(name), body, BEGINNING_US))
         assert driver.wait_until(Lsn(len(sent)), 60_000)
         oracle = LocalRuntime(app, secret=driver.journal.secret)

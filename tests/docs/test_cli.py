@@ -167,10 +167,10 @@ def test_scheduled_request_is_cancelled(penstock: Run, shop: Path) -> None:
     """A cancelled request has an outcome and no effect, everywhere where its history is shown."""
     app = load_app(SHOP)
     penstock("call", SHOP, "Item", "i1", "create", "price=3", "--request-id", "a")
-    body, touches = app.request("Item", "i1", "add", (5,), {})
+    body, hint = app.request("Item", "i1", "add", (5,), {})
     with closing(DataDirectory(shop).open_log(Config(shop))) as log:
         for name in ("later-1", "later-2"):
-            log.schedule(Entry(RequestId(name), body, touches, 1), 2**62)
+            log.schedule(Entry(RequestId(name), body, hint, 1), 2**62)
     code, _, err = penstock("cancel", "later", SHOP)
     assert (code, "later-1, later-2" in err) == (2, True)
     assert [penstock("cancel", "later-1", SHOP)[0] for _ in range(2)] == [0, 0]

@@ -56,8 +56,8 @@ def started(role: str) -> Iterator["subprocess.Popen[str]"]:
 
 def driver_with_a_request(data: Path) -> SerialDriver:
     driver = SerialDriver(SHOP, Config(data))
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    body, hint = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
     return driver
 
 
@@ -136,9 +136,9 @@ def test_standing_names_epoch_rate_and_lag(tmp_path: Path) -> None:
     driver.on_epoch.append(ReportWriter(tmp_path).take)
     empty = status_of(tmp_path, driver.log, driver.journal)
     assert str(empty) == "epoch -  0 requests/s  lag 0  last epoch - ms"
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    body, hint = driver.app.request("Item", "i1", "create", (), {"price": 3})
 
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
     assert status_of(tmp_path, driver.log, driver.journal).lag == 1
     driver.start()
     assert driver.wait_until(Lsn(1), 30_000)

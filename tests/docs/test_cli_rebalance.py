@@ -28,8 +28,8 @@ def inline(tmp_path: Path) -> Iterator[Inline]:
     """Return a driver whose journal has an epoch with some entities, in two partitions."""
     runtime = Inline(tmp_path, 2)
     for number in range(20):
-        body, touches = app.request("Alpha", f"x{number}", "create")
-        runtime.log.append([Entry(RequestId(f"r{number}"), body, touches, 0)])
+        body, hint = app.request("Alpha", f"x{number}", "create")
+        runtime.log.append([Entry(RequestId(f"r{number}"), body, hint, 0)])
     runtime.advance(runtime.log.end())
     yield runtime
     runtime.close()

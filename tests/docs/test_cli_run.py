@@ -196,8 +196,8 @@ def test_status_tells_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """Programs get processes and figures as JSON, people a table; both come with exit code 0."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.on_epoch.append(ReportWriter(tmp_path).take)
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    body, hint = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
     driver.start()
     assert driver.wait_until(Lsn(1), 30_000)
     with presence.present(tmp_path, "driver", SHOP, partitions=2):

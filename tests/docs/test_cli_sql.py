@@ -34,8 +34,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     driver = SerialDriver(SHOP, Config(folder))
     driver.start()
     for name in ("i1", "i2"):
-        body, touches = driver.app.request("Item", name, "create", (), {"price": 3, "stock": 5})
-        driver.log.append([Entry(RequestId(name), body, touches, 0)])
+        body, hint = driver.app.request("Item", name, "create", (), {"price": 3, "stock": 5})
+        driver.log.append([Entry(RequestId(name), body, hint, 0)])
     assert driver.wait_until(driver.log.end(), 20_000)
     driver.stop()
     return folder
@@ -119,8 +119,8 @@ def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
     """Without a view the command brings one up to date itself, if it knows the application."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.start()
-    body, touches = driver.app.request("Item", "i9", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    body, hint = driver.app.request("Item", "i9", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
     assert driver.wait_until(driver.log.end(), 20_000)
     driver.stop()
     query = ("sql", "SELECT item_id FROM Item", "--data", str(tmp_path), "--format", "csv")
@@ -132,8 +132,8 @@ def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """A view that cannot come up to date says why, instead of retrying without end."""
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.start()
-    body, touches = driver.app.request("Item", "i9", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, touches, 0)])
+    body, hint = driver.app.request("Item", "i9", "create", (), {"price": 3})
+    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
     assert driver.wait_until(driver.log.end(), 20_000)
     driver.stop()
     for part in (tmp_path / "journal").rglob("kind=changes/*.parquet"):

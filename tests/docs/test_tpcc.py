@@ -231,11 +231,9 @@ class Company:
         """Process calls, in epochs of their own."""
         entries = []
         for number, work in enumerate(works, self._count):
-            body, touches = self.driver.app.request(
-                "", None, work.function.__name__, work.arguments
-            )
+            body, hint = self.driver.app.request("", None, work.function.__name__, work.arguments)
             id_ = RequestId(f"r{number}")
-            entries.append(Entry(id_, body, touches, time.time_ns() // 1_000))
+            entries.append(Entry(id_, body, hint, time.time_ns() // 1_000))
         self._count += len(works)
         end = Lsn(self.driver.log.append(entries)[-1] + 1)
         assert self.driver.wait_until(end, 120_000)

@@ -66,8 +66,8 @@ class Place:
     def add(self, request_id: str) -> None:
         """Process one request more, in an epoch of its own."""
         driver = SerialDriver(SHOP, Config(self.data))
-        body, touches = driver.app.request("Item", "i1", "add", (1,), {})
-        (lsn,) = driver.log.append([Entry(RequestId(request_id), body, touches, 1)])
+        body, hint = driver.app.request("Item", "i1", "add", (1,), {})
+        (lsn,) = driver.log.append([Entry(RequestId(request_id), body, hint, 1)])
         driver.start()
         assert driver.wait_until(Lsn(lsn + 1), 20_000)
         driver.stop()

@@ -324,10 +324,10 @@ class Load:
             raise
 
     def _entry(self, call: Call) -> Entry:
-        body, touches = self._workload.app.request(*call)
+        body, hint = self._workload.app.request(*call)
         name = RequestId(f"request-{self._number}")
         self._number += 1
-        entry = Entry(name, body, touches, time.time_ns() // 1_000)
+        entry = Entry(name, body, hint, time.time_ns() // 1_000)
         self._sent.append(entry)
         return entry
 

@@ -88,13 +88,13 @@ def test_backups_of_a_running_application_are_what_it_was(place: Place) -> None:
     """Each of several backups during writes and maintenance is the state at its epoch."""
     driver = SerialDriver(SHOP, Config(place.data))
     driver.start()
-    body, touches = driver.app.request("Item", "i1", "add", (1,), {})
+    body, hint = driver.app.request("Item", "i1", "add", (1,), {})
     stopping = threading.Event()
 
     def write() -> None:
         number = 0
         while not stopping.is_set():
-            (lsn,) = driver.log.append([Entry(RequestId(f"w{number}"), body, touches, 0)])
+            (lsn,) = driver.log.append([Entry(RequestId(f"w{number}"), body, hint, 0)])
             assert driver.wait_until(Lsn(lsn + 1), 20_000)
             number += 1
             if number % 7 == 0:

@@ -70,7 +70,7 @@ def test_flipped_bit_in_a_record_is_found(written: Path, seed: int) -> None:
     log = SqliteLog(written)
     assert [record.lsn for record in log.read(Lsn(0), Lsn(3))] == [0, 1, 2]
     damaged = 3 + (offset - item) * 3 // (size - item)
-    for action in (log.read, log.touches):
+    for action in (log.read, log.hints):
         with pytest.raises(Corrupt, match=rf"{written}.*lsn {damaged}"):
             action(Lsn(0), Lsn(6))
     log.close()

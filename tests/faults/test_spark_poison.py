@@ -43,9 +43,9 @@ class Poisoned:
         """Append all calls at once, so that one epoch takes them."""
         entries = []
         for index, call in enumerate(calls):
-            body, touches = self.app.request(*call)
+            body, hint = self.app.request(*call)
             name = names[index] if names else f"request-{self._count}"
-            entries.append(Entry(RequestId(name), body, touches, 0))
+            entries.append(Entry(RequestId(name), body, hint, 0))
             self._count += 1
         for entry, lsn in zip(entries, self._log.append(entries), strict=True):
             self.acknowledged[entry.request_id] = lsn

@@ -62,7 +62,7 @@ def check_alike(calls: list[Call], layout: Layout) -> None:
     """Give calls to one thread and to the engine; compare, and ask the bank."""
     log = MemoryLog()
     log.append(entries(app, numbered("r")([*beginning(), *calls])))
-    records, touches = log.read(log.start(), log.end()), log.touches(log.start(), log.end())
+    records, hint = log.read(log.start(), log.end()), log.hints(log.start(), log.end())
     serial = LocalRuntime(app, limits=LIMITS)
     replies = []
     bank = Bank()
@@ -73,7 +73,7 @@ def check_alike(calls: list[Call], layout: Layout) -> None:
         check_answer(call, reply.error, reply.data)
     simulation = Simulation(app, layout, {})
     expected = [Answer(one.request_id, one.error, one.data) for one in replies]
-    answers = calmly(partial(simulation.epoch, records, touches), calls)
+    answers = calmly(partial(simulation.epoch, records, hint), calls)
     assert answers == expected
     assert simulation.state == serial.state
 

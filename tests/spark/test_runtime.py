@@ -205,9 +205,9 @@ def test_epoch_says_who_called_whom(bank: SparkRuntime) -> None:
 
 def test_due_request_is_processed(bank: SparkRuntime) -> None:
     """A request that was scheduled is answered once it is due, without anybody appending it."""
-    body, touches = bank.app.request("Account", "scheduled", "create", (), {"balance": 3})
+    body, hint = bank.app.request("Account", "scheduled", "create", (), {"balance": 3})
     end = bank.log.end()
-    bank.log.schedule(Entry(RequestId("later"), body, touches, 0), time.time_ns() // 1_000)
+    bank.log.schedule(Entry(RequestId("later"), body, hint, 0), time.time_ns() // 1_000)
     wait_for(lambda: bank.log.scheduled(RequestId("later")) is None, "the promotion")
     assert bank.log.find(RequestId("later")) == (0, end)
     assert bank.wait_until(bank.log.end(), DEADLINE_MS)

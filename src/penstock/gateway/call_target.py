@@ -40,13 +40,13 @@ def _target(app: App, entity: str, key: str | None, method: str) -> CallTarget:
     return CallTarget(name, key, method, "" if former == name else former)
 
 
-def flow_caller(principal: Principal, target: CallTarget, touches: bytes) -> Caller:
+def flow_caller(principal: Principal, target: CallTarget, hint: bytes) -> Caller:
     """Return the caller that the limits count for a call.
 
     Args:
-        touches: The access hint of the call; its first fingerprint is that of the key, if there is one.
+        hint: The access hint of the call; its first fingerprint is that of the key, if there is one.
     """
-    key = touches[:FINGERPRINT_BYTES] if target.key is not None else b""
+    key = hint[:FINGERPRINT_BYTES] if target.key is not None else b""
     return Caller(principal.namespace, target.owner, target.method, key, target.former)
 
 

@@ -145,7 +145,7 @@ class ReaderPool:
             PenstockError: The call cannot be encoded.
         """
         message = await self._in_time(self._encoding(Encoding(target, source)), timeout_s)
-        return message.body, message.touches
+        return message.body, message.hint
 
     async def upcast(self, entity: str, key: str, row: bytes, timeout_s: float) -> bytes:
         """Return a row of an earlier schema version as the class declares it; a reader converts it.

@@ -20,7 +20,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         request_id: The request's id.
         body: The encoded request, opaque to the log.
-        touches: One little-endian 64-bit fingerprint for each entity that the request is known to
+        hint: One little-endian 64-bit fingerprint for each entity that the request is known to
             touch before it runs: its root and the references in its arguments.
         time_us: When it was appended, in microseconds since the Unix epoch; `penstock.now()`
             returns it.
@@ -30,7 +30,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     request_id: RequestId
     body: bytes
-    touches: bytes
+    hint: bytes
     time_us: int
     is_control: bool = False
 
@@ -39,7 +39,7 @@ def marked(entry: Entry, mark: Callable[[bytes], bytes] | None) -> Entry:
     """Return an entry with the body that `mark` returns for its body; None: the entry itself."""
     if mark is None:
         return entry
-    return msgspec.structs.replace(entry, body=mark(entry.body), touches=b"")
+    return msgspec.structs.replace(entry, body=mark(entry.body), hint=b"")
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -142,7 +142,7 @@ class Log(Protocol):
         Args:
             request_id: The request.
             now_us: The time of the new record.
-            mark: Returns the body to append for the scheduled body; the record touches nothing. None: the entry as it is.
+            mark: Returns the body to append for the scheduled body; the record has no hint. None: the entry as it is.
 
         Returns:
             The position of the record, which is durable; None if the request is not scheduled, or
@@ -186,10 +186,8 @@ class Log(Protocol):
             Corrupt: A record's checksum does not fit, or positions in the range are missing.
         """
 
-    def touches(
-        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
-    ) -> list[bytes]:
-        """Return the `touches` of the records of [start, end), in order."""
+    def hints(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[bytes]:
+        """Return the hints of the records of [start, end), in order."""
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was appended last; None after its retention."""

@@ -3,7 +3,7 @@
 A block holds consecutive records of one commit. `verify` guarantees that a block's records are the
 bytes that `pack` was given. One digest covers the records, another the hashes that request ids are
 deduplicated by. If the first digest does not fit, a checksum of each record (over position, request
-id, body, time and touches) tells which record is damaged. The caller stores the blocks.
+id, body, time and hint) tells which record is damaged. The caller stores the blocks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,13 +35,13 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 class Touched(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A stored record of which only `touches` is decoded; the other fields stay raw."""
+    """A stored record of which only `hint` is decoded; the other fields stay raw."""
 
     lsn: Lsn
     request_id: msgspec.Raw
     body: msgspec.Raw
     time_us: int
-    touches: bytes
+    hint: bytes
 
 
 # The fields of `Record` come first in the stored array, so that a record is decoded without an
@@ -113,7 +113,7 @@ def pack(
         return
     encode = _ENCODER.encode
     items = [
-        encode((lsn, entry.request_id, entry.body, entry.time_us, entry.touches))
+        encode((lsn, entry.request_id, entry.body, entry.time_us, entry.hint))
         for lsn, entry in enumerate(entries, first)
     ]
     shape = np.empty(len(items), _SHAPE)
@@ -194,9 +194,9 @@ def records_of(verified: Sequence[Block]) -> list[Record]:
     return _RECORDS.decode(_joined(verified))
 
 
-def touches_of(verified: Sequence[Block]) -> list[bytes]:
-    """Decode the touches of verified blocks' records."""
-    return [record.touches for record in _TOUCHED.decode(_joined(verified))]
+def hints_of(verified: Sequence[Block]) -> list[bytes]:
+    """Decode the hints of verified blocks' records."""
+    return [record.hint for record in _TOUCHED.decode(_joined(verified))]
 
 
 def _joined(verified: Sequence[Block]) -> bytes:

@@ -167,11 +167,11 @@ def _shorten_blocks(connection: sqlite3.Connection, end: Lsn, file: str) -> None
     blocks.verify_dedup_hashes(block.dedup, file)
     count = end - block.first
     records = blocks.records_of([block])[:count]
-    touches = blocks.touches_of([block])[:count]
+    hints = blocks.hints_of([block])[:count]
     controls = blocks.controls_of(block.first, block.shape)
     entries = [
         Entry(record.request_id, record.body, touched, record.time_us, record.lsn in controls)
-        for record, touched in zip(records, touches, strict=True)
+        for record, touched in zip(records, hints, strict=True)
     ]
     step = DEDUP_HASH_BYTES
     hashes = [block.dedup_hashes[at : at + step] for at in range(0, count * step, step)]

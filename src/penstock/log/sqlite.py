@@ -333,13 +333,11 @@ class SqliteLog:
         records = blocks.records_of(held)
         return records[start - held[0].first : end - held[0].first] if held else []
 
-    def touches(
-        self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION
-    ) -> list[bytes]:
-        """Return the `touches` of the records of [start, end), in order."""
+    def hints(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[bytes]:
+        """Return the hints of the records of [start, end), in order."""
         held = self._blocks(start, end, partition)
-        touches = blocks.touches_of(held)
-        return touches[start - held[0].first : end - held[0].first] if held else []
+        hints = blocks.hints_of(held)
+        return hints[start - held[0].first : end - held[0].first] if held else []
 
     def find(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
         """Return where a request id was first appended. See `Log.find`."""

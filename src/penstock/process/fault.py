@@ -10,7 +10,7 @@ from typing import Final
 
 STEPS: Final = (
     "offsets-planned",  # driver: Spark has written the batch's offsets, nothing ran yet
-    "log-read",  # driver: touches read, tasks spread
+    "log-read",  # driver: hints read, tasks spread
     "in-round",  # worker: in the middle of a round's transactions
     "after-round",  # driver: a round is over and not validated
     "between-parts",  # worker: one of its two part files is written

@@ -11,7 +11,7 @@ Touch = tuple[int, int, bool]
 """Position, entity, whether it was written."""
 
 COUNT = 8
-touches = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 9), st.booleans()))
+hint = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 9), st.booleans()))
 
 
 def columns(rows: list[Touch]) -> AccessSet:
@@ -38,7 +38,7 @@ def merged(rows: list[Touch]) -> set[frozenset[int]]:
     return groups
 
 
-@given(touches)
+@given(hint)
 def test_components_equal_merged_sets(rows: list[Touch]) -> None:
     """Any touches give the components that merging sets gives."""
     assert groups_of(rows) == merged(rows)

@@ -20,12 +20,12 @@ def positions(*numbers: int) -> Positions:
 
 def finding(touched: Touched, escaped: tuple[int, ...] = ()) -> TaskAccess:
     rows = [(position, letter) for position, letters in touched.items() for letter in letters]
-    touches = AccessSet(
+    hint = AccessSet(
         np.array([position for position, _ in rows], np.uint32),
         np.array([ord(letter.lower()) for _, letter in rows], np.uint64),
         np.array([letter.isupper() for _, letter in rows], np.bool_),
     )
-    return TaskAccess(touches, np.array(escaped, np.uint32))
+    return TaskAccess(hint, np.array(escaped, np.uint32))
 
 
 def ran(now: Round | None) -> list[list[int]]:

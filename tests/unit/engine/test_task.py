@@ -31,11 +31,11 @@ def run(task: Task, position: int, program: Program) -> Outcome | None:
 
 
 def touched(task: Task) -> set[tuple[int, int, bool]]:
-    touches = task.access().accesses
+    hint = task.access().accesses
     columns: tuple[list[Any], ...] = (
-        touches.position.tolist(),
-        touches.entity.tolist(),
-        touches.wrote.tolist(),
+        hint.position.tolist(),
+        hint.entity.tolist(),
+        hint.wrote.tolist(),
     )
     return set(zip(*columns, strict=True))
 

@@ -28,8 +28,8 @@ def driver(tmp_path: Path) -> Iterator[Inline]:
     (tmp_path / "data").mkdir()
     driver = Inline(tmp_path / "data", 1, SPEC, app.name)
     for number in (1, 0, 2):
-        body, touches = encoded(app, append_of(numbers, [number]))
-        driver.log.append([Entry(RequestId(f"n{number}"), body, touches, number)])
+        body, hint = encoded(app, append_of(numbers, [number]))
+        driver.log.append([Entry(RequestId(f"n{number}"), body, hint, number)])
     driver.advance(int(driver.log.end()))
     yield driver
     driver.close()

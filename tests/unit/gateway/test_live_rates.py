@@ -44,8 +44,8 @@ def data(tmp_path: Path) -> Iterator[Path]:
     data.mkdir()
     driver = Inline(data, 1, SPEC, app.name)
     for number in (1, 0, 2):
-        body, touches = encoded(app, append_of(numbers, [number]))
-        driver.log.append([Entry(RequestId(f"n{number}"), body, touches, number)])
+        body, hint = encoded(app, append_of(numbers, [number]))
+        driver.log.append([Entry(RequestId(f"n{number}"), body, hint, number)])
     driver.advance(int(driver.log.end()))
     ReportWriter(data).take(report())
     yield data

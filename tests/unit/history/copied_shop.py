@@ -55,9 +55,9 @@ def made(data: Path, epochs: Sequence[Sequence[Call]] = EPOCHS) -> Path:
 def add(data: Path, request_id: str) -> None:
     """Append a request that no driver processes."""
     app = load_app(SHOP)
-    body, touches = app.request("Item", "i1", "add", (1,), {})
+    body, hint = app.request("Item", "i1", "add", (1,), {})
     with closing(DataDirectory(data).open_log()) as log:
-        log.append([Entry(RequestId(request_id), body, touches, 1)])
+        log.append([Entry(RequestId(request_id), body, hint, 1)])
 
 
 def replies(data: Path) -> list[tuple[str, str | None, bytes | None]]:

@@ -27,8 +27,8 @@ def test_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     assert len(first.copied) == len(first.backup.files) == 2 + 3 * 3 + 1
     driver = SerialDriver(SHOP, Config(data))
     driver.start()
-    body, touches = driver.app.request("Item", "i1", "add", (1,), {})
-    driver.log.append([Entry(RequestId("more"), body, touches, 0)])
+    body, hint = driver.app.request("Item", "i1", "add", (1,), {})
+    driver.log.append([Entry(RequestId("more"), body, hint, 0)])
     assert driver.wait_until(Lsn(6), 20_000)
     driver.stop()
     second = backups.make(data, "shop")

@@ -26,8 +26,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     driver = SerialDriver(SHOP, Config(data))
     driver.start()
     for number, request_id in enumerate(IDS, 1):
-        body, touches = driver.app.request("Item", request_id, "create", (), {"price": 3})
-        driver.log.append([Entry(RequestId(request_id), body, touches, 0)])
+        body, hint = driver.app.request("Item", request_id, "create", (), {"price": 3})
+        driver.log.append([Entry(RequestId(request_id), body, hint, 0)])
         assert driver.wait_until(Lsn(number), 60_000)
     driver.stop()
     return data

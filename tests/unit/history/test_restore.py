@@ -135,12 +135,12 @@ def test_restored_application_goes_on(tmp_path: Path) -> None:
     known = replies(data)
     driver = SerialDriver(SHOP, Config(tmp_path / "new"))
     driver.start()
-    first, touches = driver.app.request("Item", "i1", "create", (), {"price": 3, "stock": 10})
-    assert driver.log.append([Entry(RequestId("r0"), first, touches, 0)]) == [0]
-    again, touches = driver.app.request("Item", "i1", "add", (100,), {})
+    first, hint = driver.app.request("Item", "i1", "create", (), {"price": 3, "stock": 10})
+    assert driver.log.append([Entry(RequestId("r0"), first, hint, 0)]) == [0]
+    again, hint = driver.app.request("Item", "i1", "add", (100,), {})
     with pytest.raises(RequestConflict):
-        driver.log.append([Entry(RequestId("r1"), again, touches, 0)])
-    assert driver.log.append([Entry(RequestId("r4"), again, touches, 0)]) == [3]
+        driver.log.append([Entry(RequestId("r1"), again, hint, 0)])
+    assert driver.log.append([Entry(RequestId("r4"), again, hint, 0)]) == [3]
     assert driver.wait_until(Lsn(4), 20_000)
     driver.stop()
     with closing(DeltaJournal(tmp_path / "new" / "journal", "shop")) as journal:

@@ -429,13 +429,13 @@ def test_running_application_can_be_verified(
     journal_of(SHOP, tmp_path, EPOCHS)
     driver = SerialDriver(SHOP, Config(tmp_path))
     driver.start()
-    body, touches = driver.app.request("Item", "i1", "add", (1,), {})
+    body, hint = driver.app.request("Item", "i1", "add", (1,), {})
     stopping = threading.Event()
 
     def write() -> None:
         number = 0
         while not stopping.is_set():
-            driver.log.append([Entry(RequestId(f"w{number}"), body, touches, 0)])
+            driver.log.append([Entry(RequestId(f"w{number}"), body, hint, 0)])
             assert driver.wait_until(Lsn(17 + number), 20_000)
             number += 1
             if number % 5 == 0:

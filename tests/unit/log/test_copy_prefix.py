@@ -43,7 +43,7 @@ def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int
         with closing(SqliteLog(source)) as log:
             log.truncate(Lsn(truncated))
             start = log.start()
-            records, touches = log.read(start, Lsn(count)), log.touches(start, Lsn(count))
+            records, hints = log.read(start, Lsn(count)), log.hints(start, Lsn(count))
         assert copy_prefix.copy_log(source, target) == (start, count)
         if end > count:
             with pytest.raises(Diverged):
@@ -57,7 +57,7 @@ def test_log_goes_on_where_it_was_cut(sizes: list[int], truncated: int, end: int
             held = max(end - start, 0)
             assert (log.start(), log.end()) == (min(start, end), end)
             assert log.read(log.start(), log.end()) == records[:held]
-            assert log.touches(log.start(), log.end()) == touches[:held]
+            assert log.hints(log.start(), log.end()) == hints[:held]
             found = [log.find(RequestId(f"r{number}")) for number in range(count)]
             assert found == [(0, number) if number < end else None for number in range(count)]
             if end:

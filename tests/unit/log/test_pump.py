@@ -110,8 +110,8 @@ def test_pump_that_never_began_stops() -> None:
 def test_driver_runs_what_is_due(tmp_path: Path) -> None:
     """A driver answers a request that was scheduled before it started, once it is due."""
     driver = SerialDriver("examples/shop", Config(tmp_path))
-    body, touches = driver.app.request("Item", "i1", "create", (), {"price": 3})
-    driver.log.schedule(Entry(RequestId("later"), body, touches, 0), 1)
+    body, hint = driver.app.request("Item", "i1", "create", (), {"price": 3})
+    driver.log.schedule(Entry(RequestId("later"), body, hint, 0), 1)
     driver.start()
     assert driver.log.wait(driver.log.start(), DEADLINE_MS) == 1
     assert driver.wait_until(driver.log.end(), DEADLINE_MS)

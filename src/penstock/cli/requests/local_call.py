@@ -51,8 +51,8 @@ def reply_to(
     if not recorded and app.signature(call.entity, call.method).readonly:
         return _read(app, settings, stored, call)
     with closing(data.open_journal(app)) as journal:  # it gives the keys of personal data
-        body, touches = encoded(app, call)
-        entry = Entry(stored, body, touches, wall_clock_us())
+        body, hint = encoded(app, call)
+        entry = Entry(stored, body, hint, wall_clock_us())
         with closing(data.open_log(settings)) as log:
             lsn = log.append([entry])[0]
         if not any(presence.find(settings.data, role) for role in presence.SINGLE):

@@ -235,14 +235,14 @@ class ReadHandler:
     async def _encoded(
         self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> _EncodedCall:
-        body, touches = await self.encoder.encoded(target, source)
+        body, hint = await self.encoder.encoded(target, source)
         sought = None
         if _is_existence(target):
             assert target.key is not None, "only calls with a key are encoded"
             entity_type = self._app.entity(target.entity)
             key = entity_type.key_at(target.key)
             sought = EntityKey(entity_type.prefix + entity_type.key_text(key))
-        return _EncodedCall(body, flow_caller(request.principal, target, touches), sought)
+        return _EncodedCall(body, flow_caller(request.principal, target, hint), sought)
 
 
 def _is_existence(target: CallTarget) -> bool:

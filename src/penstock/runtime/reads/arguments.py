@@ -114,14 +114,14 @@ def encoded_call(
         RequestError: The target does not exist, or the arguments do not fit.
     """
     if target.stream is None:
-        body, touches = _call(app, limits, target, source)
+        body, hint = _call(app, limits, target, source)
     else:
-        body, touches = _append(app, target.stream, source), b""
+        body, hint = _append(app, target.stream, source), b""
     if len(body) > limits.record_bytes_max:
         raise RecordTooLarge(
             f"the request takes {len(body)} bytes, at most {limits.record_bytes_max}"
         )
-    return body, touches
+    return body, hint
 
 
 def _call(

@@ -107,7 +107,7 @@ class Encoded(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The answer to an `Encoding`: the body and the access hint of a log entry; or the row of an `Upcasting`."""
 
     body: bytes
-    touches: bytes = b""
+    hint: bytes = b""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):

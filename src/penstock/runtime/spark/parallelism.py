@@ -117,7 +117,7 @@ def planned(log: Log, ranges: list[LogRange], tasks: int, first_rounds: FirstRou
     count = request_count(ranges)
     if tasks == 1:
         return EpochRun.single_task(count)
-    hints = [log.touches(part.start, part.end, part.partition) for part in ranges]
+    hints = [log.hints(part.start, part.end, part.partition) for part in ranges]
     if len(hints) == 1:
         return EpochRun(count, first_rounds.spread(hints[0], tasks))
     order = sorted(
