@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -20,10 +20,10 @@ from uuid import UUID
 import msgspec
 
 from penstock.base.case_twins import case_twins
+from penstock.base.class_caches import cached_by_class
 from penstock.base.constraint import constrained_fields, constraint_complaints, has_constraints
 from penstock.base.encoder import Encoder
-from penstock.base.misfit import misfit_of
-from penstock.base.pydantic_model import decode_model, model_complaint, wire_model
+from penstock.base.misfit import Misfit, misfit_of
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
 from penstock.base.union import UNIONS
 from penstock.errors import Unencodable
@@ -488,3 +488,65 @@ def _alternative_to_class(cls: type) -> str:
     if package in sys.stdlib_module_names:
         return "use a dataclass of the values that make it"
     return "make it a dataclass, or derive it from Entity"
+
+
+_ERRORS_SHOWN: Final = 3
+_OLDEST: Final = "2.11"
+
+
+@cached_by_class
+def wire_model(model: Any) -> Any:
+    """Return the type of a stored model: a dictionary with the names and types of its fields."""
+    fields = {
+        member.name: typing.NotRequired[hint] if member.has_default else hint
+        for member, hint in fields_of(model)
+    }
+    return typing.TypedDict(model.__name__, fields)  # type: ignore[operator]
+
+
+def decode_model(model: Any, value: object, convert: Callable[[object, Any], Any]) -> Any:
+    """Return a model with these fields, validated by pydantic.
+
+    Args:
+        value: The decoded map of the fields.
+        convert: Converts a decoded value to a type.
+
+    Raises:
+        ValueError: A field does not fit its type, or pydantic refuses the model.
+    """
+    fields = convert(value, wire_model(model))
+    try:
+        return model.model_validate(fields, by_name=True, by_alias=False)
+    except ValueError as error:
+        raise ValueError(_text_of(error)) from error
+
+
+def model_complaint(model: Any) -> str:
+    """Return the reason why a model cannot be stored; empty if it can."""
+    name = model.__qualname__
+    if getattr(model, "__pydantic_root_model__", False):
+        return f"{name} is a RootModel; use the type of its root, or a model with a field"
+    if model.model_config.get("extra") == "allow":
+        return f"{name} allows extra fields, which have no type; declare them, or use a dict"
+    version = str(getattr(sys.modules.get("pydantic.version"), "VERSION", _OLDEST))
+    if tuple(map(int, version.split(".")[:2])) < tuple(map(int, _OLDEST.split("."))):
+        return f"{name} needs pydantic {_OLDEST} or newer"
+    return ""
+
+
+def _text_of(error: ValueError) -> str:
+    """Return the mistakes that pydantic found, each with its place."""
+    details: Any = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    mistakes = details(include_url=False, include_context=False, include_input=False)
+    misfits = [Misfit(_path_of(each["loc"]), each["msg"]) for each in mistakes[:_ERRORS_SHOWN]]
+    if len(mistakes) == 1:
+        return misfits[0].inner_text()
+    more = len(mistakes) - len(misfits)
+    texts = [str(misfit).removeprefix(".") for misfit in misfits]
+    return "; ".join([*texts, f"and {more} more"] if more > 0 else texts)
+
+
+def _path_of(location: Sequence[str | int]) -> str:
+    return "".join(f".{part}" if isinstance(part, str) else f"[{part}]" for part in location)

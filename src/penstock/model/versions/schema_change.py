@@ -5,12 +5,15 @@ accident: a refused change leaves the stored version in force.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.key_text import have_same_parts
+from penstock.base.record import RecordKind, default_of, fields_of, kind_of
 from penstock.base.schema import name_of
 from penstock.model.attribute import new_value
 from penstock.model.entity_type import EntityType
@@ -21,8 +24,7 @@ from penstock.model.schema_version import (
     first_version,
     unchanged_version,
 )
-from penstock.model.shape import described
-from penstock.model.versions.field_defaults import field_defaults
+from penstock.model.shape import Shape, described, field_place, records_of
 from penstock.model.versions.stored_class import learn, stored_type
 from penstock.model.versions.stored_default import stored_default
 from penstock.model.versions.widening import narrowing
@@ -432,3 +434,26 @@ def _unfit(
                     f"{name}: rows of version {earlier.number} have {name_of(stored[former])}: {why}; keep the type, or "
                     f"write a function with @migrate({declared.migrated_as}, since={added.number})"
                 )
+
+
+def field_defaults(declared: EntityType, earlier: Collection[Shape]) -> dict[str, bytes]:
+    """Return the defaults of the fields that rows of earlier versions may lack.
+
+    Args:
+        earlier: The shapes of its earlier versions.
+
+    Returns:
+        The encoded defaults, by the place of the field in the lines of the shape: `Depot.size`.
+    """
+    stored = [{line.partition(": ")[0] for line in shape.lines} for shape in earlier]
+    defaults = {}
+    for label, record in records_of(declared.key_annotation, declared.attributes).items():
+        in_a_row = kind_of(record) is RecordKind.NAMED_TUPLE
+        for index, (member, annotation) in enumerate(fields_of(record)):
+            place = field_place(label, member.wire, index if in_a_row else None)
+            if not member.has_default or member.is_optional or all(place in had for had in stored):
+                continue
+            with suppress(ValueError):  # it cannot be stored, so no row may lack the field
+                make = partial(default_of, record, member.name)
+                defaults[place] = stored_default(make, annotation)
+    return defaults
