@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import typer
@@ -20,7 +20,9 @@ from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from penstock.console.observation import Observed, ObservedProcess
     from penstock.process.running import RunningProcess
+    from penstock.process.status import ApplicationStatus
 
 HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.
 
@@ -56,7 +58,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     details: dict[str, str | int] = {}
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The status as `--json` prints it. Keys are stable.
 
     Attributes:
@@ -87,9 +89,9 @@ class Status(msgspec.Struct, frozen=True):
     lag: int
     requests_per_s: float
     view_epoch: int | None
-    snapshot_epoch: int | None
-    first_epoch: int | None
-    held_by: list[str]
+    snapshot_epoch: int | None = None
+    first_epoch: int | None = None
+    held_by: list[str] = []
     incidents: list[Incident]
     generators: list[GeneratorProgress]
     rates: Rates
@@ -117,33 +119,30 @@ def _status_at(remote: RemoteOptions) -> Status:
     from penstock.console.observation import Observed
 
     seen = remote.get("/console/api/status", Observed)
-    processes = [
-        ProcessStatus(
-            role=process.role,
-            pid=process.pid,
-            uptime_s=round(process.uptime_s, 1),
-            memory_mb=round(process.memory_bytes / (1 << 20), 1),
-            details=process.details,
-        )
-        for process in seen.processes
-    ]
-    return Status(
-        running=any(process.role == "driver" for process in processes),
+    return _status(
+        seen,
+        [_status_of_process(process.role, process) for process in seen.processes],
         data=str(remote.url),
         app=seen.app,
-        processes=processes,
-        epoch=None if seen.epoch == BEFORE_FIRST else seen.epoch,
-        log_end=seen.accepted,
-        lag=seen.lag,
-        requests_per_s=round(seen.requests_per_s, 1),
         view_epoch=seen.view_epoch,
-        snapshot_epoch=None,
-        first_epoch=None,
-        held_by=[],
         incidents=seen.incidents,
         generators=seen.generators,
-        rates=seen.rates,
         clock_jumps=seen.clock_jumps,
+    )
+
+
+def _status(
+    figures: "ApplicationStatus | Observed", processes: list[ProcessStatus], **others: Any
+) -> Status:
+    return Status(
+        running=any(process.role == "driver" for process in processes),
+        processes=processes,
+        epoch=None if figures.epoch == BEFORE_FIRST else figures.epoch,
+        log_end=figures.accepted,
+        lag=figures.lag,
+        requests_per_s=round(figures.requests_per_s, 1),
+        rates=figures.rates,
+        **others,
     )
 
 
@@ -158,27 +157,20 @@ def status_of(data: Path) -> Status:
     from penstock.retention.maintenance import MaintenanceReport, last_report
     from penstock.sql.view_client import view_epoch
 
-    processes = list(_processes(data))
     name = DataDirectory(data).app_name
     standing = ApplicationStatus() if name is None else status_in(data, name, RATE_OVER_S)
-    epoch = None if standing.epoch == BEFORE_FIRST else standing.epoch
     report = last_report(data) or MaintenanceReport()
-    return Status(
-        running=any(process.role == "driver" for process in processes),
+    return _status(
+        standing,
+        list(_processes(data)),
         data=str(data),
         app=name,
-        processes=processes,
-        epoch=epoch,
-        log_end=standing.accepted,
-        lag=standing.lag,
-        requests_per_s=round(standing.requests_per_s, 1),
         view_epoch=view_epoch(data),
         snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
-        first_epoch=None if epoch is None else report.first,
+        first_epoch=None if standing.epoch == BEFORE_FIRST else report.first,
         held_by=[holder.who for holder in report.holders],
         incidents=IncidentLog(data).newest(),
         generators=read_progress(data),
-        rates=standing.rates,
         partitions=standing.partitions or None,
         clock_jumps=clock_jumps(data),
     )
@@ -195,7 +187,7 @@ def _processes(data: Path) -> Iterator[ProcessStatus]:
                     yield _status_of_process(role, child)
 
 
-def _status_of_process(role: str, process: "RunningProcess") -> ProcessStatus:
+def _status_of_process(role: str, process: "RunningProcess | ObservedProcess") -> ProcessStatus:
     return ProcessStatus(
         role=role,
         pid=process.pid,
