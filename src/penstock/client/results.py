@@ -1,24 +1,291 @@
 """Results of reads: rows as plain values or as an Arrow table, changes, and their epochs."""
 
+import base64
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from penstock.base.decimals import DECIMAL_PLACES
+from penstock.errors import OperationalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from penstock.base.http import EPOCH_SCHEMA
 from penstock.base.ids import Epoch
-from penstock.client.arrow_types import python_types
 from penstock.client.operation import HttpResponse
-from penstock.client.sql_values import typed_rows
-from penstock.errors import ConfigError, OperationalError
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 EPOCH_KEY: Final = b"penstock.epoch"
 """The key in the metadata of an Arrow schema; its value is the epoch in decimal digits."""
+
+
+_DAY_US: Final = 86_400_000_000
+
+
+Convert = Callable[[Any], Any]
+"""Converts a value of JSON, which is not null."""
+
+_WORDS: Final = re.compile(r""""(?:[^"]|"")*"|'(?:[^']|'')*'|\w+|[(),\[\]]""")
+_INTERVAL: Final = re.compile(
+    r"P(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d+(?:\.\d+)?)S)?)?"
+)
+_WRONG: Final = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+def typed_rows(types: Iterable[str], rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return rows with Python values.
+
+    Args:
+        types: The SQL type of each column.
+        rows: The rows, with values of JSON.
+
+    Returns:
+        The rows, in the same order.
+
+    Raises:
+        OperationalError: A value does not have its type.
+    """
+    try:
+        converts = [_SqlType(text).convert() for text in types]
+        if not rows or not any(converts):
+            return rows
+        columns = zip(*rows, strict=True)
+        return list(zip(*map(_all, converts, columns), strict=True))
+    except _WRONG as error:
+        raise OperationalError(f"the result of the query cannot be read: {error}") from error
+
+
+def _all(convert: Convert | None, values: Iterable[Any]) -> Iterable[Any]:
+    if convert is None:
+        return values
+    return [None if value is None else convert(value) for value in values]
+
+
+class _SqlType:
+    """Reads the text of a type, such as `MAP(VARCHAR, DECIMAL(38,12))[]`, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str] = [*_WORDS.findall(text), ""]
+        self._at = 0
+
+    def convert(self) -> Convert | None:
+        """Read one type, and return the conversion of its values; None if they need none."""
+        name = self._next()
+        while self._words[self._at] not in "(),[]":  # TIMESTAMP WITH TIME ZONE
+            name = f"{name} {self._next()}"
+        convert = _SCALARS.get(name)
+        if self._take("("):
+            match name:
+                case "STRUCT":
+                    convert = self._struct()
+                case "TUPLE":
+                    convert = self._tuple()
+                case "MAP":
+                    convert = self._map()
+                case _:
+                    self._skip()
+        while self._take("["):
+            self._skip()
+            convert = _list(convert)
+        return convert
+
+    def _struct(self) -> Convert | None:
+        converts: dict[str, Convert | None] = {}
+        while not self._take(")"):
+            name = self._next()
+            if name.startswith('"'):
+                name = name[1:-1].replace('""', '"')
+            converts[name] = self.convert()
+            self._take(",")
+        if list(converts) == [f"_{number}" for number in range(1, len(converts) + 1)]:
+            return _tuple(list(converts.values()))
+        return _struct({name: convert for name, convert in converts.items() if convert is not None})
+
+    def _tuple(self) -> Convert:
+        converts: list[Convert | None] = []
+        while not self._take(")"):
+            converts.append(self.convert())
+            self._take(",")
+        return _tuple(converts)
+
+    def _map(self) -> Convert:
+        key, _, item = self.convert(), self._take(","), self.convert()
+        self._skip()
+        return _map(key, item)
+
+    def _skip(self) -> None:
+        """Go behind the bracket that closes the last bracket."""
+        depth = 1
+        while depth:
+            word = self._next()
+            depth += (word in ("(", "[")) - (word in (")", "]"))
+
+    def _take(self, word: str) -> bool:
+        """Go behind a word if it is the next one."""
+        is_next = self._words[self._at] == word
+        self._at += is_next
+        return is_next
+
+    def _next(self) -> str:
+        word = self._words[self._at]
+        if not word:
+            raise ValueError(f"a type ends early: {' '.join(self._words)}")
+        self._at += 1
+        return word
+
+
+def _interval(text: str) -> timedelta | str:
+    """Return an interval as a duration; as text if it has months or is too long for Python."""
+    parts = _INTERVAL.fullmatch(text)
+    if parts is None:
+        return text
+    days, hours, minutes = (int(part or 0) for part in parts.groups()[:3])
+    microseconds = int(Decimal(parts[4] or 0) * 1_000_000)
+    try:
+        return timedelta(days, 0, microseconds, 0, minutes, hours)
+    except OverflowError:
+        return text
+
+
+def _list(inner: Convert | None) -> Convert | None:
+    if inner is None:
+        return None
+    return lambda values: [None if value is None else inner(value) for value in values]
+
+
+def _tuple(converts: Sequence[Convert | None]) -> Convert:
+    def convert(value: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(
+            inner(item) if inner and item is not None else item
+            for inner, item in zip(converts, value.values(), strict=True)
+        )
+
+    return convert
+
+
+def _struct(converts: dict[str, Convert]) -> Convert | None:
+    if not converts:
+        return None
+
+    def convert(value: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: converts[name](item) if name in converts and item is not None else item
+            for name, item in value.items()
+        }
+
+    return convert
+
+
+def _map(key: Convert | None, inner: Convert | None) -> Convert:
+    def convert(value: Any) -> Any:
+        pairs = [
+            (key(name) if key else name, inner(item) if inner and item is not None else item)
+            for name, item in (value.items() if isinstance(value, dict) else value)
+        ]
+        if any(isinstance(name, list | dict) for name, _ in pairs):
+            return pairs
+        return dict(pairs)
+
+    return convert
+
+
+_SCALARS: Final[dict[str, Convert]] = {
+    **dict.fromkeys(("BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT"), int),
+    **dict.fromkeys(("DOUBLE", "FLOAT"), float),
+    "DECIMAL": Decimal,
+    "DATE": date.fromisoformat,
+    **dict.fromkeys(("TIME", "TIME WITH TIME ZONE", "TIME_NS"), time.fromisoformat),
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
+        datetime.fromisoformat,
+    ),
+    "INTERVAL": _interval,
+    "BLOB": base64.b64decode,
+    "UUID": UUID,
+}
+
+
+def python_types(table: "pa.Table") -> "pa.Table":
+    """Return a table with equal values, whose types Python shows well.
+
+    A column of decimals has as many places as its values need. A column of intervals without months is
+    a column of durations.
+    """
+    for index, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+        converted = _durations(_short_decimals(column))
+        if converted is not column:
+            table = table.set_column(index, field.with_type(converted.type), converted)
+    return table
+
+
+def _short_decimals(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Return a column whose decimals have as few places as hold every value."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    places, column_type = 0, _with_places(column.type, 0)
+    while column_type != column.type:
+        try:
+            return column.cast(column_type)
+        except pa.ArrowInvalid:  # a value has more places
+            places += 1
+            column_type = _with_places(column.type, places)
+    return column
+
+
+def _with_places(column_type: "pa.DataType", places: int) -> "pa.DataType":
+    """Return a type in which the decimals with the places of an attribute have `places` at most."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def inside(field: "pa.Field") -> "pa.Field":
+        return field.with_type(_with_places(field.type, places))
+
+    if pa.types.is_decimal(column_type) and column_type.scale >= DECIMAL_PLACES:
+        column_type = pa.decimal128(column_type.precision, min(places, column_type.scale))
+    elif pa.types.is_list(column_type):
+        column_type = pa.list_(inside(column_type.value_field))
+    elif pa.types.is_fixed_size_list(column_type):
+        column_type = pa.list_(inside(column_type.value_field), column_type.list_size)
+    elif pa.types.is_struct(column_type):
+        column_type = pa.struct(map(inside, column_type))
+    elif pa.types.is_map(column_type):
+        column_type = pa.map_(inside(column_type.key_field), inside(column_type.item_field))
+    return column_type
+
+
+def _durations(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Return a column of intervals as durations, unless one has months; other columns unchanged."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not pa.types.is_interval(column.type):
+        return column
+    values = column.to_pylist()
+    if any(value is not None and value.months for value in values):
+        return column
+    lengths = [
+        None if value is None else value.days * _DAY_US + value.nanoseconds // 1_000
+        for value in values
+    ]
+    return pa.chunked_array([pa.array(lengths, pa.int64()).cast(pa.duration("us"))])
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -105,11 +105,7 @@ class KillHandler:
 
     @Route("POST", f"/console/api/{_KILL}", _KIND, right=ADMIN)
     async def kill(self, request: HttpRequest) -> Response:
-        """Kill the driver.
-
-        Raises:
-            Forbidden: The request does not come from a page of this gateway, or from a program with its intent.
-        """
+        """Kill the driver."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
         same = origin is None or origin.partition("://")[2] == request.headers.get("host")

@@ -21,12 +21,12 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.engine.limits import TimeLimit
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
-from penstock.gateway.reader_channel import ReaderChannel
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.model.reply import failure_of, raised_by
 from penstock.process.question import encode_question
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget
 from penstock.runtime.reads.messages import (
+    LENGTH_BYTES,
     Encoded,
     Encoding,
     Failed,
@@ -39,6 +39,8 @@ from penstock.runtime.reads.messages import (
     Ready,
     Started,
     Upcasting,
+    decode_message,
+    framed,
 )
 from penstock.runtime.reads.nursery import PID_BYTES
 
@@ -68,6 +70,50 @@ RAN_TOO_LONG: Final = (
 T = TypeVar("T")
 _RESTART_S: Final = 1.0
 _END_S: Final = 5.0
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class ReaderChannel:
+    """The gateway's end of the socket of one reader.
+
+    Attributes:
+        pid: The process id of the reader.
+        nursery: The process id of the nursery that has forked it.
+    """
+
+    def __init__(self, pid: int, nursery: int, streams: Streams, bytes_max: int) -> None:
+        """Take an open connection.
+
+        Args:
+            bytes_max: The most bytes of a message.
+        """
+        self.pid = pid
+        self.nursery = nursery
+        self._reader, self._writer = streams
+        self._bytes_max = bytes_max
+
+    def send(self, question: Question | Encoding | Upcasting) -> None:
+        """Send a question without waiting."""
+        self._writer.write(framed(question))
+
+    async def receive(self) -> Message:
+        """Return the next message.
+
+        Raises:
+            EOFError: The reader has died.
+            OSError: The connection is broken.
+            ValueError: A handler has written to the reader's socket.
+        """
+        length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
+        if length > self._bytes_max:
+            raise ValueError(f"a message of {length} bytes")
+        return decode_message(await self._reader.readexactly(length))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
 
 
 @dataclass(slots=True)
@@ -376,11 +422,7 @@ class ReaderPool:
 
 
 def _take(message: Message, answer: _Answer, calls: int) -> None:
-    """Add a message of a reader to its answer.
-
-    Raises:
-        ValueError: A reader cannot have sent this message: a handler did.
-    """
+    """Add a message of a reader to its answer."""
     match message:
         case Started(epoch):
             answer.epoch, answer.outcomes = epoch, []

@@ -21,7 +21,7 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 from collections import deque
 from collections.abc import Iterable
 from copy import copy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
@@ -31,7 +31,7 @@ from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
 from penstock.engine.streams.paused_flows import PausedFlow
-from penstock.errors import RequestError, UserError
+from penstock.errors import ConfigError, RequestError, UserError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call
 from penstock.model.control import Erase
@@ -45,7 +45,6 @@ from penstock.runtime.generators.run import GeneratorState
 from penstock.runtime.local import erasing
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
-from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
 
@@ -53,6 +52,44 @@ GENERATED_ATOMS: Final = 1_000
 """The most atoms that `generate` appends without a number."""
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """The clock behind `penstock.now()` in a test; it moves only when the test moves it.
+
+    Attributes:
+        now: The time, in UTC.
+    """
+
+    def __init__(self, now: datetime) -> None:
+        """Start at a time.
+
+        Raises:
+            ConfigError: `now` has no time zone.
+        """
+        self.set(now)
+
+    def set(self, now: datetime) -> None:
+        """Move to a time, earlier or later.
+
+        Raises:
+            ConfigError: `now` has no time zone.
+        """
+        if now.tzinfo is None:
+            raise ConfigError(f"{now} has no time zone; write datetime(…, tzinfo=UTC)")
+        self.now = now.astimezone(UTC)
+
+    def advance(self, by: timedelta) -> None:
+        """Move by a duration; a negative duration moves back."""
+        self.now += by
+
+    @property
+    def time_us(self) -> int:
+        """The time in microseconds since the Unix epoch."""
+        return (self.now - _BEGINNING) // timedelta(microseconds=1)
 
 
 class Kit:

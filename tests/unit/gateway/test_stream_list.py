@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.deployment.loading import load_app
-from penstock.gateway.streams.stream_list import list_streams
+from penstock.gateway.handlers.streams import list_streams
 from penstock.journal.api import Commit
 from penstock.journal.atoms import AtomReader
 from tests.memory_journal import MemoryJournal

@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
-from penstock.gateway.auth.jwks import allowed_algorithms, read_keys
 from penstock.gateway.auth.principal import Principal, Scope
-from penstock.gateway.auth.tokens import CACHED_MAX, LEEWAY_S, TokenVerifier
+from penstock.gateway.auth.tokens import (
+    CACHED_MAX,
+    LEEWAY_S,
+    TokenVerifier,
+    allowed_algorithms,
+    read_keys,
+)
 from penstock.process.config import GatewayConfig
 from tests.waiting import wait_for
 

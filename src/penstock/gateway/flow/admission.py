@@ -293,11 +293,7 @@ class Admission:
             self._follower.cancel()
 
     def _hold(self, caller: Caller) -> Held:
-        """Count a request by its limits.
-
-        Raises:
-            Throttled: A limit is reached.
-        """
+        """Count a request by its limits."""
         held = self._limits.admit(caller, self.clock())
         if isinstance(held, Excess):
             self._metrics.refused(THROTTLED, str(held.limit))
@@ -309,12 +305,7 @@ class Admission:
         return held
 
     def _check_pauses(self, caller: Caller) -> None:
-        """Refuse a request that an operator has paused.
-
-        Raises:
-            Paused: The message names the pause and its reason.
-            Corrupt: The file cannot be used now.
-        """
+        """Refuse a request that an operator has paused."""
         pauses = self._pauses.value()
         pause = pauses.pause_of(caller.entity, caller.method)
         if pause is None and caller.former:
@@ -329,9 +320,6 @@ class Admission:
 
         While the gateway is full, a principal with less than an equal share of the places is admitted, so
         that the places are at most `waiting_max` times the harmonic number of the principals.
-
-        Raises:
-            Overloaded: Too many requests wait in this gateway or in the log.
         """
         most = self._settings.waiting_max
         if self._tail.waiting + len(self._queue) >= most:
@@ -353,10 +341,6 @@ class Admission:
         Args:
             size: The bytes of its body.
             timeout_s: The longest wait.
-
-        Raises:
-            Overloaded: The turn did not come in time; the request has ended.
-            Stopping: The gateway stops; the request has ended.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopping:

@@ -326,9 +326,6 @@ class CallHandler:
         """Check that the principal may make the request whose reply it asks for, or is an operator.
 
         For a record that a cascade has appended, the right to make the request at the root of the cascade counts.
-
-        Raises:
-            Forbidden: The principal may not.
         """
         if request.principal.is_admin:
             return

@@ -79,11 +79,6 @@ class ChangesHandler:
 
         Returns each entity before and after each epoch of a range, as JSON lines. Without `from` the
         path reads the entity whose key is `changes`.
-
-        Raises:
-            Forbidden: The principal may not read the class.
-            RequestError: The class does not exist, or `from` or `to` is not an epoch.
-            ViewUnavailable: No view runs, or the connection to it broke.
         """
         entity = self._app.present_name(request.path["entity"])
         first, last = request.field("from"), request.field("to")

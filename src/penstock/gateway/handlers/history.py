@@ -104,13 +104,6 @@ class HistoryHandler:
 
         Returns the calls of a request, the entities that it read and changed, and its
         position in the order. The request runs again for this, which takes seconds.
-
-        Raises:
-            Forbidden: The principal lacks the scope `sql`, or the request belongs to another one.
-            HttpError: The request does not exist, or the client has disconnected.
-            Overloaded: `RUNNING_MAX` child processes run already.
-            TimedOut: The child process took longer than `TIME_S`.
-            RecordTooLarge: The answer is larger than `BYTES_MAX`.
         """
         query = TraceQuery(request.named_id())
         try:
@@ -142,10 +135,6 @@ class HistoryHandler:
 
         Returns each change and the request that made it. Epochs run again for this, which takes
         seconds.
-
-        Raises:
-            RequestError: The class does not exist, or the journal does not hold the named epochs.
-            NoSuchEntity: No epoch changed such an entity.
         """
         entity, key = request.path["entity"], request.path["key"]
         self._app.key_of(entity, key)  # raises for an unknown class
@@ -223,12 +212,7 @@ def _limit(pid: int) -> None:
 async def _output_of(
     request: HttpRequest, process: Process, question: bytes
 ) -> tuple[bytes, bytes]:
-    """Send a question and return the standard output and standard error of a process.
-
-    Raises:
-        HttpError: The client disconnected first.
-        RecordTooLarge: The process wrote too much.
-    """
+    """Send a question and return the standard output and standard error of a process."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

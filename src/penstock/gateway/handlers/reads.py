@@ -149,11 +149,6 @@ class ReadHandler:
 
         All calls read the same epoch, which is not older than the newest epoch at their
         arrival. They are not recorded. The answers have the order of the calls.
-
-        Raises:
-            Forbidden: The principal may not make one of the calls; none was made.
-            RequestError: A call is wrong or not `@readonly`; the message has its position.
-            PenstockError: There was no answer.
         """
         calls = await self._calls(request)
         limit_s = self._config.gateway.reply_timeout_ms / 1_000

@@ -83,9 +83,6 @@ class SqlHandler:
         Runs one read-only query over the state at one epoch. Without `as_of`, the epoch
         is not older than the newest epoch at the arrival of the query. `as_of`, or AS OF EPOCH n or
         AS OF TIMESTAMP '…' at the end of the query, names a past epoch.
-
-        Raises:
-            ViewUnavailable: No view runs, or the connection to it broke.
         """
         body = await request.json()
         forwarded: dict[str, str] = {

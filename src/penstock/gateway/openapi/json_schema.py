@@ -11,7 +11,7 @@ import re
 import typing
 from collections import deque
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from inspect import Parameter
 from typing import Any, Final
@@ -22,7 +22,7 @@ import msgspec
 from penstock.base.constraint import constrained_fields
 from penstock.base.http import JSON
 from penstock.base.json_keys import as_text, json_bytes
-from penstock.base.key_text import key_parts
+from penstock.base.key_text import KEY_BYTES_MAX, encode_key, key_choices, key_parts, wire_key_type
 from penstock.base.lowering import lower_of
 from penstock.base.record import (
     RecordKind,
@@ -36,7 +36,6 @@ from penstock.base.record import (
 )
 from penstock.base.schema import UNENCODABLE, reference_type
 from penstock.base.union import UNIONS
-from penstock.gateway.openapi.key_schema import INTEGER_TEXT, key_schema
 from penstock.gateway.route import reference_to
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -94,6 +93,7 @@ _WRITTEN: Final[Mapping[Any, Schema]] = {
     **_SIMPLE,
     Decimal: _DECIMAL,
 }
+INTEGER_TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"}
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     int: INTEGER_TEXT,
     bool: {"type": "string", "enum": ["true", "false"]},
@@ -108,6 +108,49 @@ _FORMS: Final[Mapping[Any, frozenset[str]]] = {
 }
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ANSWERED: Final = ".Answer"
+
+
+_SCALARS: Final[Mapping[Any, dict[str, Any]]] = {
+    int: INTEGER_TEXT,
+    date: {"type": "string", "format": "date"},
+    datetime: {"type": "string", "format": "date-time"},
+    UUID: {"type": "string", "format": "uuid"},
+}
+_EXAMPLES: Final[Mapping[Any, object]] = {
+    str: "a",
+    int: 1,
+    date: date(2026, 1, 1),
+    datetime: datetime(2026, 1, 1, tzinfo=UTC),
+    UUID: UUID(int=1),
+}
+
+
+def key_schema(entity: EntityType) -> dict[str, Any]:
+    """Return the schema of the text of a key; a reference is this text in JSON."""
+    annotation = entity.key_annotation
+    if entity.key_is_text:
+        return {"type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX}
+    choices = key_choices(annotation)
+    if choices is not None:
+        return {"type": "string", "enum": list(map(str, choices))}
+    if key_parts(annotation) is not None:
+        return {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": "A JSON array of the parts of the key, without spaces.",
+            "pattern": r"^\[.*\]$",
+            "maxLength": KEY_BYTES_MAX,
+            "examples": [encode_key(_example(annotation), wire_key_type(annotation))],
+        }
+    return dict(_SCALARS[annotation])
+
+
+def _example(annotation: Any) -> Any:
+    """Return a key of a type, as it is in SQL."""
+    parts, choices = key_parts(annotation), key_choices(annotation)
+    if parts is not None:
+        return tuple(map(_example, parts))
+    return _EXAMPLES[annotation] if choices is None else choices[0]
 
 
 def media_of(annotation: Any) -> frozenset[str]:

@@ -20,9 +20,9 @@ from penstock.gateway.openapi.json_schema import (
     SchemaRegistry,
     constrained_parameters,
     docstring_of,
+    key_schema,
     media_of,
 )
-from penstock.gateway.openapi.key_schema import key_schema
 from penstock.gateway.route import (
     APPENDED,
     CALLED,

@@ -122,12 +122,7 @@ class PipelineConnection:
                 return
 
     async def _take(self, frame: bytes | None) -> None:
-        """Take the requests of a frame.
-
-        Raises:
-            HttpError: The frame is wrong.
-            PenstockError: The credential is no longer valid.
-        """
+        """Take the requests of a frame."""
         if frame is None:
             raise HttpError(400, "request", "a frame is a binary message, not a text")
         most = self._settings.body_bytes_max

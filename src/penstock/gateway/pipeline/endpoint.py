@@ -80,13 +80,7 @@ class PipelineEndpoint:
         self._load.observe(PIPELINED, took_s)
 
     def _check(self, scope: Scope) -> None:
-        """Check a handshake.
-
-        Raises:
-            HttpError: The path or the subprotocol is wrong, the headers are too large, or there are too
-                many connections.
-            PenstockError: The credential is not valid, or the gateway stops.
-        """
+        """Check a handshake."""
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if size > self._settings.header_bytes_max:
             most = self._settings.header_bytes_max

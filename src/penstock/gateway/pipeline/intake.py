@@ -94,11 +94,7 @@ class PipelineIntake:
 
 
 def _call_in(app: App, request: PipelinedRequest) -> tuple[CallTarget, ArgumentSource]:
-    """Return the target and the arguments of a request.
-
-    Raises:
-        RequestError: The body is not a request.
-    """
+    """Return the target and the arguments of a request."""
     call = decode_request(bytes(request.body))
     request.body = _TAKEN  # a request that waits does not keep its frame
     target = target_in(app, call)

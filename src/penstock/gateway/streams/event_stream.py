@@ -54,11 +54,7 @@ class EventStream(Response):
 
 
 async def _send_chunk(send: Send, chunk: bytes) -> None:
-    """Send a chunk.
-
-    Raises:
-        TimeoutError: The client takes nothing.
-    """
+    """Send a chunk."""
     async with asyncio.timeout(_SEND_S):
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
