@@ -16,7 +16,7 @@ import httpx
 
 from penstock.base.pipeline import Answer
 from penstock.client.concurrency import AsyncBackground, AsyncPlaces, AsyncSlot
-from penstock.client.encoding import body_of, value_in
+from penstock.client.pipeline_encoding import body_of, value_in
 from penstock.client.pipeline_link import LinkedRequest, PipelineLink
 from penstock.client.protocol import GatewayProtocol
 from penstock.errors import ConfigError, PenstockError, TimedOut

@@ -20,7 +20,6 @@ from penstock.base.http import (
     MSGPACK,
     OLDEST_ATOM,
     REQUEST_ID,
-    STATUS,
     decode_error,
     media_type_of,
 )
@@ -28,11 +27,9 @@ from penstock.base.json_floats import decode_json
 from penstock.base.json_keys import json_bytes
 from penstock.base.key_text import encode_key
 from penstock.base.lowering import lower_reply
-from penstock.base.pipeline import Answer
 from penstock.base.schema import refuse
 from penstock.base.stored_type import decode_stored
 from penstock.client.operation import HttpResponse, OutgoingRequest, retry_after_s
-from penstock.client.pipeline_link import error_from
 from penstock.errors import (
     BY_CODE,
     Gone,
@@ -44,67 +41,14 @@ from penstock.errors import (
 from penstock.model.application import App
 from penstock.model.call import Call, readable, returns_of
 from penstock.model.declaration import CREATIONS
-from penstock.model.reply import decode_result, raised_by
-from penstock.model.request import Failure, Request, decode_failure, encode_request
+from penstock.model.reply import raised_by
+from penstock.model.request import Failure, decode_failure, encode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
 _SHOWN_MAX: Final = 200
 
 encode_json: Final = msgspec.json.Encoder(enc_hook=refuse).encode
 """Encodes lowered values as JSON."""
-
-
-_OK: Final = 200
-_FAILURES: Final = msgspec.msgpack.Decoder(Failure)
-
-
-def body_of(app: App | None, call: Call[Any], request_id: str) -> bytes:
-    """Return the body of a request, as in the log; nothing is encrypted, which is the gateway's work.
-
-    Args:
-        app: The application, if the client knows it; else the gateway checks the arguments.
-        call: The call or the append.
-        request_id: The id of the request.
-
-    Raises:
-        RequestError: The application has no such class, method or stream, the arguments or events do not
-            fit, or the request id has a wrong form.
-    """
-    require_request_id(request_id)
-    if app is not None:
-        return encode_request(readable(app, call))
-    label = f"{call.entity}.{call.method}" if call.entity else call.method
-    if call.entity and call.key is None and call.method not in CREATIONS:
-        raise RequestError(f"{label} needs a key")
-    try:
-        positional = _packed(list(call.positional))
-        named = _packed(dict(call.named))
-    except (Unencodable, TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"{label}: {error}") from error
-    key = call.stream
-    if call.entity and call.key is not None:
-        key = key_text(None, call.entity, call.key)
-    return encode_request(Request(call.entity, key, call.method, positional, named))
-
-
-def value_in(answer: Answer | PenstockError, returns: Any) -> Any:
-    """Return the value of an answer, as the type `returns`.
-
-    Raises:
-        PenstockError: The answer is an error.
-    """
-    if isinstance(answer, PenstockError):
-        raise answer
-    if answer.status == _OK:
-        return decode_result(bytes(answer.data), returns)
-    failure = _FAILURES.decode(answer.data)
-    if answer.epoch < 0 and failure.code not in STATUS:
-        raise error_from(answer.status, failure.code, failure.message)
-    raise raised_by(failure)
-
-
-def _packed(arguments: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.msgpack.encode(lower_reply(arguments), enc_hook=refuse))
 
 
 def request_of(app: App | None, call: Call[Any], request_id: str, place: str) -> OutgoingRequest:

@@ -8,6 +8,9 @@ is configured, because it was issued for another service.
 
 A verified token is cached until it expires or the keys change, because the check of a signature takes
 50 to 100 microseconds.
+
+The public keys come from a JSON Web Key Set file (RFC 7517). Promises that no key of a set is symmetric, private, weak or
+ambiguous, and that each key verifies only algorithms of its own type. A set with a forbidden key is refused as a whole.
 """
 
 import hashlib
