@@ -30,7 +30,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "engine/isolation.py",
     "engine/streams/resumption.py",
     "files/key_service.py",  # the service of a user
-    "model/versions/stored_default.py",  # factories of defaults
+    "model/versions/widening.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
     "deployment/code_in_force.py",  # the modules of a deployment
 }

@@ -26,8 +26,7 @@ from penstock.model.schema_version import (
 )
 from penstock.model.shape import Shape, described, field_place, records_of
 from penstock.model.versions.stored_class import learn, stored_type
-from penstock.model.versions.stored_default import stored_default
-from penstock.model.versions.widening import narrowing
+from penstock.model.versions.widening import narrowing, stored_default
 
 _RETURNED: Final = "the class was removed, and is there again, with the entities that it had"
 

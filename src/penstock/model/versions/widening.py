@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from penstock.base.lowering import lower_of
 from penstock.base.record import (
     Field,
     RecordKind,
@@ -20,9 +21,8 @@ from penstock.base.record import (
     kind_of,
     tag_of_record,
 )
-from penstock.base.schema import is_enum, name_of, reference_type
+from penstock.base.schema import ENCODER, is_enum, name_of, reason_of, reference_type
 from penstock.base.union import UNIONS
-from penstock.model.versions.stored_default import stored_default
 
 _SAME_BYTES: Final = {frozenset: set, deque: list}
 ROUNDED: Final = "float would round whole numbers above 2**53"
@@ -311,3 +311,24 @@ def _by_position(present: Any) -> str:
 
 def _differ(former: Any, present: Any) -> str:
     return f"{name_of(present)} cannot hold {name_of(former)}"
+
+
+def stored_default(make: Callable[[], Any], annotation: Any) -> bytes:
+    """Return the default of an attribute or field, encoded as in a row.
+
+    Args:
+        make: Returns the default.
+        annotation: The type of the attribute or field.
+
+    Raises:
+        ValueError: The default cannot be stored; the message says why. A factory that returns different values is refused,
+            because entities that are only read would change.
+    """
+    lower = lower_of(annotation) or (lambda value: value)
+    try:
+        encoded, again = (ENCODER.encode(lower(make())) for _ in range(2))
+    except Exception as error:
+        raise ValueError(reason_of(error)) from error
+    if encoded != again:
+        raise ValueError("its factory returns a different value each time")
+    return encoded
