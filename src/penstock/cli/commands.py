@@ -127,7 +127,9 @@ COMMANDS: Final = {
         "Cancel a request that was sent with a delay and is not due yet.",
     ),
     "failed": Listing(
-        "penstock.cli.orders.failed", "List the failed requests that no caller waits for."
+        "penstock.cli.orders.attempts",
+        "List the failed requests that no caller waits for.",
+        "failed",
     ),
     "retry": Listing(
         "penstock.cli.orders.attempts",

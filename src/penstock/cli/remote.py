@@ -14,7 +14,7 @@ from penstock.cli.options import KEY_VARIABLE
 from penstock.errors import TimedOut, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import httpx
 
@@ -37,6 +37,10 @@ KeyOption = Annotated[
 TIMEOUT_S: Final = 60.0
 RETRIES: Final = 3
 """A person who has mistyped a URL waits for less than a second."""
+
+_OK: Final = 200
+_ACCEPTED: Final = 202
+_ACCEPT: Final = {"Accept": JSON}
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,13 +73,6 @@ class RemoteOptions:
 
         return Client(self.url or "", app, key=self.api_key, timeout_s=timeout_s, retries=RETRIES)
 
-    def get(self, path: str, returns: type[T]) -> T:
-        """Return the answer to a `GET` request; raises as `response`."""
-        from penstock.client.encoding import value_of
-
-        answer: T = value_of(self.response(path), returns)
-        return answer
-
     def give(
         self,
         order: "Order[R]",
@@ -103,6 +100,14 @@ class RemoteOptions:
         result: R = self.post(way.path + query, body, JSON, way.result, waits_s)
         return result
 
+    def get(self, path: str, returns: type[T]) -> T:
+        """Return the answer to a `GET` request; raises as `response`."""
+        return self._value(self._sent("GET", path), returns)
+
+    def delete(self, path: str, returns: type[T]) -> T:
+        """Return the answer to a `DELETE` request, which is sent once; raises as `response`."""
+        return self._value(self._sent("DELETE", path), returns)
+
     def post(
         self, path: str, body: bytes, media_type: str, returns: type[T], timeout_s: float
     ) -> T:
@@ -116,27 +121,16 @@ class RemoteOptions:
             TimedOut: The gateway has accepted the request, and has no result yet.
             PenstockError: As for `response`.
         """
-        import httpx
         import msgspec
 
-        from penstock.client.encoding import value_of
-        from penstock.client.transport import response_of
+        sent = self._sent("POST", path, {"Content-Type": media_type}, body, timeout_s)
+        if sent.status != _ACCEPTED:
+            return self._value(sent, returns)
+        if told := msgspec.json.decode(sent.content, type=_Accepted).message:
+            raise TimedOut(told)
+        return msgspec.json.decode(sent.content, type=returns)
 
-        with self.connection(timeout_s) as connection:
-            try:
-                headers = {"Content-Type": media_type}
-                received = connection.post(path, content=body, headers=headers)
-            except httpx.HTTPError as error:
-                raise Unreachable(f"{self.url} does not answer: {error}") from error
-        if received.status_code == httpx.codes.ACCEPTED:
-            told = msgspec.json.decode(received.content, type=_Accepted)
-            if told.message:
-                raise TimedOut(told.message)
-            return msgspec.json.decode(received.content, type=returns)
-        answer: T = value_of(response_of(received), returns)
-        return answer
-
-    def response(self, path: str, accept: str = JSON) -> "HttpResponse":
+    def response(self, path: str, accept: str) -> "HttpResponse":
         """Return the response to a `GET` request.
 
         Args:
@@ -147,33 +141,37 @@ class RemoteOptions:
             Unreachable: The gateway does not answer.
             PenstockError: The answer describes an error.
         """
-        import httpx
-
         from penstock.client.encoding import error_of
 
-        response = self._answer("GET", path, accept)
-        if response.status != httpx.codes.OK:
+        response = self._sent("GET", path, {"Accept": accept})
+        if response.status != _OK:
             raise error_of(response)
         return response
 
-    def delete(self, path: str, returns: type[T]) -> T:
-        """Return the answer to a `DELETE` request, which is sent once; raises as `response`."""
+    @staticmethod
+    def _value(response: "HttpResponse", returns: type[T]) -> T:
         from penstock.client.encoding import value_of
 
-        answer: T = value_of(self._answer("DELETE", path, JSON), returns)
+        answer: T = value_of(response, returns)
         return answer
 
-    def _answer(self, verb: str, path: str, accept: str) -> "HttpResponse":
+    def _sent(
+        self,
+        verb: str,
+        path: str,
+        headers: "Mapping[str, str]" = _ACCEPT,
+        body: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+    ) -> "HttpResponse":
         import httpx
 
         from penstock.client.transport import response_of
 
-        with self.connection() as connection:
+        with self.connection(timeout_s) as connection:
             try:
-                received = connection.request(verb, path, headers={"Accept": accept})
+                return response_of(connection.request(verb, path, headers=headers, content=body))
             except httpx.HTTPError as error:
                 raise Unreachable(f"{self.url} does not answer: {error}") from error
-        return response_of(received)
 
     def connection(self, timeout_s: float = TIMEOUT_S) -> "httpx.Client":
         """Return a connection that sends the key.

@@ -1,11 +1,11 @@
-"""`penstock retry` and `penstock discard`: the next attempt of failed requests, or none."""
+"""`penstock failed`, `retry` and `discard`: failed requests that no caller waits for, and their next attempt, or none."""
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from penstock.cli.error_output import OTHER_ERROR
-from penstock.cli.options import DataOptions, JsonOption
+from penstock.cli.options import AppOptions, DataOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.orders.attempts import Attempts
+    from penstock.sql.failed_requests import FailedRequests
 
 RETRY_HELP: Final = """Run a failed request again, as another attempt of the same id.
 
@@ -40,6 +41,19 @@ Exit code 0: the orders are in the log. Exit code 1: some requests cannot be dis
 Examples:
   penstock discard order-7~~1 --data DIR
   penstock discard --all --data DIR
+"""
+
+FAILED_HELP: Final = """List the failed requests of the background: those that no caller waits for.
+
+A handler has sent them, at once or later, or a workflow has. A request is listed until an attempt succeeds (penstock
+retry), or it is discarded (penstock discard). Answers that the application declares, with a class of Aborted, are not
+failures. The SQL view answers; without --url or a running view, the command builds one from the journal.
+
+\b
+Examples:
+  penstock failed examples/shop
+  penstock failed --data DIR --json
+  penstock failed --url http://127.0.0.1:8000 --key KEY
 """
 
 _Ids = Annotated[
@@ -82,10 +96,9 @@ def _give(
 ) -> None:
     if bool(ids) == every:
         raise ConfigError(f"name the requests to {order}, or write --all")
-    from penstock.cli.orders.failed import failed
     from penstock.orders.attempts import AttemptOrder
 
-    chosen = ids or [each.request_id for each in failed(options, remote).requests]
+    chosen = ids or [each.request_id for each in _failed(options, remote).requests]
     done = remote.give(AttemptOrder(order, chosen), options.place)
     print_result(done, lambda console: _show(order, done, console), as_json=as_json)
     if done.refused:
@@ -100,3 +113,50 @@ def _show(order: str, done: "Attempts", console: "Console") -> None:
         console.print(f"{refused.request_id}: {refused.message}", style="red", highlight=False)
     if not done.attempts and not done.refused:
         console.print("no request of the background has failed")
+
+
+def failed(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
+    """List failed requests of the background; see `FAILED_HELP`."""
+    answer = _failed(options, remote)
+    print_result(answer, lambda console: _show_failed(answer, console), as_json=as_json)
+
+
+def _failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
+    """Return the list of a gateway, of the view of a data directory, or of a view in this process.
+
+    Raises:
+        ConfigError: No view runs, and the options name no application.
+        PenstockError: The list cannot be had.
+    """
+    from penstock.sql.failed_requests import FailedRequests, list_failed
+
+    if remote.url is not None:
+        return remote.get("/failed", FailedRequests)
+    options.find(hint=" or --url")
+    from msgspec import json
+
+    from penstock.cli.queries.sql_answer import answer_to
+    from penstock.sql.query import Query
+    from penstock.sql.result_format import ResultFormat
+
+    return list_failed(
+        lambda body, accept: answer_to(
+            json.decode(body, type=Query), ResultFormat(accept), options, remote
+        )
+    )
+
+
+def _show_failed(answer: "FailedRequests", console: "Console") -> None:
+    from rich.table import Table
+
+    if not answer.requests:
+        console.print(f"no request of the background has failed, up to epoch {answer.epoch}")
+        return
+    table = Table("request", "call", "epoch", "failure")
+    for each in answer.requests:
+        owner = f"{each.entity}/{each.key}." if each.entity else ""
+        failure = f"{each.kind or each.code}: {each.message or ''}"
+        table.add_row(each.request_id, f"{owner}{each.method}", str(each.epoch), failure)
+    console.print(table)
+    if answer.has_more:
+        console.print(f"the newest {len(answer.requests):,} are shown")
