@@ -3,7 +3,7 @@
 A record is a dataclass, a `NamedTuple`, a `TypedDict`, a msgspec `Struct` or a pydantic model. Each is
 stored as a map from field names to values; a `NamedTuple` is stored as an array of its values. This module
 tells other modules the fields, so that they need not know the kinds. `lowering` encodes records.
-`pydantic_model` decodes pydantic models; msgspec decodes the others.
+`schema` decodes pydantic models; msgspec decodes the others.
 """
 
 import dataclasses
