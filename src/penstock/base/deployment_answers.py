@@ -8,7 +8,6 @@ class DeploymentResult(Struct, frozen=True):
 
     Attributes:
         changed: False if the code is deployed already.
-        archive: The archive of the code.
         number: The number of the deployment; None if it is not in force yet.
         since: The first epoch that runs the code; None if it is not in force yet.
         position: The position of the record in the log; None if nothing was appended.
@@ -34,9 +33,7 @@ class ListedDeployment(Struct, frozen=True):
         number: Its number, from 1 on.
         since: The first epoch that it executes.
         time_us: When it was recorded, in microseconds since 1970.
-        archive: The hash of its source.
         app: Module and name of the application.
-        python: The version of Python.
         libraries: The versions of the libraries that the source imports.
         applications: If a set is deployed, the hash of each application's source.
         changed_applications: If a set is deployed, the applications that are added, changed or removed.
@@ -70,8 +67,6 @@ class CheckedChange(Struct, frozen=True):
 
     Attributes:
         level: `safe`, `needs-a-word` or `refused`.
-        kind: The part of the application.
-        what: The finding.
     """
 
     level: str
@@ -85,7 +80,6 @@ class DeploymentReport(Struct, frozen=True):
     Attributes:
         deployed: The number of the deployment that the code was compared with; None without one.
         verdict: The worst level of the findings.
-        findings: The findings.
     """
 
     deployed: int | None

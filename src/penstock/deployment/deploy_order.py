@@ -186,7 +186,6 @@ def put_in_force(
 
     Args:
         place: Where it is ordered.
-        code: The code.
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.

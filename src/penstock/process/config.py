@@ -39,7 +39,6 @@ class GatewayConfig:
     Attributes:
         host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
         port: TCP port, shared by all gateways of an application; 0 takes a free one.
-        processes: The number of gateways.
         body_bytes_max: The most bytes of an HTTP body; the request must fit `record_bytes_max`.
         header_bytes_max: The most bytes of all headers of an HTTP request.
         depth_max: How deep JSON may be nested.
@@ -99,7 +98,6 @@ class ViewConfig:
 
     Attributes:
         memory_mb: The memory of DuckDB; a query that needs more fails.
-        threads: The threads of a query.
         time_ms: Longest a query may run.
         rows_max: Most rows that an answer has.
         requests_max: Newest requests and replies that the view keeps, and newest events of each stream.
@@ -167,7 +165,6 @@ class Config:
         batch_ms: How long a micro-batch of Spark stays open for further records.
         resident_task: 1: epochs run in resident tasks, each in a slot of its own; 0: each round of an epoch is a
             Spark job. Without effect if `master` is set.
-        limits: The limits of a transaction.
         record_bytes_max: The log's size limit of one request.
         retention_s: Seconds for which a request id stays known.
         stuck_s: A task that makes no progress for so long is named in a warning; after twice that
@@ -179,7 +176,6 @@ class Config:
             the file with the keys of personal data (`files.key_service`); `plain`: none does; empty: as it is.
         log_format: `text` or `json`: the form of the lines that processes write to standard error.
         log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
-        gateway: The settings of the gateways.
         view: The settings of the SQL view.
         history: The settings of snapshots, merging and forgetting.
         fault: `step@count` kills a process there (`process.fault`); empty outside of tests.
@@ -280,7 +276,6 @@ def load_config(
         file: A TOML file that must exist; without it, `penstock.toml` of the current directory is
             read if it is there.
         environment: Variables; those that start with `PENSTOCK_` are settings.
-        flags: The settings of the command line.
 
     Raises:
         ConfigError: The file cannot be read, or settings are unknown or wrong; names all of them.
