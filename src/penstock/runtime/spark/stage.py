@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -39,7 +40,7 @@ from penstock.files.durable import storage
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import Shapes
-from penstock.log.api import Record
+from penstock.log.api import Log, Record
 from penstock.model.request import NOT_CUT, Cut, cut_of, decode_failure, encode_failure
 from penstock.model.schema_version import Versions
 from penstock.model.versions.waiting_types import waiting_types
@@ -49,7 +50,6 @@ from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
-from penstock.runtime.spark.epoch_records import Records, read_epoch
 from penstock.runtime.spark.large_atoms import read_shares, run_share, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
@@ -69,6 +69,45 @@ from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
 from penstock.state.stores import PartitionedReader
+
+PlacedRecord = tuple[LogPartition, Record]
+"""A record, with its partition of the log."""
+
+Records = Sequence[PlacedRecord]
+"""The records of an epoch."""
+
+
+class RecordsOfRange(Records):
+    """The records of a range of the log; a task makes pairs of its own records only."""
+
+    def __init__(self, partition: LogPartition, records: Sequence[Record]) -> None:
+        self._partition = partition
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, position: Any) -> Any:  # of an index; no task takes slices
+        return self._partition, self._records[position]
+
+
+def read_epoch(log: Log, ranges: Sequence[LogRange]) -> Records:
+    """Return the records of an epoch in its order: (LSN, partition).
+
+    Raises:
+        Corrupt: A record is damaged.
+    """
+    read = [
+        RecordsOfRange(part.partition, log.read(part.start, part.end, part.partition))
+        for part in ranges
+    ]
+    return read[0] if len(read) == 1 else sorted(chain(*read), key=_order)
+
+
+def _order(placed: PlacedRecord) -> tuple[Lsn, LogPartition]:
+    partition, record = placed
+    return record.lsn, partition
+
 
 # Code that was unpacked from an archive has modules of its own (`deployment.side_modules`), so that two versions fit into one
 # process: the code of a deployment is loaded while the present code is in use, and then takes its place. The former code is
