@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -124,3 +125,26 @@ def test_standbys_take_over_from_killed_drivers(tmp_path: Path, seed: int) -> No
             load.send_again()
             driver.stop()
             watch.check(load.acknowledged, all_answered=True)
+
+
+def test_a_killed_driver_leaves_nothing_in_the_temporary_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java's libraries and sockets are in a folder that the next driver removes, and a graceful end leaves none."""
+    shop, temporary = Shop(), Path(mkdtemp(prefix="t"))  # a short path: sockets lie below it
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
+    def folders() -> set[Path]:
+        return set(temporary.glob("penstock.java-*"))
+
+    with DriverProcess(shop.spec, tmp_path / "data") as driver:
+        (left,) = folders()
+        (java,) = driver.below("PythonGatewayServer")
+        assert f"-Djava.io.tmpdir={left}" in java.cmdline()
+        assert list(left.glob(".*.sock")), "Spark's sockets are there"
+        driver.kill()
+    assert folders() == {left}
+    with DriverProcess(shop.spec, tmp_path / "data") as driver:
+        assert len(folders() - {left}) == len(folders())
+        driver.stop()
+    temporary.rmdir()

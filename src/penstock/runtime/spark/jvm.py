@@ -5,16 +5,20 @@ starts Java directly. The process reads the class archive, if there is one, and 
 ends. Its output goes through `JavaOutput`.
 """
 
+import atexit
 import os
 import struct
 import subprocess
 import time
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
+from uuid import uuid4
 
 from penstock.errors import ConfigError, OperationalError
 from penstock.files import private
+from penstock.files.temporary_folder import temporary_folder
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.runtime.spark.class_archive import ClassArchive
@@ -68,6 +72,9 @@ _UNUSED: Final = (
 masters than Spark's own, Hive, Spark Connect, the shell."""
 
 _SERVER: Final = "org.apache.spark.api.python.PythonGatewayServer"
+_SOCKET_BYTES: Final = 103
+"""The longest path of a socket, on Linux and macOS."""
+
 _LOOK_S: Final = 0.005
 _END_S: Final = 60.0
 _RECORD_S: Final = 1_800.0
@@ -129,8 +136,15 @@ class Jvm:
         # The Java that has written an archive need not be tried; a try would take a fifth of a second.
         java = find_java(lambda tried: ClassArchive.of(tried, class_path).exists)
         self.archive = ClassArchive.of(java, class_path)
+        # Java unpacks libraries and makes sockets there, and a killed one leaves them. The path of the scratch is too
+        # long for sockets.
+        self._temporary = ExitStack()
+        temporary = self._temporary.enter_context(temporary_folder("java"))
+        atexit.register(
+            self._temporary.close
+        )  # a driver that stops leaves the end of Java to the end of its process
         self._process = subprocess.Popen(  # noqa: S603 -- the command is our own
-            self._command(config, java, class_path, record),
+            self._command(config, java, class_path, record, temporary),
             env=self._environment(java.home, spark),
             stdin=subprocess.PIPE,  # Java ends when this pipe closes
             stdout=subprocess.PIPE,
@@ -193,9 +207,15 @@ class Jvm:
             self._process.kill()
             self._process.wait()
         self._output.close()
+        self._temporary.close()
 
     def _command(
-        self, config: Config, java: Java, class_path: list[Path], record: Path | None
+        self,
+        config: Config,
+        java: Java,
+        class_path: list[Path],
+        record: Path | None,
+        temporary: Path,
     ) -> list[str]:
         if record is not None:
             sharing = [f"-XX:ArchiveClassesAtExit={record}", "-Xlog:disable"]
@@ -210,6 +230,7 @@ class Jvm:
             f"-Xmx{config.driver_memory_mb}m",
             *_OPTIONS,
             *(option for since, option in _OPTIONS_SINCE.items() if java.version >= since),
+            *_temporary_options(temporary),
             f"-Dderby.system.home={self.scratch}",
             java_log_option(self.scratch, config.log_format),
             "-cp",
@@ -249,6 +270,12 @@ class Jvm:
         self._connection.unlink()
         port, length = struct.unpack_from(">ii", answer)
         return port, answer[8 : 8 + length].decode()
+
+
+def _temporary_options(folder: Path) -> list[str]:
+    """Let Java use a folder for temporary files, if the paths of Spark's sockets there are not too long."""
+    longest = folder / f".{uuid4()}.sock"
+    return [f"-Djava.io.tmpdir={folder}"] if len(os.fsencode(longest)) <= _SOCKET_BYTES else []
 
 
 def java_has_ended() -> bool:
