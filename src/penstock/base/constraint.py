@@ -53,7 +53,6 @@ def constraint_complaints(annotation: Any, *, in_model: bool = False) -> list[st
     """Return the reasons why constraints of a type would not be enforced; empty if there are none.
 
     Args:
-        annotation: The type as it is written.
         in_model: Whether it is the type of a field of a pydantic model, where pydantic enforces constraints.
     """
     added = list(_added_to(annotation))

@@ -79,7 +79,6 @@ class DeploymentReport(Struct, frozen=True):
 
     Attributes:
         deployed: The number of the deployment that the code was compared with; None without one.
-        verdict: The worst level of the findings.
     """
 
     deployed: int | None
@@ -105,8 +104,6 @@ class PartitionMove(Struct, frozen=True):
     """The result of an order to change the number of partitions.
 
     Attributes:
-        before: The number before.
-        partitions: The number that was ordered.
         epoch: The epoch of the change; None if nothing changes, or if no driver runs yet.
     """
 

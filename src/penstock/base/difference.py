@@ -58,7 +58,6 @@ class ElementDifferences:
 
     Attributes:
         shown: The first differences, in order.
-        left_out: The number of the others.
     """
 
     shown: list[ElementDifference] = field(default_factory=list)

@@ -53,11 +53,7 @@ class GivenType:
         self._closed_msgpack = None if closed is None else msgspec.msgpack.Decoder(closed).decode
 
     def of_json(self, text: str | bytes | msgspec.Raw) -> Any:
-        """Return the value of a JSON text; see `decode_json`.
-
-        Raises:
-            msgspec.ValidationError: The value does not fit the type; so do the other errors of decoding.
-        """
+        """Return the value of a JSON text; see `decode_json`."""
         try:
             value = self._json(text)
         except msgspec.ValidationError:

@@ -24,9 +24,6 @@ def decode_json(text: str | bytes | msgspec.Raw, annotation: Any) -> Any:
     JSON in a text: that of a tuple begins with a bracket.
 
     To decode the value may run code of the application, as `base.class_code` says.
-
-    Raises:
-        msgspec.ValidationError: The value does not fit the type; so do the other errors of decoding.
     """
     try:
         return msgspec.json.decode(text, type=annotation, dec_hook=decode_reference)

@@ -86,9 +86,6 @@ def misfit_of(complaint: str) -> Misfit:
 def place_of(complaint: str) -> tuple[int | None, Misfit]:
     """Return the index of the wrong value in a row, and the misfit inside of that value.
 
-    Args:
-        complaint: A message of msgspec.
-
     Returns:
         No index if the row itself is wrong; the misfit is then that of the row.
     """

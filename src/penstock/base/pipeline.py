@@ -76,9 +76,7 @@ class Closing(msgspec.Struct, frozen=True, array_like=True, tag="closing"):
     """The last frame of a gateway, which then ends the connection.
 
     Attributes:
-        status: The HTTP status of the reason.
         code: The stable code of the reason; `stopping` asks the client to connect again.
-        message: A text for people.
     """
 
     status: int

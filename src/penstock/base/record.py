@@ -151,11 +151,7 @@ def _required_keys(cls: Any) -> frozenset[str]:
 
 
 def default_of(annotation: Any, name: str) -> Any:
-    """Return the default value of a field of a record that has one; a factory makes a new value.
-
-    Raises:
-        Exception: The factory fails, or a pydantic model gives it the values of other fields.
-    """
+    """Return the default value of a field of a record that has one; a factory makes a new value."""
     cls: Any = typing.get_origin(annotation) or annotation
     match kind_of(cls):
         case RecordKind.DATACLASS:
@@ -268,11 +264,7 @@ def _find_variables(annotation: Any, lineage: dict[Any, dict[Any, Any]]) -> None
 
 
 def _resolved(cls: Any) -> dict[str, Any]:
-    """Return the types that the annotations of a record's class name, as they were when they had values first.
-
-    Raises:
-        NameError: An annotation has an unknown name.
-    """
+    """Return the types that the annotations of a record's class name, as they were when they had values first."""
     known: dict[str, Any] | None = vars(cls).get(_TYPES)
     if known is None:
         known = typing.get_type_hints(cls, include_extras=True)

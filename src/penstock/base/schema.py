@@ -508,7 +508,6 @@ def decode_model(model: Any, value: object, convert: Callable[[object, Any], Any
     """Return a model with these fields, validated by pydantic.
 
     Args:
-        value: The decoded map of the fields.
         convert: Converts a decoded value to a type.
 
     Raises:

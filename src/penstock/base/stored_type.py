@@ -68,7 +68,6 @@ def records_have_constraints(
     """Say whether a record in a type, at any depth, has a field with a constraint.
 
     Args:
-        seen: The records around it.
         models: Whether each pydantic model counts, which may have validators.
     """
     seen = [] if seen is None else seen

@@ -86,11 +86,7 @@ class KeyTree(msgspec.Struct, frozen=True):
         return self.erased.get(self._hash(subject).hex(), 0) if self.erased else 0
 
     def cipher(self, subject: str, generation: int) -> SubjectCipher:
-        """Return the cipher of a subject.
-
-        Raises:
-            Erased: The key of this generation is destroyed.
-        """
+        """Return the cipher of a subject."""
         path = self._path(subject, generation)
         start = self._start(path)
         if start is None:
@@ -150,11 +146,7 @@ class SubjectKeys:
         self._known: tuple[KeyTree, dict[tuple[str, int], SubjectCipher]] | None = None
 
     def seal(self, subject: str, data: bytes, context: bytes) -> bytes:
-        """Return data encrypted with the present key of a subject.
-
-        Raises:
-            Corrupt: The keys cannot be read.
-        """
+        """Return data encrypted with the present key of a subject."""
         tree = self._newest()
         return self._cipher(tree, subject, tree.generation(subject)).seal(data, context)
 

@@ -25,10 +25,6 @@ def value_of_word(word: str, given: GivenType) -> Any:
     """Return the value that a word means: JSON, or else bare text, such as a string, the key of a reference or a date.
 
     To decode the value may run code of the application, as `base.class_code` says.
-
-    Raises:
-        ValueError: The word fits neither way; so do the other errors of `UNREADABLE`. For an object or a list it is the
-            error of the JSON, which says more about the parts.
     """
     try:
         return given.of_json(word)

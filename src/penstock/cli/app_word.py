@@ -25,10 +25,6 @@ def split_app(
     Args:
         form: The command and its words without the application: `penstock call ENTITY KEY METHOD`.
         remote: Whether a gateway gets the call or the append; it needs no application.
-
-    Raises:
-        ConfigError: No word, option or setting names an application, no other word is left, or the first one may be
-            the method of a class.
     """
     first, *rest = words
     known = options.settings().app
@@ -46,11 +42,7 @@ def split_app(
 
 
 def _check_dots(word: str) -> None:
-    """Refuse a word such as `Item.create`, unless it names a module of a package.
-
-    Raises:
-        ConfigError: There is no such package.
-    """
+    """Refuse a word such as `Item.create`, unless it names a module of a package."""
     outer, dot, inner = word.partition(".")
     if not dot or word.endswith(".py") or not all(map(str.isidentifier, word.split("."))):
         return

@@ -195,7 +195,6 @@ def load(name: str) -> Any:
     """Import a command.
 
     Raises:
-        ConfigError: The command needs a checkout that this installation lacks.
         ModuleNotFoundError: The command needs a package that this installation lacks.
     """
     if not is_available(name):
@@ -298,9 +297,6 @@ class _Coercion:
             value: The word or the words of the command line; None without words.
             param: The parameter, of typer.
             ctx: The context, of typer.
-
-        Raises:
-            typer.BadParameter: The parameter does not take this value.
         """
         is_multiple = param.multiple or param.nargs == -1
         plain = self._words(value) if is_multiple else self._word(value, param.default)
@@ -361,14 +357,10 @@ def _parse(
     """Parse the words of a command line.
 
     Args:
-        parse: The command's own method.
         ctx: The context, of typer.
 
     Returns:
         The words that are left.
-
-    Raises:
-        typer.BadParameter: A word looks like an option, and the command has no such option.
     """
     known = {name for parameter in command.get_params(ctx) for name in parameter.opts}
     words = args[: args.index("--")] if "--" in args else args

@@ -147,11 +147,7 @@ def command(
 
 
 def copy_example(example: str, folder: Path) -> None:
-    """Copy the package of an example.
-
-    Raises:
-        ConfigError: There is no such example, the name is invalid, or the folder exists already.
-    """
+    """Copy the package of an example."""
     place = next((place for place in PLACES if place.is_dir()), PLACES[0])
     known = sorted(path.parent.name for path in place.glob("*/__init__.py"))
     if example not in known:
@@ -162,22 +158,14 @@ def copy_example(example: str, folder: Path) -> None:
 
 
 def write(folder: Path) -> None:
-    """Write the files of an application, which has the name of its folder.
-
-    Raises:
-        ConfigError: The name is invalid, or the folder exists already.
-    """
+    """Write the files of an application, which has the name of its folder."""
     _make(folder)
     for file, text in FILES.items():
         (folder / file).write_text(text.format(name=folder.name))
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of an application.
-
-    Raises:
-        ConfigError: The name is invalid, or the folder exists already.
-    """
+    """Make the folder of an application."""
     name = folder.name
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise ConfigError(

@@ -144,8 +144,6 @@ def schema_changes(application: "App", settings: "Config") -> "Sequence[SchemaCh
 
     Raises:
         ClassChanged: A class cannot read its stored entities; nothing was written.
-        OperationalError: The journal cannot be read.
-        IntegrityError: The journal is damaged.
     """
     if not (settings.data / JOURNAL).exists():  # nothing is stored, and no reader is needed
         return ()
@@ -186,10 +184,6 @@ class DataOptions:
             flags: Options by the name of their setting; None if not given.
 
         Raises:
-            ConfigError: No source names an application, it does not exist, or a setting is invalid.
-            DefinitionError: The application is defined wrongly.
-            ClassChanged: A class cannot read its stored entities; nothing was written.
-            OperationalError: The journal cannot be read.
             IntegrityError: The journal is damaged.
         """
         application, settings = self.load_unchecked(**flags)
@@ -229,11 +223,6 @@ class DataOptions:
 
         Args:
             default: The directory when neither options nor settings name one, or an application.
-            hint: The end of the error message.
-
-        Raises:
-            ConfigError: No source names a directory or an application, and there is no default; or the directory
-                that a source names does not exist.
         """
         settings = self.settings()
         if settings.data != NOWHERE and not settings.data.exists():
@@ -261,9 +250,6 @@ class DataOptions:
 
         Args:
             flags: Options by the name of their setting; None if not given.
-
-        Raises:
-            ConfigError: Settings are invalid; the message names all of them.
         """
         settings = config_of(
             NOWHERE,
@@ -288,11 +274,7 @@ class AppOptions(DataOptions):
 
     @property
     def spec(self) -> str | None:
-        """The application that the command line names, if it names one.
-
-        Raises:
-            ConfigError: The argument and `--app` name two applications.
-        """
+        """The application that the command line names, if it names one."""
         given = ",".join(self.app) if self.app else None
         if given is not None and self.named not in (None, given):
             raise ConfigError(f"the command names two applications: {given} and --app {self.named}")
@@ -303,10 +285,6 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
     """Return the options with the code that is in force as the application; as they are without a deployment.
 
     A process that is started again must not take a source file that has changed since.
-
-    Raises:
-        Corrupt: The archive of the deployment, or the journal, is damaged.
-        OperationalError: The disk fails.
     """
     from penstock.deployment.code_in_force import spec_in_force
 
@@ -315,15 +293,7 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
 
 
 def check_class_word(word: str, form: str) -> None:
-    """Check that a word can name a class, and is not an application in the wrong place.
-
-    Args:
-        word: The word in the place of the class.
-        form: The command and its words.
-
-    Raises:
-        ConfigError: The word is not a Python identifier.
-    """
+    """Check that a word can name a class, and is not an application in the wrong place."""
     if not word.isidentifier():
         raise ConfigError(f"{word} cannot be the name of a class; the form is {form}")
 
@@ -363,9 +333,6 @@ def config_of(
         file: The value of `--config`.
         assignments: The values of `--set`.
         flags: Options by the name of their setting; None if not given.
-
-    Raises:
-        ConfigError: Settings are invalid; the message names all of them.
     """
     settings = [parse_assignment(assignment) for assignment in assignments or ()]
     settings += [

@@ -64,10 +64,6 @@ class RemoteOptions:
 
         Args:
             app: The application, if the command line or a setting names it.
-            timeout_s: The limit of each operation.
-
-        Raises:
-            ConfigError: The URL or the key cannot be used.
         """
         from penstock.client.synchronous import Client
 
@@ -85,10 +81,6 @@ class RemoteOptions:
             order: The order.
             place: Returns the place, if no gateway is named.
             timeout_s: How long to wait for the driver; None: the order waits for none.
-
-        Raises:
-            TimedOut: The order is durable, and waits for the driver.
-            PenstockError: The order is refused, or the environment fails.
         """
         if self.url is None:
             return order.carry_out(place(), timeout_s or 0.0)
@@ -114,12 +106,7 @@ class RemoteOptions:
         """Return the answer to a `POST` request.
 
         Args:
-            media_type: The media type of the body.
             timeout_s: How long to wait for the answer.
-
-        Raises:
-            TimedOut: The gateway has accepted the request, and has no result yet.
-            PenstockError: As for `response`.
         """
         import msgspec
 
@@ -131,16 +118,7 @@ class RemoteOptions:
         return msgspec.json.decode(sent.content, type=returns)
 
     def response(self, path: str, accept: str) -> "HttpResponse":
-        """Return the response to a `GET` request.
-
-        Args:
-            accept: The media type of the answer.
-
-        Raises:
-            ConfigError: The URL or the key cannot be used.
-            Unreachable: The gateway does not answer.
-            PenstockError: The answer describes an error.
-        """
+        """Return the response to a `GET` request."""
         from penstock.client.encoding import error_of
 
         response = self._sent("GET", path, {"Accept": accept})
@@ -178,9 +156,6 @@ class RemoteOptions:
 
         Args:
             timeout_s: The limit of each step of an operation.
-
-        Raises:
-            ConfigError: The URL or the key cannot be used.
         """
         import httpx
 

@@ -135,21 +135,12 @@ class Observation:
         )
 
     def epochs(self, after: Epoch) -> list[EpochReport]:
-        """Return reports of later epochs, the newest 600 at most.
-
-        Raises:
-            OperationalError: The journal cannot be read.
-            IntegrityError: It is damaged.
-        """
+        """Return reports of later epochs, the newest 600 at most."""
         newest = status_in(self._data, self._app).epoch
         return self._reports.after(max(after, Epoch(newest - EPOCHS_MAX)))[-EPOCHS_MAX:]
 
     def kill_driver(self) -> Killed:
-        """Kill the driver with SIGKILL; that very process, never another one of the same number.
-
-        Raises:
-            OperationalError: No driver runs.
-        """
+        """Kill the driver with SIGKILL; that very process, never another one of the same number."""
         now_us = wall_clock_us()
         standing = status_in(self._data, self._app)
         for driver in presence.find(self._data, "driver"):

@@ -35,12 +35,7 @@ class ScheduledRequests(msgspec.Struct, frozen=True):
 
 
 def scheduled_in(data: Path) -> ScheduledRequests:
-    """Return the scheduled requests in a data directory, those that are due next first.
-
-    Raises:
-        OperationalError: The log cannot be read.
-        IntegrityError: It is damaged.
-    """
+    """Return the scheduled requests in a data directory, those that are due next first."""
     path = data / LOG
     if not path.exists():  # opening it would make it
         return ScheduledRequests([], has_more=False)

@@ -50,11 +50,7 @@ def count_text(plan: Plan) -> str:
 def stream_operator_lines(
     operator: StreamOperator, links: Sequence[Link], rates: Rates
 ) -> list[str]:
-    """Return the lines of a stream, workflow, splitter, sequencer or portal.
-
-    Args:
-        links: The links that begin at it.
-    """
+    """Return the lines of a stream, workflow, splitter, sequencer or portal."""
     events = f": {operator.events}" if operator.events else ""
     title = f"{operator.kind.value} {operator.name}{events}  {operator.where.text}"
     is_workflow = operator.kind is StreamKind.WORKFLOW

@@ -146,7 +146,6 @@ class Archives:
         """Remove the archives that are not in `needed`, and return their number.
 
         Args:
-            needed: The names of archives that stay.
             grace_s: An archive that was stored within these seconds stays, too.
 
         Raises:

@@ -64,11 +64,6 @@ def check_code(
 
     Returns:
         The compatible changes of stored classes, the stored classes that the code lacks, and the requests that it refuses.
-
-    Raises:
-        ConfigError: The import fails, ends its process, or takes too long; or it is another application.
-        ClassChanged: A class cannot read its stored entities, or a function with `@migrate` fails.
-        Corrupt: The archive is missing or was changed.
     """
     question, work_s = CodeQuestion(data, code, dropped, import_s), import_s + TRIALS_S
     try:

@@ -57,7 +57,6 @@ def unpacked(data: Path, code: DeployedCode) -> Location:
 
     Raises:
         Corrupt: The archive is missing, or was changed.
-        OperationalError: The archive cannot be read, or the folder cannot be written.
     """
     folder = folder_of(data, code)
     files = Archives(data).files(code.archive)
@@ -83,12 +82,7 @@ def spec_in_force(data: Path) -> str | None:
 
 
 def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
-    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment.
-
-    Raises:
-        Corrupt: The file of deployments is damaged, or the archive is missing or was changed.
-        OperationalError: The disk fails.
-    """
+    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment."""
     deployment = deployment_in_force(data, journal)
     if deployment is None:
         return None
@@ -96,12 +90,7 @@ def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
 
 
 def load_deployed(data: Path, spec: str) -> App:
-    """Import unpacked code beside the modules of this process; its classes read the rows of the journal.
-
-    Raises:
-        UserError: The code cannot be imported, or its classes do not fit.
-        IntegrityError: A file of the journal is damaged.
-    """
+    """Import unpacked code beside the modules of this process; its classes read the rows of the journal."""
     app = load_beside(locate(spec))
     DataDirectory(data).open_journal(app).close()
     return app
@@ -111,10 +100,6 @@ def remove_unpacked(data: Path) -> int:
     """Remove the unpacked archives of all but the newest deployments, and return their number.
 
     A process that still runs an older version may have missed the latest deployments, so some are kept.
-
-    Raises:
-        Corrupt: The file of deployments is damaged.
-        JournalUnavailable: It cannot be read.
     """
     every = Deployments(data / JOURNAL).every()
     kept = {deployment.code.archive for deployment in every[-KEPT:]}
@@ -129,10 +114,6 @@ def deployment_in_force(data: Path, journal: Journal | None = None) -> Deploymen
 
     Args:
         journal: The journal; None opens it.
-
-    Raises:
-        Corrupt: The file of deployments is damaged.
-        JournalUnavailable: It cannot be read.
     """
     if journal is None:
         directory = DataDirectory(data)
@@ -173,11 +154,6 @@ def spec_to_run(data: Path, spec: str) -> str:
     """Return the application that a driver runs which starts with `spec`: the code in force, or `spec` itself.
 
     `replaces_source` says which. A source that was never deployed is deployed by the start.
-
-    Raises:
-        ConfigError: There is no such application, or a source file cannot be read.
-        IntegrityError: The journal or an archive is damaged.
-        OperationalError: The disk fails.
     """
     code, in_force = _continued(data, spec)
     if in_force is None:
@@ -189,21 +165,13 @@ def spec_to_run(data: Path, spec: str) -> str:
 
 
 def replacement_of(data: Path, spec: str) -> Deployment | None:
-    """Return the deployment that a driver runs instead of the source that it starts with; None if it runs this source.
-
-    Raises:
-        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
-    """
+    """Return the deployment that a driver runs instead of the source that it starts with; None if it runs this source."""
     code, in_force = _continued(data, spec)
     return None if in_force is None or is_same_source(code, in_force.code) else in_force
 
 
 def is_in_force(data: Path, spec: str) -> bool:
-    """Say whether the code of a source is the code of the deployment in force.
-
-    Raises:
-        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
-    """
+    """Say whether the code of a source is the code of the deployment in force."""
     in_force = deployment_in_force(data)
     return in_force is not None and is_same_source(loaded_code(spec), in_force.code)
 
@@ -265,12 +233,7 @@ class CodeInForce:
         self.served = self._served_at_first()
 
     def wanted(self, following: Epoch) -> Deployment | None:
-        """Return the deployment that executes an epoch, if the process must load it for that; else None.
-
-        Raises:
-            Corrupt: The file of deployments is damaged.
-            JournalUnavailable: It cannot be read.
-        """
+        """Return the deployment that executes an epoch, if the process must load it for that; else None."""
         wanted = deployment_at(self._recorded(), following)
         return wanted if wanted is not None and self._is_newer(wanted) else None
 
@@ -297,9 +260,6 @@ class CodeInForce:
 
         Returns:
             The code; None if the process has loaded the very source that was deployed.
-
-        Raises:
-            PenstockError: The deployment cannot be loaded; the code before it stays in place.
         """
         if is_same_source(self._source, deployment.code):
             return None

@@ -64,12 +64,7 @@ class AppendedDeployment(msgspec.Struct, frozen=True):
 
 
 def deployed_code(data: Path) -> DeployedCode | None:
-    """Return the code of the newest deployment, which may still wait in the log; None without a deployment.
-
-    Raises:
-        Corrupt: A file of the data directory is damaged.
-        OperationalError: A file cannot be read.
-    """
+    """Return the code of the newest deployment, which may still wait in the log; None without a deployment."""
     directory = DataDirectory(data)
     if (name := directory.app_name) is None:
         return None
@@ -84,8 +79,6 @@ def store_code(data: Path, spec: str) -> DeployedCode:
 
     Raises:
         ConfigError: There is no such application, or a source file cannot be read.
-        Corrupt: A file of the data directory is damaged.
-        OperationalError: The disk is full or fails, or source files change all the time.
     """
     return _stored(data, with_applications(data, deployed_code(data), spec))
 
@@ -94,11 +87,6 @@ def store_without(data: Path, name: str) -> DeployedCode:
     """Store the archive of the deployed set without an application, and return the code.
 
     The check of this code refuses it if another application uses the removed one.
-
-    Raises:
-        ConfigError: No such application is deployed, or it is the only one.
-        Corrupt: A file of the data directory is damaged.
-        OperationalError: The disk is full or fails.
     """
     return _stored(data, without_application(data, deployed_code(data), name))
 
@@ -130,9 +118,6 @@ def append_deployment(
     Raises:
         ConfigError: There is no journal, the code cannot be imported, another deployment has come before it, or a class
             to drop is not stored or still in the code; nothing is appended.
-        ClassChanged: A class cannot read its stored entities; nothing is appended.
-        Corrupt: The archive is missing or was changed; nothing is appended.
-        LogUnavailable: The disk is full or fails.
     """
     directory = DataDirectory(config.data)
     if (name := directory.app_name) is None:
@@ -161,12 +146,7 @@ def append_deployment(
 def wait_for_deployment(
     settings: Config, appended: AppendedDeployment, timeout_s: float
 ) -> Deployment:
-    """Wait until a deployment is in force.
-
-    Raises:
-        TimedOut: No driver has executed the record yet; it stays in the log.
-        PenstockError: The driver has refused the record: code or classes do not fit any more.
-    """
+    """Wait until a deployment is in force."""
     reply = settled(settings, appended.lsn, timeout_s, "the deployment")
     reply.value()
     every = Deployments(DataDirectory(settings.data).journal_path).every()
@@ -192,10 +172,6 @@ def put_in_force(
 
     Returns:
         The result; it has no number if no driver runs yet.
-
-    Raises:
-        TimedOut: No driver has executed the record in time; it stays in the log.
-        PenstockError: The code or its classes do not fit; nothing has changed.
     """
     settings = place.settings
     appended = append_deployment(settings, code, replaces=replaces, drop=drop, by=place.by)
@@ -318,9 +294,6 @@ def former_code(every: Sequence[Deployment], number: int | None) -> DeployedCode
 
     Args:
         number: The number of the deployment; None: the newest deployment with other code than the last.
-
-    Raises:
-        ConfigError: There is no such deployment.
     """
     last = every[-1].code if every else None
     for deployment in reversed(every):

@@ -21,12 +21,7 @@ from penstock.process.data_directory import DataDirectory
 
 
 def deployed_set(data: Path, code: DeployedCode | None) -> Location | None:
-    """Return the place of a deployed set of applications; None for a single application, and without a deployment.
-
-    Raises:
-        Corrupt: The archive is missing, or was changed.
-        OperationalError: A file cannot be read or written.
-    """
+    """Return the place of a deployed set of applications; None for a single application, and without a deployment."""
     is_set = code is not None and Location(code.module, code.name, "", None).is_set
     return unpacked(data, code) if is_set and code is not None else None
 
@@ -45,12 +40,6 @@ def with_applications(data: Path, code: DeployedCode | None, spec: str) -> str:
 
     Returns:
         The set, as for `load_app`; `spec` itself if it replaces all that is deployed.
-
-    Raises:
-        ConfigError: An application does not exist, cannot be imported, or has a file that differs from that of another
-            named application.
-        Corrupt: The archive is missing, or was changed.
-        OperationalError: A file cannot be read or written.
     """
     if code is None:
         return spec
@@ -95,11 +84,6 @@ def without_application(data: Path, code: DeployedCode | None, name: str) -> str
 
     Returns:
         The set, as for `load_app`, which refuses it if another application uses the removed one.
-
-    Raises:
-        ConfigError: The set has no such application, or no other one.
-        Corrupt: The archive is missing, or was changed.
-        OperationalError: A file cannot be read or written.
     """
     deployed = deployed_set(data, code)
     single = () if code is None else (Location(code.module, code.name, "", None),)
@@ -118,7 +102,6 @@ def _stored(
     """Store the source of a changed set, and return the set in the folder of its archive.
 
     Args:
-        parts: The applications of the changed set.
         first: The labels of those whose files the others take.
     """
     name = (deployed.is_set and deployed.name) or DataDirectory(data).app_name or ""

@@ -10,13 +10,7 @@ from penstock.journal.deployments import Deployment, Deployments, version_change
 
 
 def list_deployments(data: Path) -> list[ListedDeployment]:
-    """Return the deployments of a data directory, in order.
-
-    Raises:
-        ConfigError: There is no journal.
-        Corrupt: The file of deployments is damaged.
-        JournalUnavailable: The disk fails.
-    """
+    """Return the deployments of a data directory, in order."""
     if not (data / JOURNAL).is_dir():
         raise ConfigError(
             f"there is no journal in {data}; name the application's directory with --data"

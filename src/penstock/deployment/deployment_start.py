@@ -50,11 +50,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         The new deployment; None if nothing is recorded.
 
     Raises:
-        ConfigError: A source file cannot be read, or the source is too large.
-        ClassChanged: Waiting values would be read with another meaning.
         Corrupt: The file of deployments is damaged.
-        OperationalError: The disk is full or fails, or a Python file of the source was written after this process began
-            to import the application.
     """
     location = locate(spec)
     if location.applications[0].module.partition(".")[0] == OWN_PACKAGE:
@@ -93,7 +89,6 @@ def remove_surplus_archives(
 
     Raises:
         Corrupt: The file of deployments is damaged.
-        JournalUnavailable: The disk fails.
     """
     deployments = Deployments(data / JOURNAL)
     with storage("remove source archives"), locked_directory(deployments.folder):

@@ -33,9 +33,6 @@ class Drop(msgspec.Struct, frozen=True):
 
         Args:
             removed: The stored classes that the code lacks.
-
-        Raises:
-            ConfigError: A class is not stored, or is still in the code.
         """
         for name in self.names if self.must_be else ():
             if name not in removed:
@@ -53,11 +50,7 @@ def dropped(names: Collection[str]) -> Drop:
 
 
 def classes_in_force(data: Path) -> Drop:
-    """Return the classes of the code in force, of which a deployment without one of its applications lacks some.
-
-    Raises:
-        Corrupt: The file of deployments is damaged.
-    """
+    """Return the classes of the code in force, of which a deployment without one of its applications lacks some."""
     every = Deployments(DataDirectory(data).journal_path).every()
     return Drop(tuple(every[-1].shapes)) if every else NOTHING_DROPPED
 
@@ -67,15 +60,6 @@ def drop_at_start(data: Path, app: App, drop: Drop) -> None:
 
     If the driver then starts with code that has such a class again, nothing is removed. A start with the same classes may
     follow: a supervisor starts a command again as it is.
-
-    Args:
-        app: The application that starts.
-
-    Raises:
-        ConfigError: A class is not stored, or is still in the code; or there is no journal.
-        ClassChanged: Another class cannot read its stored entities; nothing was written.
-        Fenced: A driver runs.
-        OperationalError: The disk is full or fails.
     """
     directory = DataDirectory(data)
     if directory.app_name is None:

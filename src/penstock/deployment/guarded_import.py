@@ -36,9 +36,6 @@ def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO)
     Args:
         import_s: The seconds that the import may take.
         answer_file: The file for the answer of the child.
-
-    Raises:
-        ConfigError, DefinitionError: As for `load_app`.
     """
     # A thread in C that needs no lock of Python: it ends also an import that keeps this lock. It prints the line where
     # the import stands.
@@ -68,7 +65,6 @@ def ask_importing(
         timeout_s: How long the child may run; None: as long as it needs.
 
     Raises:
-        ConfigError: The import took too long, or ended the process.
         ChildEnded: The process ended after the import.
         TimeoutError, PenstockError: As for `ask_child`.
     """
@@ -85,12 +81,7 @@ def ask_importing(
 
 
 def application_name(spec: str, import_s: float = IMPORT_S) -> str:
-    """Return the name of an application, which a child process imports.
-
-    Raises:
-        ConfigError: The application does not exist, or its import fails, ends the process, or takes too long.
-        DefinitionError: It is defined wrongly.
-    """
+    """Return the name of an application, which a child process imports."""
     question, module = NameQuestion(spec, import_s), locate(spec).module
     return ask_importing("penstock.deployment.guarded_import", question, str, module, import_s)
 

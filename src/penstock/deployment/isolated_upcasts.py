@@ -74,12 +74,7 @@ class IsolatedUpcasts:
     def __call__(
         self, entity_type: EntityType, texts: Sequence[str], states: Sequence[bytes]
     ) -> list[Presented]:
-        """Upcast rows, as `present_here` does.
-
-        Raises:
-            Diverged: A row has a shape that no version has.
-            StateUnavailable: The system cannot create a process.
-        """
+        """Upcast rows, as `present_here` does."""
         rows: dict[int, Presented] = {}
         called = [_functions(entity_type, state) for state in states]
         by_user = {place: functions for place, functions in enumerate(called) if functions}

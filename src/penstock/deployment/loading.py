@@ -89,11 +89,6 @@ def load_app(spec: str) -> "App":
         spec: `module`, `module:name`, a path to a `.py` file or to a package's folder, either
             with `:name`. Without a name, the module's `app`. `/folder//module:name` is a module below a folder, with `%` codes as in a URL. A set
             of applications is a list of these, separated by commas, or a folder of packages that have an `app`.
-
-    Raises:
-        ConfigError: The file, module or application does not exist, or its import fails; the
-            message shows the user's line.
-        DefinitionError: The application is defined wrongly.
     """
     return load(locate(spec))
 
@@ -183,12 +178,7 @@ def _neighbours(path: Path) -> str:
 
 
 def load(location: Location) -> "App":
-    """Import the application at a location; once for each process.
-
-    Raises:
-        ConfigError: See `load_app`.
-        DefinitionError: See `load_app`.
-    """
+    """Import the application at a location; once for each process."""
     apps = [_load_single(part) for part in location.applications]
     from penstock.model.application_set import combined  # noqa: PLC0415 -- wrong names need no model
 

@@ -68,8 +68,6 @@ def try_migrations(directory: DataDirectory, app: App, journal: Journal) -> list
 
     Raises:
         ClassChanged: A function fails for an entity, or its result does not fit the class; nothing was written.
-        Corrupt: A file of the data directory is damaged.
-        OperationalError: The disk fails.
     """
     lines = []
     samples = _samples(directory, app, journal)

@@ -105,10 +105,6 @@ def load_instead(location: Location, former: Location) -> "App":
     Args:
         location: The other version; its folder, and the folders next to it, are unpacked archives.
         former: The version that this process has loaded.
-
-    Raises:
-        ConfigError: The version cannot be imported.
-        DefinitionError: It is defined wrongly.
     """
     forget_classes()
     archives = Path(location.folder).parent

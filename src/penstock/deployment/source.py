@@ -70,12 +70,7 @@ def read_source(location: Location) -> Source:
 
 
 def read_sources(location: Location) -> list[Source]:
-    """Read the source of each application of a set; all files are as they were at one time.
-
-    Raises:
-        ConfigError: A file cannot be read, or the files are too large together.
-        OperationalError: The files change all the time.
-    """
+    """Read the source of each application of a set; all files are as they were at one time."""
     for _ in range(_ATTEMPTS):
         readings = [_Reading(part) for part in location.applications]
         sources = [reading.read() for reading in readings]
@@ -88,11 +83,7 @@ def read_sources(location: Location) -> list[Source]:
 
 
 def merged(sources: list[Source]) -> Source:
-    """Return the source of a set of applications.
-
-    Raises:
-        ConfigError: Two applications have different files under one name.
-    """
+    """Return the source of a set of applications."""
     files: dict[str, bytes] = {}
     for source in sources:
         for path, content in source.files.items():
@@ -283,12 +274,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def loaded_code(spec: str) -> DeployedCode | None:
-    """Return the code of an application that this process has just loaded; None for Penstock's own modules.
-
-    Raises:
-        ConfigError: A source file cannot be read, or the source is too large.
-        OperationalError: The disk fails, or source files change all the time.
-    """
+    """Return the code of an application that this process has just loaded; None for Penstock's own modules."""
     location = locate(spec)
     if location.module.partition(".")[0] == OWN_PACKAGE:
         return None
@@ -296,11 +282,7 @@ def loaded_code(spec: str) -> DeployedCode | None:
 
 
 def imported_code(spec: str) -> DeployedCode | None:
-    """Like `loaded_code`, but None also if a file was written after the import began, so the process may lack it.
-
-    Raises:
-        ConfigError, OperationalError: As for `loaded_code`.
-    """
+    """Like `loaded_code`, but None also if a file was written after the import began, so the process may lack it."""
     location = locate(spec)
     if location.module.partition(".")[0] == OWN_PACKAGE:
         return None
@@ -322,7 +304,6 @@ def code_of(
 
     Raises:
         ConfigError: A source file cannot be read, or the source is too large.
-        OperationalError: The disk fails, or source files change all the time.
     """
     sources = sources_of(location, warns=warns)
     named = [part.label in first for part in location.applications]

@@ -30,11 +30,6 @@ def unpacked_upload(archive: bytes, app: str) -> Iterator[str]:
 
     Yields:
         The application in that folder, as for `locate`.
-
-    Raises:
-        RequestError: The archive cannot be used.
-        ConfigError: The text names no application.
-        OperationalError: The disk is full or fails.
     """
     files = _files_of(archive)
     with ExitStack() as stack:
@@ -60,11 +55,7 @@ def _spec_in(folder: Path, app: str) -> str:
 
 
 def _files_of(archive: bytes) -> dict[str, bytes]:
-    """Return the files of an archive that a client has sent.
-
-    Raises:
-        RequestError: It is no archive, is compressed, or has paths that lead out of its folder.
-    """
+    """Return the files of an archive that a client has sent."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             entries = opened.infolist()

@@ -33,9 +33,6 @@ def unfit_requests(
         deployed: Returns the application that would process them without the deployment; None if there is none. It is
             called once, for the first request that does not fit.
         present: The application that would process them after it.
-
-    Raises:
-        Corrupt: The log is damaged.
     """
     if not (data / LOG).exists():
         return

@@ -72,7 +72,6 @@ class AccessMemory:
 
         Args:
             hinted: Its hinted accesses, as for `expected`.
-            accesses: The accesses of all runs of its transactions.
         """
         slots = self._slots(accesses.entity)
         self._only_read[slots] = True
@@ -185,7 +184,6 @@ class FirstRounds:
 
         Args:
             hints: The access hint of each request, in the order of positions.
-            tasks: The number of tasks.
 
         Returns:
             For each task its positions, ascending; may be empty.

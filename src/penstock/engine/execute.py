@@ -139,9 +139,7 @@ def check_sizes(
     """Check a transaction against the limits of sizes.
 
     Args:
-        touched: The number of entities that it touched.
         size: The bytes of its result.
-        writes: Its new states.
     """
     if touched > limits.entities:
         raise LimitExceeded(f"touched {touched} entities, more than entities = {limits.entities}")
@@ -298,7 +296,6 @@ class Executor:
         Raises:
             Escape: `read` raised `Escape`, even if the handler caught it. `touched` has the entities
                 that were touched before.
-            IntegrityError: A touched entity is stored in another shape than that of its class.
         """
         if is_cancelled(body):
             self._forget()
@@ -314,9 +311,6 @@ class Executor:
         Args:
             txn: The transaction, which has not begun.
             work: Runs the handlers, and returns the result and the writes.
-
-        Raises:
-            KeyboardInterrupt, Escape, IntegrityError: As in `run`.
         """
         self._forget()
         self.runs += 1
@@ -343,8 +337,6 @@ class Executor:
         """Return how a transaction ended, or raise the exception that leaves it without outcome.
 
         Args:
-            reply: The encoded result.
-            writes: The new states.
             failure: Why the transaction is undone; None if it is not.
         """
         if self.stopped:

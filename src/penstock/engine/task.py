@@ -91,14 +91,10 @@ class Task:
         """Execute the transaction at `position`, and the requests that it sends.
 
         Args:
-            body: The encoded request.
             time_us: When the request was appended, microseconds since the Unix epoch.
 
         Returns:
             How it ended; None when it escaped, which leaves no writes.
-
-        Raises:
-            PenstockError: Committed state could not be read; the transaction has no outcome.
         """
         self.cascade = None
         self._former = {}
@@ -135,9 +131,7 @@ class Task:
         """Let a request fail without running it; `cascade` has the work that depends on the record.
 
         Args:
-            body: The encoded request.
             time_us: When the request was appended, microseconds since the Unix epoch.
-            reply: The encoded failure of the request.
         """
         outcome = Outcome(decode_failure(reply).code, reply, (), {})
         self.cascade = self.root = None
@@ -153,9 +147,6 @@ class Task:
 
         Args:
             failure: The failure of its request; None if it took effect.
-
-        Raises:
-            PenstockError: Committed state could not be read; the steps have no outcome.
         """
         assert self.cascades is not None, "the caller has keys"
         self.wrote = {}

@@ -77,7 +77,6 @@ class KeyFile:
             service: The key service that encrypts it; empty for none.
 
         Raises:
-            ConfigError: The key service cannot be used.
             JournalUnavailable: The disk is full or fails, or the key service does.
         """
         with durable.storage("create the file of the subjects' keys"), suppress(FileExistsError):
@@ -95,8 +94,6 @@ class KeyFile:
             Whether the file had another service.
 
         Raises:
-            ConfigError: A key service cannot be used.
-            Corrupt: The file is missing or damaged.
             JournalUnavailable: The disk is full or fails, or a key service does.
         """
         with durable.storage("encrypt the subjects' keys"), locked_directory(self.path.parent):
@@ -114,7 +111,6 @@ class KeyFile:
         """Return the present keys.
 
         Raises:
-            ConfigError: The key service of the file cannot be used.
             Corrupt: The file is missing or damaged.
             JournalUnavailable: The disk fails, or the key service does.
         """
@@ -159,7 +155,6 @@ class KeyFile:
             generation: How often the subject had been erased when the key began.
 
         Raises:
-            Corrupt: The file is missing or damaged.
             JournalUnavailable: The disk is full or fails, or the key service does; the key may or may not be destroyed.
         """
         with durable.storage("destroy the key of a subject"), locked_directory(self.path.parent):

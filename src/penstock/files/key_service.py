@@ -55,7 +55,6 @@ class Wrapped(msgspec.Struct, frozen=True):
         """Return the data.
 
         Raises:
-            ConfigError: The service cannot be imported, or answers something else than bytes.
             JournalUnavailable: The service refuses, fails or does not answer.
             ValueError: The bytes were changed, or the service has another key; the message begins with a verb.
         """
@@ -77,7 +76,6 @@ def wrapped(service: str, data: bytes) -> Wrapped:
     The service must decrypt the data key before this function returns, so that no data are stored that it cannot open.
 
     Raises:
-        ConfigError: The service cannot be imported, or does not decrypt its own answer.
         JournalUnavailable: The service refuses, fails or does not answer.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV  # noqa: PLC0415 -- of `server`, and slow
@@ -99,11 +97,7 @@ def is_service(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _service_named(name: str) -> KeyService:
-    """Return the service that a class or a function without parameters makes; a process makes each service once.
-
-    Raises:
-        ConfigError: The module cannot be imported, or makes no service.
-    """
+    """Return the service that a class or a function without parameters makes; a process makes each service once."""
     module, _, attribute = name.partition(":")
     try:
         service: KeyService = _in_time(
@@ -122,10 +116,6 @@ def _asked(name: str, method: str, given: bytes) -> bytes:
 
     Args:
         method: `wrap` or `unwrap`.
-
-    Raises:
-        ConfigError: The service cannot be made, or the answer is not bytes.
-        JournalUnavailable: The service refuses, fails or does not answer.
     """
     service = _service_named(name)
     try:

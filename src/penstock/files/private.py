@@ -38,9 +38,6 @@ def create(path: Path) -> None:
 
     If others may read a directory of Penstock, their rights are removed. A directory with other
     files, or a directory that every user may write to (`/tmp`), keeps its rights; a warning names it.
-
-    Raises:
-        ConfigError: The directory cannot be created, or is a file.
     """
     keep_private()
     try:

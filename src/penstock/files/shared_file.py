@@ -43,9 +43,6 @@ def changing(path: Path, lock_path: Path) -> Iterator[None]:
     """Be the only writer of a file for the duration of a block.
 
     The directory of the file is created if it does not exist.
-
-    Raises:
-        OperationalError: The block, or the lock, failed to write.
     """
     try:
         private.create(path.parent)

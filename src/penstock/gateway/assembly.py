@@ -69,12 +69,9 @@ class Assembly:
     """A gateway and the resources that it holds open.
 
     Attributes:
-        gateway: The gateway.
         served: The ASGI application: the gateway inside its middleware.
-        tail: The gateway's journal tail.
         deployments: The deployments, and the one that the gateway serves.
         versions: Exchanges the version of the gateway.
-        connections: The open connections.
     """
 
     gateway: Gateway
@@ -121,11 +118,6 @@ async def assemble(
     """Open log, journal and state of an application, and build its gateway.
 
     Call this in the event loop that serves.
-
-    Raises:
-        ConfigError: The settings of keys, tokens or limits cannot be used.
-        IntegrityError: Log or journal is damaged.
-        OperationalError: Log or journal cannot be opened.
     """
     directory = DataDirectory(config.data)
     directory.create(config.key_service)

@@ -30,10 +30,7 @@ class CallEncoder:
         """Return the body and the access hint of a log entry for a call or an append.
 
         Raises:
-            RecordTooLarge: The key or the body is too large.
             RequestError: The target does not exist, or the arguments do not fit.
-            LimitExceeded: Code of the application ran too long, or ended its process.
-            OperationalError: No reader was free in time.
         """
         if self._with_code and (target.owner, target.method) in self._with_code:
             assert self._pool is not None, "only a pool has calls with code"

@@ -51,11 +51,7 @@ def flow_caller(principal: Principal, target: CallTarget, hint: bytes) -> Caller
 
 
 def require_right(principal: Principal, target: CallTarget) -> None:
-    """Check that a principal may make a call or an append.
-
-    Raises:
-        Forbidden: The scope is missing; the message names it.
-    """
+    """Check that a principal may make a call or an append."""
     if target.stream is None:
         principal.require_call(target.entity, target.method, target.former)
     else:

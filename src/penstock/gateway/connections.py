@@ -80,11 +80,7 @@ class Connections:
 
     @contextmanager
     def staying(self) -> Iterator[None]:
-        """Count a connection that stays open by its nature.
-
-        Raises:
-            Overloaded: Half of the places are taken by such connections.
-        """
+        """Count a connection that stays open by its nature."""
         self.check_room()
         self._staying += 1
         try:

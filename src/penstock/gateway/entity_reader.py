@@ -30,7 +30,6 @@ class EntityReader:
 
         Raises:
             OperationalError: Journal or state cannot be read.
-            IntegrityError: The journal is damaged.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._read, keys)

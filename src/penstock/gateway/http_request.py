@@ -110,11 +110,7 @@ class HttpRequest:
         return method
 
     def take_query(self, fields: frozenset[str] | None) -> None:
-        """Read the query string, whose fields the route has declared; None: the application's handler checks them.
-
-        Raises:
-            RequestError: The query string is malformed, or a field is unknown or stands twice.
-        """
+        """Read the query string, whose fields the route has declared; None: the application's handler checks them."""
         self._query = query_of(self._scope["query_string"], fields)
         self._fields = fields
 
@@ -135,11 +131,7 @@ class HttpRequest:
         return default if self._fields is None else self._query.get(name, default)
 
     def flag(self, name: str) -> bool:
-        """Return a field that is `true` or `false`, which is the default.
-
-        Raises:
-            RequestError: The field is something else.
-        """
+        """Return a field that is `true` or `false`, which is the default."""
         text = self.field(name)
         if text is None:
             return False
@@ -148,11 +140,7 @@ class HttpRequest:
         return text == "true"
 
     def refuse_fields(self, names: Iterable[str], reason: str) -> None:
-        """Refuse fields that mean nothing together with the rest of the request, for a reason.
-
-        Raises:
-            RequestError: One of the fields is there.
-        """
+        """Refuse fields that mean nothing together with the rest of the request, for a reason."""
         for name in names:
             text = self.field(name)
             if text is not None:
@@ -163,9 +151,6 @@ class HttpRequest:
 
         Args:
             most: The most bytes; None: as `gateway.body_bytes_max` says.
-
-        Raises:
-            HttpError: The body is too large or too slow, or the client has disconnected.
         """
         most = self._config.body_bytes_max if most is None else most
         length = self.headers.get("content-length")
@@ -206,11 +191,7 @@ class HttpRequest:
             pass
 
     async def json(self) -> bytes:
-        """Return the body of a JSON request.
-
-        Raises:
-            HttpError: `body` raised it, the content type is wrong, or the JSON is nested too deeply.
-        """
+        """Return the body of a JSON request."""
         body = await self.body()
         if not body:
             return body
@@ -275,9 +256,6 @@ class HttpRequest:
 
         A client sends an id that it has drawn itself as `Penstock-Request-Id`: a call that is sent
         again takes effect once, and a `@readonly` call need not be recorded.
-
-        Raises:
-            RequestError: The id is too long or has a forbidden character, or there are two ids.
         """
         text, drawn = self.headers.get(_CHOSEN), self.headers.get(_DRAWN)
         if text is None:
@@ -291,7 +269,6 @@ class HttpRequest:
 
         Raises:
             RequestError: The text cannot be a request id.
-            Forbidden: The request belongs to another principal.
         """
         return named_id(self.principal, self.path["id"], self._config.key_bytes_max)
 
@@ -301,9 +278,6 @@ def query_of(raw: bytes, fields: Collection[str] | None) -> dict[str, str]:
 
     Args:
         fields: The declared fields; None: any field.
-
-    Raises:
-        RequestError: The query string is malformed, or a field is unknown or stands twice.
     """
     try:
         pairs = parse_qsl(
@@ -341,20 +315,12 @@ def whole_number(name: str, text: str, expected: str, least: int, most: int = CO
 
 
 def parse_epoch(name: str, text: str) -> int:
-    """Return the epoch in a field.
-
-    Raises:
-        RequestError: The text is not an epoch.
-    """
+    """Return the epoch in a field."""
     return whole_number(name, text, "is not an epoch", 0)
 
 
 def check_depth(text: bytes, most: int) -> None:
-    """Check that JSON is nested at most `most` deep; other mistakes in it are ignored.
-
-    Raises:
-        HttpError: The JSON is nested deeper.
-    """
+    """Check that JSON is nested at most `most` deep; other mistakes in it are ignored."""
     if text.count(b"[") + text.count(b"{") <= most:
         return
     depth = 0

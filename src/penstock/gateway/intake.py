@@ -170,9 +170,6 @@ class AwaitedReply:
 
         Raises:
             TimedOut: It did not come in time; the request may still take effect.
-            JournalUnavailable: The journal cannot be read.
-            IntegrityError: The journal is damaged.
-            PenstockError: The request was not appended.
         """
         reply = await self._ended()
         assert reply is not None, "the request is awaited, not sent"

@@ -41,11 +41,7 @@ class OrderDesk:
         """Carry out an order of a principal, who has the right for it.
 
         Args:
-            order: The order.
             facts: The facts for the log output; None: the fields of the order.
-
-        Raises:
-            PenstockError: The order is refused, or the environment fails.
         """
         way, by = order.way, request.principal.name
         place = Place(self._config, self._app, by)
@@ -77,11 +73,7 @@ def ok(answer: object) -> Response:
 
 
 def order_in(body: bytes, order_type: type[T], example: str) -> T:
-    """Return the order in a body; the example is for the message.
-
-    Raises:
-        RequestError: The body is no such order.
-    """
+    """Return the order in a body; the example is for the message."""
     try:
         return msgspec.json.decode(body, type=order_type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

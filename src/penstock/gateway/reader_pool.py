@@ -79,7 +79,6 @@ class ReaderChannel:
     """The gateway's end of the socket of one reader.
 
     Attributes:
-        pid: The process id of the reader.
         nursery: The process id of the nursery that has forked it.
     """
 
@@ -169,7 +168,6 @@ class ReaderPool:
             Overloaded: Too many questions wait.
             TimedOut: There was no answer in time.
             LimitExceeded: The calls took too long together, or ended too many readers.
-            PenstockError: The state could not be read.
         """
         answer = await self._in_time(self._answer(list(calls)), timeout_s)
         if answer.failed is not None:
@@ -187,8 +185,6 @@ class ReaderPool:
 
         Raises:
             Overloaded, TimedOut: Too many questions wait, or there was no answer in time.
-            LimitExceeded: Code of the application ran too long, or ended its process.
-            PenstockError: The call cannot be encoded.
         """
         message = await self._in_time(self._encoding(Encoding(target, source)), timeout_s)
         return message.body, message.hint
@@ -198,9 +194,6 @@ class ReaderPool:
 
         Args:
             timeout_s: The longest wait for a free reader and its answer.
-
-        Raises:
-            PenstockError: As in `encoded`, or the row cannot be converted.
         """
         return (await self._in_time(self._encoding(Upcasting(entity, key, row)), timeout_s)).body
 

@@ -30,11 +30,7 @@ _STORED: Final = re.compile(r"(?:[!-}]*~)?[!-}]+")
 
 
 def check_chosen(text: str, bytes_max: int) -> str:
-    """Return the id that a caller chose for a request.
-
-    Raises:
-        RequestError: The id is too long, not printable, or holds a `~`.
-    """
+    """Return the id that a caller chose for a request."""
     if len(text) > bytes_max or not _CHOSEN.fullmatch(text):
         raise RequestError(
             f"a request id takes 1 to {bytes_max} printable ASCII characters without spaces and "
@@ -48,9 +44,6 @@ def check_free(app: App, principal: Principal, chosen: str) -> None:
 
     Args:
         principal: The caller; another principal has ids, and so positions, of its own.
-
-    Raises:
-        Forbidden: The id is one of a generator.
     """
     generators = app.topology.generators
     if principal is not ANONYMOUS or not generators:
@@ -64,11 +57,7 @@ def check_free(app: App, principal: Principal, chosen: str) -> None:
 
 
 def check_stored(text: str) -> RequestId:
-    """Return an id as the log stores it.
-
-    Raises:
-        RequestError: The log has no such ids.
-    """
+    """Return an id as the log stores it."""
     if not _STORED.fullmatch(text):
         raise RequestError(
             f"{text!r} is not a request id: use printable ASCII characters without spaces, and at most "
@@ -82,9 +71,6 @@ def check_cancels(principal: Principal, text: str) -> None:
 
     Requests that a cascade has sent or scheduled, and the time limits of its questions, belong to the application: only
     an operator cancels them. Their callers may read them.
-
-    Raises:
-        Forbidden: The id is a derived one, and the principal lacks the scope `admin`.
     """
     if MARK in text and not principal.is_admin:
         raise Forbidden(
@@ -110,7 +96,6 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
 
     Raises:
         RequestError: No request can have such an id.
-        Forbidden: It is another principal's, and the principal lacks the scope `admin`.
     """
     root, mark, rest = text.partition(MARK)
     if mark and not _REST.fullmatch(rest):

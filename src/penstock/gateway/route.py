@@ -42,7 +42,6 @@ class Right:
     """The right that a principal needs for a path.
 
     Attributes:
-        text: The sentence of the document.
         check: Raises `Forbidden` without the right; None: the handler checks the right, if it needs any.
     """
 
@@ -92,10 +91,7 @@ class Answer:
     """A response without an error.
 
     Attributes:
-        text: The description.
         content: The schemas by media type; the document fills in those that depend on the application.
-        headers: The names of its headers.
-        status: The HTTP status.
     """
 
     text: str

@@ -26,12 +26,9 @@ class Endpoint:
     """A route and its handler.
 
     Attributes:
-        handler: The handler.
-        route_kind: The name of the route in metrics.
         fields: The fields of its query string; None: they are the arguments of the application's own handler.
         is_open: Whether it needs no credential, and is served while the gateway drains.
         check: Raises `Forbidden` for a principal without the right; None: the handler does it.
-        names: The names in its path.
     """
 
     handler: Handler
@@ -87,11 +84,7 @@ class Router:
         )
 
     def find(self, verb: str, raw_path: bytes) -> tuple[Endpoint, dict[str, str]] | None:
-        """Return the endpoint of a path, and the values of its names; None if it has no handler.
-
-        Raises:
-            HttpError: The path is too long, not UTF-8, or has handlers for other verbs only.
-        """
+        """Return the endpoint of a path, and the values of its names; None if it has no handler."""
         if len(raw_path) > PATH_BYTES_MAX:
             raise HttpError(414, "path-too-long", f"a path takes at most {PATH_BYTES_MAX} bytes")
         segments = raw_path.strip(b"/").split(b"/")

@@ -51,10 +51,6 @@ def serve_gateway(
     Args:
         config: Its settings; `config.gateway.port` is not 0.
         supervised: Whether the end of standard input asks to stop, too.
-
-    Raises:
-        ConfigError: The settings of keys, tokens or TLS cannot be used.
-        PenstockError: Log or journal cannot be opened.
     """
     uvloop.run(_serve(app, spec, config, more, supervised=supervised))
 

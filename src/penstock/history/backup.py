@@ -110,16 +110,8 @@ class Backups:
         """Back up an application at its newest epoch; the application may run.
 
         Args:
-            data: The application's data directory.
-            app: The application's name.
             reached: Receives each step, for tests of crashes.
             progress: Receives copied and total bytes.
-
-        Raises:
-            ConfigError: The data directory has no committed epoch, this directory has backups of
-                another application, or another process writes a backup into it.
-            Corrupt: A file of the application is damaged; no backup is created.
-            OperationalError: A disk is full or fails; no backup is created.
         """
         with translating_disk_errors(self.directory), self._lock():
             self._check_identity(data, app)
@@ -140,10 +132,6 @@ class Backups:
         Args:
             count: How many backups to keep, at least 1.
             reached: Receives each step, for tests of crashes.
-
-        Raises:
-            ConfigError: Another process writes a backup.
-            OperationalError: The disk fails; the next call removes the rest.
         """
         assert count > 0, "at least one backup is kept"
         with translating_disk_errors(self.directory), self._lock():

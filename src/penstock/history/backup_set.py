@@ -37,11 +37,8 @@ class BackupSet(msgspec.Struct, frozen=True):
     """An application's files at one epoch.
 
     Attributes:
-        app: The application's name.
-        identity: The identity of its journal.
         first, epoch: The oldest and the newest epoch.
         first_us, epoch_us: Their commit times, microseconds since the Unix epoch.
-        files: All files but the log.
     """
 
     app: str
@@ -67,12 +64,6 @@ def collect(
         app: The application's name.
         take_files: Receives the set, again after each `FileMismatch` that it raises.
         copy_log: Copies the log and returns the range of positions in the copy.
-
-    Raises:
-        ConfigError: The directory has no committed epoch, or is of another application.
-        Corrupt: A file is missing or damaged.
-        Diverged: The log does not contain the position that the journal has reached.
-        OperationalError: A disk is full or fails.
     """
     mismatched: set[FileEntry] = set()
     former: Lsn | None = None
@@ -104,7 +95,6 @@ def identity_of(data: Path, app: str) -> str:
     """Return the identity of an application's journal.
 
     Raises:
-        ConfigError: There is no journal, or it is of another application.
         Corrupt: The journal is damaged.
     """
     with closing(_open(data, app)) as journal:

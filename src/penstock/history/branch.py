@@ -52,11 +52,7 @@ class OpenRecord(msgspec.Struct, frozen=True):
 
 
 def open_records(journal: Journal, last: Commit) -> list[OpenRecord]:
-    """Return the open records of the epochs up to a commit, in the order of their epochs.
-
-    Raises:
-        Corrupt: A part of the journal is damaged.
-    """
+    """Return the open records of the epochs up to a commit, in the order of their epochs."""
     names = ("request_id", "request", "time_us", "delay_us")
     before = Epoch(journal.first() - 1)
     appended = [
@@ -75,11 +71,7 @@ def open_records(journal: Journal, last: Commit) -> list[OpenRecord]:
 
 
 def append_open(log: Log, records: Sequence[OpenRecord]) -> None:
-    """Append records to a log that does not know them yet, or schedule them.
-
-    Raises:
-        LogUnavailable: The disk is full or fails.
-    """
+    """Append records to a log that does not know them yet, or schedule them."""
     for record in records:
         entry = Entry(record.request_id, record.body, b"", record.time_us)
         if log.find(record.request_id) is None and log.scheduled(record.request_id) is None:
@@ -139,11 +131,6 @@ def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Pa
 
     Args:
         reached: Receives `step` before the directory is renamed.
-        step: The name of that step.
-
-    Raises:
-        ConfigError: `target` exists and is not empty, or another process creates it.
-        OperationalError: The disk is full or fails; no directory is left.
     """
     with translating_disk_errors(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -169,12 +156,6 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
         data: The copy. No other process uses it; after a crash it cannot be used.
         app: The application's name.
         epoch: The last epoch of its history; None keeps the newest epoch and the waiting requests.
-
-    Raises:
-        ConfigError: The journal does not hold the epoch.
-        Diverged: The log ends before the epoch does.
-        Corrupt: A file is damaged.
-        OperationalError: The disk is full or fails.
     """
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
         commit, newest = _commits(journal, epoch)
@@ -268,7 +249,6 @@ def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:
     """Remove the deployments that are not in force after an epoch, with their archives.
 
     Args:
-        epoch: Its last epoch.
         keeps_log: Whether deployments may wait in its log; then all archives stay.
     """
     deployments = Deployments(data / JOURNAL)

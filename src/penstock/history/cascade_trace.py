@@ -74,8 +74,6 @@ def cascade_document(
     """Return a cascade as a document; None if it has caused nothing and the journal has nothing of it.
 
     Args:
-        root: The id of the record's request.
-        recorded: The cascade as the journal has it.
         outcomes_of: Returns the outcomes of those later records that the journal has.
         keys: The keys of the persons; None for an application without personal classes.
     """

@@ -70,11 +70,6 @@ def report_on(
         drop: The stored classes to remove.
         import_s: The seconds that the import may take.
         work_s: The seconds that the whole report may take; None: as long as it needs.
-
-    Raises:
-        ConfigError: The journal is missing; or the code cannot be imported, ends its process, or is imported for too long.
-        TimedOut: The report has taken too long.
-        PenstockError: A file of the data directory is damaged, or cannot be read.
     """
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(f"{settings.data} has no journal; name the directory with --data")
@@ -111,8 +106,6 @@ def _compared(
 
     Raises:
         ClassChanged: A class cannot read its stored entities.
-        ConfigError: The deployed code cannot be imported any more, or a class to remove is not stored, or still there.
-        IntegrityError: A file of the data directory is damaged.
     """
     settings, drop = question.settings, question.drop
     directory = DataDirectory(settings.data)

@@ -181,8 +181,6 @@ def companion(
 
     Args:
         span: The replay, which has run no epoch.
-        first: The first epoch of the span.
-        last: Its last epoch.
     """
     handle = Companion(None, -1)
     if is_worth_sharing(history.commits(first, last)) and _has_room():

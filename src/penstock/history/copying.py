@@ -41,11 +41,7 @@ class FileEntry(msgspec.Struct, frozen=True):
             raise ValueError(f"{self.checksum} is not a checksum")
 
     def check(self, size: int, checksum: str) -> None:
-        """Compare size and checksum of a file with the expected ones.
-
-        Raises:
-            FileMismatch: They differ.
-        """
+        """Compare size and checksum of a file with the expected ones."""
         if size != self.size:
             raise FileMismatch(self, f"has {size} bytes instead of {self.size}")
         if checksum != self.checksum:

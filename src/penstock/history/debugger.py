@@ -22,16 +22,7 @@ from penstock.model.request import decode_request
 def debug_request(
     history: HistoryReader, versions: CodeVersions, request_id: str, limits: Limits
 ) -> Outcome:
-    """Replay up to a request, stop inside its handler, and return its outcome.
-
-    Args:
-        versions: The code of each epoch.
-        limits: The limits of the earlier requests.
-
-    Raises:
-        RequestError: No epoch holds the request, or it has no handler.
-        Corrupt: The journal is damaged.
-    """
+    """Replay up to a request, stop inside its handler, and return its outcome."""
     epoch = history.find(request_id)
     recorded = history.epoch(epoch)
     position = position_of(recorded, request_id)

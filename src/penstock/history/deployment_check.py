@@ -45,8 +45,6 @@ class CheckFinding(msgspec.Struct, frozen=True):
     """One change.
 
     Attributes:
-        level: The meaning of the change.
-        kind: The part of the application that changes.
         what: The change, in a sentence.
     """
 
@@ -90,7 +88,6 @@ def compare_unstored(deployed: App, present: App, stored: Container[str]) -> Ite
     """Compare the attributes of classes without stored entities; any change of them is safe.
 
     Args:
-        deployed: The application that is deployed.
         stored: The classes with stored entities, whose changes the opening of the journal finds.
     """
     for name, entity_type in present.stored.items():
@@ -112,23 +109,13 @@ def check_backlog(
     Args:
         deployed: The application that would process them without the deployment.
         present: The application that would process them after it.
-
-    Raises:
-        Corrupt: The log is damaged.
     """
     for what in unfit_requests(data, journal, lambda: deployed, present):
         yield CheckFinding(Level.WORD, "backlog", what)
 
 
 def check_waits(history: HistoryReader, present: App, limits: Limits) -> Iterator[CheckFinding]:
-    """Run the handlers that wait for a reply again with the present code, and find those that cannot go on.
-
-    Args:
-        limits: The limits of one transaction.
-
-    Raises:
-        Corrupt: The journal is damaged.
-    """
+    """Run the handlers that wait for a reply again with the present code, and find those that cannot go on."""
     if history.last == BEFORE_FIRST or not present.topology.streams:
         return
     state = history.state_before(Epoch(history.last + 1))
@@ -159,7 +146,6 @@ def dry_run(
 
     Raises:
         ClassChanged: A class of the present code cannot read the stored entities.
-        Corrupt: The journal is damaged.
     """
     has_run = deployed.since <= history.last != BEFORE_FIRST
     if not has_run or not epochs or deployed.app is present:

@@ -43,12 +43,6 @@ def deployment_difference(data: Path, number: int, work_s: float = WORK_S) -> De
 
     Args:
         work_s: How long the imports and the comparison may take.
-
-    Raises:
-        ConfigError: There is no such deployment, or its code cannot be imported.
-        Gone: Retention has removed the source of one of the two deployments.
-        TimedOut: The imports have taken too long.
-        IntegrityError: A file of the data directory is damaged.
     """
     every = Deployments(data / JOURNAL).every()
     if not 1 <= number <= len(every):

@@ -31,13 +31,9 @@ class Experiment(msgspec.Struct, frozen=True):
     """A request and its surroundings.
 
     Attributes:
-        location: The place of the application.
-        request_id, body, time_us: The request.
         states: The entities and rows that the request and its cascade read; others do not exist.
         runs: How often the request is executed.
         clock_ns: The time of every clock, nanoseconds since the Unix epoch.
-        limits: The limits of one transaction.
-        secret: The journal's secret.
     """
 
     location: Location

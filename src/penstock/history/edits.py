@@ -96,10 +96,6 @@ def resolve_edits(
         history: The journal with the edited requests.
         app_at: Returns the application that will execute the requests of an epoch.
         span: The first and the last epoch.
-
-    Raises:
-        RequestError: Some edits are invalid; the message lists all errors.
-        Corrupt: The journal is damaged.
     """
     resolver = _EditResolver(history, app_at, span)
     resolver.look_up(parsed.edits)

@@ -104,8 +104,6 @@ def find_causes(
 
     Args:
         states: The entities that it reads, as they were before it.
-        limits: The limits of one transaction.
-        secret: The journal's secret.
     """
     clock_ns = time.time_ns()
     environment = {**os.environ, "PYTHONHASHSEED": "0"}

@@ -48,9 +48,6 @@ def recorded_cascades(journal: Journal, commit: Commit) -> Mapping[Lsn, Recorded
     """Return the cascades of an epoch, by the positions of their records in the log.
 
     Records that caused nothing are left out.
-
-    Raises:
-        Corrupt: A part is damaged.
     """
     atoms: dict[Lsn, list[RecordedAtom]] = {}
     sent: dict[Lsn, list[SentRequest]] = {}
@@ -81,7 +78,6 @@ def sender_of(
 
     Args:
         after: The epoch before the first one that is searched.
-        upto: The last one.
 
     Returns:
         Those of the newest such record; None if no epoch has the request.
@@ -197,9 +193,6 @@ class HistoryReader:
         Args:
             first: The first epoch; None is the oldest that is held.
             last: The last epoch; None is the newest.
-
-        Raises:
-            ConfigError: The journal is empty, or does not hold the whole span.
         """
         if self.last == BEFORE_FIRST:
             raise ConfigError(f"the journal in {self.data} has no epoch yet")
@@ -240,11 +233,7 @@ class HistoryReader:
         return self._journal.commits(Epoch(first - 1), last)
 
     def recorded(self, commit: Commit) -> RecordedEpoch:
-        """Return the epoch of a commit.
-
-        Raises:
-            Corrupt: A part is damaged.
-        """
+        """Return the epoch of a commit."""
         rows = list(map(RequestRow._make, zip(*self._requests(commit), strict=True)))
         cascades = recorded_cascades(self._journal, commit)
         return RecordedEpoch(commit.epoch, commit.time_us, rows, self.changes(commit), cascades)
@@ -313,11 +302,7 @@ class HistoryReader:
         return outcomes
 
     def find_all(self, wanted: Iterable[str], first: Epoch, last: Epoch) -> dict[str, Epoch]:
-        """Return the epochs of requests by id, searching from `last` back to `first`.
-
-        Raises:
-            RequestError: Some of them are in none of these epochs.
-        """
+        """Return the epochs of requests by id, searching from `last` back to `first`."""
         ids = set(wanted)
         epochs = self.among(ids, first, last)
         if missing := ids - epochs.keys():
@@ -345,9 +330,6 @@ class HistoryReader:
 
         A text with which no id begins is returned unchanged. An id takes precedence over longer ids
         that begin with it. The method reads the ids of all epochs, unless it finds the id itself.
-
-        Raises:
-            RequestError: Several ids begin with the text; the message lists some of them.
         """
         if self.record_of(text) != text:
             return text
@@ -393,11 +375,7 @@ class HistoryReader:
         return epochs
 
     def roll(self, state: dict[EntityKey, bytes], after: Epoch, upto: Epoch) -> None:
-        """Change the state after one epoch, in place, into the state after a later epoch.
-
-        Raises:
-            Corrupt: A part is damaged.
-        """
+        """Change the state after one epoch, in place, into the state after a later epoch."""
         rows = all_states(self._journal, after, upto)
         apply_changes(state, dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)))
 

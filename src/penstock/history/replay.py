@@ -112,14 +112,8 @@ def replay(
     """Execute the epochs of a span again, each with its code.
 
     Args:
-        versions: The code of each epoch.
-        limits: The limits of one transaction.
         span: The first and the last epoch.
         progress: Receives each finished epoch.
-
-    Raises:
-        ConfigError: The code of an epoch cannot be imported any more.
-        Corrupt: The journal is damaged.
     """
     first, last = span
     state = history.state_before(first)

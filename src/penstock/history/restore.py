@@ -44,11 +44,7 @@ def announce_nothing(_personal: list[str]) -> None:
 
 
 def parse_restore_point(text: str) -> RestorePoint:
-    """Return the restore point that a text names; a savepoint's name begins with a letter.
-
-    Raises:
-        QueryError: The text is neither an epoch, a timestamp nor a savepoint's name.
-    """
+    """Return the restore point that a text names; a savepoint's name begins with a letter."""
     return text if savepoints.is_name(text) else parse_point_in_time(text)
 
 
@@ -71,12 +67,6 @@ def restore(
         reached: Receives each step, for tests of crashes.
         progress: Receives copied and total bytes.
         announce: Is called if the application has personal classes: no backup contains their keys.
-
-    Raises:
-        ConfigError: No backup contains the restore point, or `target` is not empty.
-        QueryError: No epoch was committed by the timestamp.
-        Corrupt: A file of the backup is damaged; no directory is created.
-        OperationalError: A disk is full or fails; no directory is created.
     """
     backups = Backups(directory)
     backup = _choose(backups, point)
@@ -103,19 +93,8 @@ def fork(
     Immutable files are shared with the original by hard links, if the file system has them.
 
     Args:
-        data: The original's data directory.
-        app: The application's name.
-        target: The new data directory.
-        point: The end of the copy's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives the number of linked files, and of all files.
-
-    Raises:
-        ConfigError: The original has no committed epoch, the restore point is not held, or
-            `target` is not empty.
-        QueryError: No epoch was committed by the timestamp.
-        Corrupt: A file of the original is missing or damaged; no directory is created.
-        OperationalError: A disk is full or fails; no directory is created.
     """
     with (
         lease(data, "fork", Epoch(0)),

@@ -56,11 +56,7 @@ class ScratchJournal:
         """Begin with the state before an epoch.
 
         Args:
-            data: An empty directory.
-            app: The application that executes the epochs.
-            secret: The secret of the recorded journal.
             first: The first recorded epoch that is replaced.
-            state: All entities before it.
             time_us: The commit time of that state, microseconds since the Unix epoch.
         """
         self.shift = epoch_shift(first)

@@ -67,15 +67,7 @@ def trace(
     """Return the trace of a request, which runs with the code of its epoch.
 
     Args:
-        versions: The code of each epoch.
         request_id: The request, or a sent request or workflow step of its cascade.
-        limits: The limits of one transaction.
-
-    Raises:
-        RequestError: No epoch holds the request.
-        ConfigError: The code of its epoch cannot be imported any more.
-        Diverged: The state before its epoch is not held.
-        Corrupt: The journal is damaged.
     """
     request_id = history.record_of(request_id)
     recorded = history.epoch(history.find(request_id))
@@ -222,15 +214,8 @@ def entity_history(
     """Return the newest changes of an entity.
 
     Args:
-        versions: The code of each epoch.
         span: The first and the last epoch to search.
         changes_max: How many changes are returned.
-        limits: The limits of one transaction.
-
-    Raises:
-        NoSuchEntity: No epoch of the span changed the entity.
-        Diverged: The state before the changes is not held.
-        Corrupt: The journal is damaged.
     """
     first, last = span
     epochs = history.changes_of(key, Epoch(first - 1), last)
@@ -287,9 +272,7 @@ class _LaterEpochs:
         """Begin with the state after an epoch.
 
         Args:
-            versions: The code of each epoch.
             state: The state after the epoch `reached`; it is changed.
-            limits: The limits of one transaction.
         """
         self._history = history
         self._versions = versions

@@ -53,11 +53,6 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
 
     Args:
         spec: The new version, as for `load_app`.
-        instead_of: The loaded version.
-
-    Raises:
-        ConfigError: `load_app` would raise it.
-        DefinitionError: `load_app` would raise it.
     """
     new, old = locate(spec), locate(instead_of)
     path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
@@ -165,11 +160,6 @@ def what_if(
         span: The first and the last epoch.
         progress: Receives each finished epoch.
         scratch: An empty data directory for the resulting epochs; None discards them.
-
-    Raises:
-        ClassChanged: A class of the code cannot read the stored entities.
-        Corrupt: The journal is damaged.
-        JournalUnavailable: The disk of the scratch journal is full or fails.
     """
     first, last = span
     state = history.state_before(first)
@@ -300,9 +290,6 @@ def check_classes(
         schemas: The versions of each stored class.
         state: The entities that the code will read.
         epoch: The first epoch that the code executes.
-
-    Raises:
-        ClassChanged: A class cannot read its entities; the message says why.
     """
     if not scenario.other_code:
         return

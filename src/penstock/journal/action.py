@@ -201,11 +201,7 @@ def table_text(app: str, identity: str, time_ms: int, secret: bytes) -> bytes:
 
 
 def secret_of(text: CommitText) -> bytes:
-    """Return the secret in the whole text of version 0; empty if the journal has none.
-
-    Raises:
-        ValueError: The text holds something else.
-    """
+    """Return the secret in the whole text of version 0; empty if the journal has none."""
     if not text.penstock:
         return b""
     return bytes.fromhex(msgspec.json.decode(text.penstock, type=_Table).secret)
@@ -264,8 +260,6 @@ def add_of(part: Part, first: Epoch, last: Epoch, time_ms: int) -> Add:
     """Return the action that adds a file to the table.
 
     Args:
-        first: The first epoch of its rows.
-        last: The last epoch of its rows.
         time_ms: When it was written, milliseconds since the Unix epoch.
     """
     # The bounds let other engines skip the files of epochs that a query does not ask for.

@@ -228,12 +228,6 @@ class Journal(Protocol):
     ) -> Iterator[tuple[Epoch, pa.Table]]:
         """Yield the rows of the epochs of (after, upto], in order.
 
-        Args:
-            part_kind: The kind of the rows.
-            after: The epoch before the first one.
-            upto: The last epoch.
-            columns: The columns to read.
-
         Returns:
             Tables, each with its last epoch. A table has whole epochs, often several.
 

@@ -35,11 +35,7 @@ def epoch_as_of(journal: Journal, moment: PointInTime) -> Epoch:
 
 
 def held_epochs(journal: Journal) -> tuple[Epoch, Epoch]:
-    """Return the oldest and the newest epoch that a journal holds.
-
-    Raises:
-        QueryError: The journal has no epoch yet.
-    """
+    """Return the oldest and the newest epoch that a journal holds."""
     newest = journal.last()
     if newest is None:
         raise QueryError("the journal has no epoch yet")
@@ -47,20 +43,12 @@ def held_epochs(journal: Journal) -> tuple[Epoch, Epoch]:
 
 
 def parse_point_in_time(text: str) -> PointInTime:
-    """Return the point in time in a text: an epoch, or a timestamp as for `parse_timestamp`.
-
-    Raises:
-        QueryError: The text is neither.
-    """
+    """Return the point in time in a text: an epoch, or a timestamp as for `parse_timestamp`."""
     return int(text) if text.isdecimal() else parse_timestamp(text)
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return the timestamp in a text, which has the form of ISO 8601; without a zone it is UTC.
-
-    Raises:
-        QueryError: The text is not a timestamp.
-    """
+    """Return the timestamp in a text, which has the form of ISO 8601; without a zone it is UTC."""
     try:
         return _in_utc(datetime.fromisoformat(text))
     except (ValueError, OverflowError) as error:

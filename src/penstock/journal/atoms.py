@@ -124,7 +124,6 @@ class AtomReader:
 
         Raises:
             Gone: Retention has removed the atom `start`.
-            RequestError: The stream has no atom `start - 1`.
             Corrupt: The journal is damaged.
         """
         last = self._journal.last()

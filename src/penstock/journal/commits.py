@@ -97,12 +97,7 @@ class CommitLog:
         return max(epoch, self._merged())  # later commits may have been merged and removed
 
     def put(self, commit: Commit) -> None:
-        """Make a commit durable under its name.
-
-        Raises:
-            JournalUnavailable: The disk is full or fails. If the message says that the outcome is
-                unknown, the same commit may be put again.
-        """
+        """Make a commit durable under its name."""
         newest = self.newest()
         text = action.commit_text(commit, self._app)
         if commit.epoch > newest + 1:

@@ -123,11 +123,7 @@ class DeltaJournal:
     of earlier versions. Without them, for copies and counts, shapes are not checked.
 
     Raises:
-        ConfigError: The directory holds the journal of another application, or of an earlier
-            Penstock.
-        ClassChanged: A class cannot read its stored rows; nothing was written.
         Corrupt: The journal's start is missing or damaged.
-        JournalUnavailable: The directory cannot be created or read.
     """
 
     def __init__(

@@ -137,9 +137,6 @@ class Deployments:
         """Remove the deployments that a journal which ends with an epoch does not have.
 
         The epoch may be that of a live deployment, which executes the epochs from the next one on.
-
-        Raises:
-            Corrupt: The file is damaged.
         """
         every = self.every()
         self._keep(each for each in every if each.since <= newest + (1 if each.live else 0))
@@ -194,7 +191,6 @@ def replaces_source(
     earlier and replaced since, for example by a rollback, does not come back. A source that was never deployed is new.
 
     Args:
-        deployments: All deployments.
         source: The code of the source; None for modules that are never deployed.
     """
     return in_force.live and any(is_same_source(source, each.code) for each in deployments)

@@ -21,9 +21,6 @@ def find_reply(journal: Journal, position: LogPosition) -> Reply:
     """Return the reply to a request that is committed, by its log position.
 
     Reads O(log epochs) commits, and one epoch's transactions.
-
-    Raises:
-        TimedOut: No committed epoch holds the position.
     """
     outcome = find_replies(journal, [position])[position]
     if isinstance(outcome, Reply):
@@ -57,9 +54,6 @@ def find_sent_reply(journal: Journal, position: LogPosition, request_id: str) ->
 
     Returns:
         The reply; None if the cascade has sent no such request.
-
-    Raises:
-        TimedOut: No committed epoch holds the position.
     """
     find_reply(journal, position)  # its epoch may be forgotten
     outcome = find_outcome(journal, position, PartKind.SENT, request_id)

@@ -27,11 +27,7 @@ def rows_by_epoch(
 def epoch_rows(
     journal: Journal, commit: Commit, part_kind: PartKind, columns: Sequence[str]
 ) -> pa.Table:
-    """Return the rows of one epoch.
-
-    Raises:
-        Corrupt: A part is damaged.
-    """
+    """Return the rows of one epoch."""
     tables = [journal.read(part, columns) for part in commit.parts_of(part_kind)]
     if len(tables) == 1:
         return tables[0]

@@ -52,7 +52,6 @@ class Segments:
 
         Raises:
             Corrupt: A segment is missing.
-            OSError: The directory cannot be read.
         """
         with self._lock:
             try:
@@ -159,21 +158,13 @@ class Segments:
     ) -> pa.Table:
         """Return the rows of some epochs of a merged segment.
 
-        Args:
-            first: The first epoch.
-            last: The last epoch.
-
         Raises:
             Corrupt: The segment is damaged.
         """
         return self._table(opened, part_kind, columns).slice(*opened.span(part_kind, first, last))
 
     def floor(self) -> Epoch:
-        """Return the oldest epoch that was not forgotten.
-
-        Raises:
-            Corrupt: The file of the floor is damaged.
-        """
+        """Return the oldest epoch that was not forgotten."""
         path = self.directory / _FLOOR
         try:
             return Epoch(msgspec.json.decode(path.read_bytes(), type=_Floor).first)

@@ -57,14 +57,10 @@ class Shapes:
 
         Nothing is written. A class with a compatible change reads the stored rows as its new version.
 
-        Args:
-            since: The epoch after the newest one.
-
         Returns:
             The compatible changes that no driver has deployed yet.
 
         Raises:
-            ClassChanged: A class cannot read its stored rows; the message says why, and what to do.
             Corrupt: The file is missing or damaged.
         """
         stored = self.versions()
@@ -106,9 +102,6 @@ class Shapes:
         """Store the new versions of changed classes durably, before a driver writes their first rows.
 
         A version without rows is replaced if the class has changed again, for example back to its former attributes.
-
-        Args:
-            since: The epoch after the newest one.
 
         Returns:
             The changes that are in force now, and were not before.
@@ -157,7 +150,6 @@ class Shapes:
 
         Args:
             fresh: The classes, from `unrecorded`.
-            since: The epoch after the newest one.
 
         Raises:
             Corrupt: The file is missing or damaged.

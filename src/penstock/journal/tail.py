@@ -123,11 +123,7 @@ class JournalTail:
         self._thread.join(timeout=5)
 
     def _register(self, position: LogPosition, waiter: Waiter) -> bool:
-        """Let a waiter wait for a reply; return False if the epoch is committed already.
-
-        Raises:
-            PenstockError: `failure`.
-        """
+        """Let a waiter wait for a reply; return False if the epoch is committed already."""
         with self._lock:
             waits = self._waits(position, waiter)
         self._on_waiting(len(self._waiting))
@@ -136,11 +132,7 @@ class JournalTail:
     def _register_all(
         self, pairs: Sequence[tuple[LogPosition, Waiter]]
     ) -> list[tuple[LogPosition, Waiter]]:
-        """Let waiters wait for replies; return those whose epoch is committed already.
-
-        Raises:
-            PenstockError: `failure`; then no waiter waits.
-        """
+        """Let waiters wait for replies; return those whose epoch is committed already."""
         committed = []
         with self._lock:
             for position, waiter in pairs:

@@ -68,7 +68,6 @@ class Log(Protocol):
         of the first append, and is not appended. Concurrent calls of several threads share one fsync.
 
         Args:
-            entries: The entries.
             limited: Refuse a body that exceeds the limit. A record that a committed epoch appends may have any size.
 
         Raises:
@@ -140,8 +139,6 @@ class Log(Protocol):
         appends it. Its id stays the id of the first body: an append or a schedule with that body is a repetition.
 
         Args:
-            request_id: The request.
-            now_us: The time of the new record.
             mark: Returns the body to append for the scheduled body; the record has no hint. None: the entry as it is.
 
         Returns:

@@ -151,11 +151,7 @@ def dedup_digest_of(dedup: DedupHashes) -> bytes:
 
 
 def verify(block: Block, file: str) -> None:
-    """Check the records of a block: every byte of `shape` and `data`.
-
-    Raises:
-        Corrupt: The digest does not fit; names the file and the first damaged record.
-    """
+    """Check the records of a block: every byte of `shape` and `data`."""
     if _digest_of(block) == block.digest:
         return
     damaged = _first_damaged(block)

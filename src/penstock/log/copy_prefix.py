@@ -57,10 +57,6 @@ def copy_log(source: Path, target: Path) -> PositionRange:
 
     Writers go on meanwhile, but cannot shorten their write-ahead log. Memory does not grow with
     the log.
-
-    Raises:
-        Corrupt: The log is damaged.
-        LogUnavailable: The log cannot be read, or the disk of the copy is full or fails.
     """
     if not source.exists():  # opening it would create it
         raise Corrupt(f"{source} is missing; restore it from a backup")
@@ -101,11 +97,7 @@ def verify_log(connection: sqlite3.Connection, file: str) -> None:
 
 
 def requests_after(path: Path, end: Lsn, time_us: int) -> Iterator[LaterRequest]:
-    """Yield the held requests that `keep_prefix` would remove, in order; scheduled ones come last.
-
-    Raises:
-        Corrupt: The log is damaged.
-    """
+    """Yield the held requests that `keep_prefix` would remove, in order; scheduled ones come last."""
     with _opened(path) as connection:
         first = max(end, start_of(connection))
         rows = connection.execute(
@@ -132,7 +124,6 @@ def keep_prefix(path: Path, end: Lsn, time_us: int) -> None:
         time_us: Microseconds since the Unix epoch.
 
     Raises:
-        Diverged: The log ends before `end`.
         Corrupt: The log is damaged.
     """
     with _opened(path) as connection:

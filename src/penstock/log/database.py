@@ -85,12 +85,7 @@ _INHERITED: Final[list[sqlite3.Connection]] = []
 
 @contextmanager
 def sqlite_errors_translated(file: Path) -> Iterator[None]:
-    """Turn errors of SQLite and of the operating system into those of the log.
-
-    Raises:
-        Corrupt: The file is damaged, cut short, or no SQLite file.
-        LogUnavailable: Any other error: the disk is full or fails, or a lock was held too long.
-    """
+    """Turn errors of SQLite and of the operating system into those of the log."""
     try:
         yield
     except sqlite3.Error as error:
@@ -271,11 +266,7 @@ class Database:
         return connection
 
     def _prepare(self) -> None:
-        """Create the tables in a new file; check that an old file is a log and has lost nothing.
-
-        Raises:
-            Corrupt: It is no log, or has lost records.
-        """
+        """Create the tables in a new file; check that an old file is a log and has lost nothing."""
         with self._writer_lock.held() as mark:
             expected = mark.read()
             if expected is not None and not (self.path.exists() and self.path.stat().st_size):

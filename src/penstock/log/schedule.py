@@ -70,11 +70,7 @@ def find(
 
 
 def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[tuple[int, Entry]]:
-    """Return the due times and entries that are due next, in the order of `take_due`.
-
-    Args:
-        count_max: The largest number of entries.
-    """
+    """Return the due times and entries that are due next, in the order of `take_due`."""
     rows = connection.execute(f"{_SELECT} ORDER BY due_us, number LIMIT ?", (count_max,))
     scheduled = [_decoded(row, file) for row in map(ScheduleRow._make, rows)]
     return [(row.due_us, row.entry) for row in scheduled]
@@ -83,11 +79,7 @@ def upcoming(connection: sqlite3.Connection, count_max: int, file: str) -> list[
 def ids(
     connection: sqlite3.Connection, beginning: str, count_max: int, file: str
 ) -> list[RequestId]:
-    """Return the ids of entries that begin with a text, sorted; one entry at a time is in memory.
-
-    Args:
-        count_max: The largest number of ids.
-    """
+    """Return the ids of entries that begin with a text, sorted; one entry at a time is in memory."""
     entries = (entry.request_id for _, _, entry in scheduled_entries(connection, file))
     return heapq.nsmallest(count_max, (name for name in entries if name.startswith(beginning)))
 

@@ -122,7 +122,6 @@ class SqliteLog:
         on_jump: Receives the seconds of each jump of this clock that is noticed when the log is used.
 
     Raises:
-        Corrupt: The file is no log, is damaged, or is missing while its lock file exists.
         LogUnavailable: The file cannot be opened.
     """
 

@@ -54,10 +54,6 @@ def protected_request(
         keys: The keys of the subjects; None in a process that has none.
         request: The request, with readable arguments.
         arguments: Its arguments, before they are encoded.
-
-    Raises:
-        RequestError: The request creates an entity of a personal class, and its key is not known yet.
-        ConfigError: The request concerns a subject, and there are no keys.
     """
     subject = _subject(class_of, request, arguments)
     if subject is None:
@@ -80,9 +76,6 @@ def _subject(
     Args:
         class_of: Returns an entity class of the application by its name.
         arguments: Its arguments, before they are encoded.
-
-    Raises:
-        RequestError: The request creates an entity of a personal class, and its key is not known yet.
     """
     entity_type = class_of(request.entity) if request.entity else None
     if entity_type is not None and entity_type.personal:

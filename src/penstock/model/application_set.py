@@ -100,10 +100,6 @@ def combined(apps: Sequence[App], name: str = "") -> App:
 
     Args:
         name: The name of the whole; that of the first application if it is empty.
-
-    Raises:
-        DefinitionError: Two applications have the same name, or members of the same name; or an interface has
-            an unknown path, or declares other types than its target has.
     """
     chosen = name or apps[0].name
     if len(apps) == 1 and not apps[0].interfaces and chosen == apps[0].name:

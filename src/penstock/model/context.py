@@ -72,11 +72,7 @@ activate = ACTIVE.set
 
 
 def current() -> "Transaction":
-    """Return the running transaction.
-
-    Raises:
-        OutsideTransaction: No transaction runs.
-    """
+    """Return the running transaction."""
     try:
         return ACTIVE.get()
     except LookupError:
@@ -168,12 +164,7 @@ class Transaction:
         self.routing = ""
 
     def load(self, entity_type: EntityType, instance: Any) -> None:
-        """Turn a reference into the live entity.
-
-        Raises:
-            NoSuchEntity: The entity does not exist.
-            UserError: The class does not belong to the application.
-        """
+        """Turn a reference into the live entity."""
         name = _get(instance, "__dict__")[entity_type.key_name]
         is_text = entity_type.key_is_text
         key: Any = entity_type.prefix + name if is_text else entity_type.key_of(instance)
@@ -268,11 +259,7 @@ class Transaction:
         )
 
     def create(self, entity_type: EntityType, key: EntityKey, instance: Any) -> Any:
-        """Make an instance with all its attributes a new entity, and return its reference.
-
-        Raises:
-            AlreadyExists: The key is taken; the instance becomes a reference to the existing entity.
-        """
+        """Make an instance with all its attributes a new entity, and return its reference."""
         if self.exists(entity_type, key):
             self.unload(entity_type, key, instance)
             raise AlreadyExists(
@@ -302,11 +289,7 @@ class Transaction:
         self.deleted.setdefault(key, len(self.deleted))
 
     def outlet(self) -> Outlet:
-        """Return the application for events and requests of handlers.
-
-        Raises:
-            UserError: A task of a workflow runs, or the runtime takes no events and requests of handlers.
-        """
+        """Return the application for events and requests of handlers."""
         if self.step is not None:
             raise UserError(
                 "the handler of a task publishes events with its `out`, and reaches entities with `await ask(…)` or by "
@@ -339,7 +322,6 @@ class Transaction:
         """Return the changed entities with their new encoded attributes; None for a deleted entity.
 
         Raises:
-            UserError: The transaction must fail, for example since a `@readonly` method changed an entity.
             Unencodable: An attribute does not fit its annotation or cannot be stored.
         """
         if self._doom is not None:

@@ -291,12 +291,7 @@ class ReferenceMethod:
         return f"<method {self.__name__} of {self.__self__!r}>"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Run the method where the entity can be loaded now.
-
-        Raises:
-            OutsideTransaction: No transaction runs.
-            UserError: The entity does not belong to the application, or a handler of a task runs.
-        """
+        """Run the method where the entity can be loaded now."""
         _load(self.__self__)
         return self.__func__(self.__self__, *arguments, **named)
 

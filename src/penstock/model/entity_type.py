@@ -273,11 +273,7 @@ class EntityType:
         after: bytes,
         before: bytes | None,
     ) -> bytes | None:
-        """Return the row of attributes that fit their annotations, unless it is the row `before`.
-
-        Args:
-            after: The encoded row.
-        """
+        """Return the row of attributes that fit their annotations, unless it is the row `before`."""
         try:
             stored = self._check(after)
             if self._exact and stored == row:
@@ -299,7 +295,6 @@ class EntityType:
         """Return the decoded row whose changed attributes fit; the others may be from before a constraint.
 
         Args:
-            after: The encoded row.
             error: The reason why the row as a whole does not fit.
         """
         new, old = _RAWS.decode(after), [] if before is None else _RAWS.decode(before)

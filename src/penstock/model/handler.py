@@ -38,9 +38,6 @@ def check_marked(thing: object, mark: str, where: str) -> None:
     Args:
         mark: The decorator, in the message: `@readonly`.
         where: `file:line` of the decorator.
-
-    Raises:
-        DefinitionError: The thing is a class, a property or the like.
     """
     if isinstance(thing, FunctionType):
         return

@@ -24,9 +24,6 @@ def require_references(txn: Transaction, changes: Mapping[EntityKey, bytes | Non
 
     Args:
         txn: The transaction, after its handler has returned.
-
-    Raises:
-        DanglingReference: A reference that must exist does not.
     """
     deletes = None in changes.values()
     for key in list(txn.instances) if deletes else list(changes):

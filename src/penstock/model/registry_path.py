@@ -35,9 +35,6 @@ def parse_path(path: str, room: str, where: str) -> RegistryPath:
     Args:
         room: `streams` or `portals`; empty for an entity class.
         where: `file:line` of the declaration, for the error.
-
-    Raises:
-        DefinitionError: The text is not such a path.
     """
     given: object = path
     match = _PATH.fullmatch(given) if isinstance(given, str) else None

@@ -34,12 +34,7 @@ class Reply:
     cause: BaseException | None = field(default=None, compare=False, repr=False)
 
     def value(self, returns: Any = Any) -> Any:
-        """Return the result as `returns` says.
-
-        Raises:
-            PenstockError: The transaction was undone; the class fits the code, `kind` is the name
-                of the exception that left the handler.
-        """
+        """Return the result as `returns` says."""
         if self.error is None:
             return decode_result(self.data, returns)
         raise raised_by(decode_failure(self.data)) from self.cause
@@ -65,12 +60,7 @@ class Runtime(Protocol):
         """The application that runs."""
 
     def submit(self, call: Call[Any]) -> Reply:
-        """Append a call as a request and wait for its reply.
-
-        Raises:
-            RequestError: It names nothing, or its arguments do not fit; nothing was appended.
-            RequestConflict: The request id was used with another body.
-        """
+        """Append a call as a request and wait for its reply."""
 
 
 def failure_of(error: errors.PenstockError) -> Failure:

@@ -136,11 +136,7 @@ def cut_of(body: bytes) -> Cut:
 
 
 def append_events(request: Request) -> list[bytes]:
-    """Return the encoded events of an append.
-
-    Raises:
-        RequestError: The body is not an append.
-    """
+    """Return the encoded events of an append."""
     try:
         return [*map(bytes, _EVENTS.decode(request.positional))]
     except msgspec.MsgspecError as error:

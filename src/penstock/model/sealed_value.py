@@ -83,11 +83,7 @@ def is_erased_request(keys: SubjectKeys | None, body: bytes) -> bool:
 
 
 def decode_shown(data: bytes) -> Any:
-    """Return data as MessagePack has it; `<personal>` stands for each sealed value in it.
-
-    Raises:
-        msgspec.MsgspecError: It is not MessagePack.
-    """
+    """Return data as MessagePack has it; `<personal>` stands for each sealed value in it."""
     return _decode_shown(data)
 
 
@@ -108,11 +104,7 @@ def opened_request(keys: SubjectKeys, request: Request) -> Request:
 
 
 def shown_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a request as MessagePack has them; `<personal>` stands for encrypted arguments.
-
-    Raises:
-        msgspec.MsgspecError: They are not arguments.
-    """
+    """Return the arguments of a request as MessagePack has them; `<personal>` stands for encrypted arguments."""
     if subject_of(bytes(request.positional)) is not None:
         return [PERSONAL], {}
     named = decode_shown(request.named)

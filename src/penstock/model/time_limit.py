@@ -40,11 +40,7 @@ def parse_time(time: object) -> int:
 
 
 def time_of(member: Any, where: str, name: str, complaints: list[str]) -> int | None:
-    """Return the milliseconds that a class or a function declares; None if it declares none.
-
-    Args:
-        member: The class or the function.
-    """
+    """Return the milliseconds that a class or a function declares; None if it declares none."""
     times = _times_of(member)
     if len(times) > 1:
         complaints.append(f"{where}: {name}: @limit(time=…) stands twice; remove one")

@@ -63,11 +63,7 @@ class Upcast:
         return tag in self._index
 
     def row(self, key: object, data: bytes) -> bytes:
-        """Return a row of the present version, which is canonical.
-
-        Raises:
-            MigrationFailed: A function of `@migrate` has failed, or its result does not fit the class.
-        """
+        """Return a row of the present version, which is canonical."""
         tag, *stored = msgspec.msgpack.decode(data)
         begin = self._index[tag]
         values = dict(zip(self._versions[begin].attributes, stored, strict=True))

@@ -35,9 +35,6 @@ def load(wish: str) -> tuple[Any, str]:
 
     Returns:
         The module, or None and the reason why Python is used.
-
-    Raises:
-        ConfigError: The value is unknown, or requires a compiled implementation that cannot be used.
     """
     if wish not in ("", REQUIRE, DISABLE):
         raise ConfigError(f"{VARIABLE} is {wish!r}; use {REQUIRE} or {DISABLE}, or leave it out")

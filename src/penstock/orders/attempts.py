@@ -49,8 +49,6 @@ def retry(log: Log, journal: Journal, request_id: RequestId) -> Lsn:
     Raises:
         RequestError: No processed request has this id, or its epoch is forgotten.
         TooLate: It has not run yet, it took effect, or its failure is a declared answer.
-        LogUnavailable: The log cannot be written; a repetition is safe.
-        IntegrityError: The log or the journal is damaged.
     """
     return _append(log, journal, request_id)
 
@@ -149,7 +147,6 @@ class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         order: `retry` or `discard`.
-        ids: The stored ids of the requests.
     """
 
     order: Literal["retry", "discard"]

@@ -41,10 +41,7 @@ def cancel_at(place: Place, text: str) -> Cancelled:
     """Cancel the scheduled request of a data directory that a text names, or end the rest of its cascade.
 
     Raises:
-        RequestError: No request has this id, or several begin with the text.
         TooLate: The request was due before, and nothing of its cascade waits.
-        OperationalError: Log, journal or state cannot be used.
-        IntegrityError: They are damaged.
     """
     settings = place.settings
     directory = DataDirectory(settings.data)
@@ -69,16 +66,12 @@ def cancel_at(place: Place, text: str) -> Cancelled:
 def cancel(log: Log, request_id: RequestId) -> Lsn | None:
     """Cancel a scheduled request durably; a repetition returns the same position.
 
-    Args:
-        request_id: The stored request id.
-
     Returns:
         The position of the cancelled request; None if the log knows no such request.
 
     Raises:
         TooLate: The request was due before, or was never delayed.
         LogUnavailable: The log cannot be written; a repetition tells whether it was cancelled.
-        Corrupt: The scheduled request is damaged.
     """
     lsn = log.append_scheduled(request_id, wall_clock_us(), cancelled_body)
     if lsn is not None:
@@ -103,10 +96,6 @@ def end_cascade(config: Config, log: Log, root: RequestId) -> Lsn | None:
     Returns:
         The position of the record, whose result has the numbers of requests and steps that it removes; None if nothing
         of the cascade waits at the newest epoch.
-
-    Raises:
-        OperationalError: Log, journal or state cannot be read, or the log cannot be written.
-        IntegrityError: They are damaged.
     """
     if all(row is None for row in newest_rows(config, rest_keys(root))):
         return None
@@ -120,10 +109,6 @@ def complete(log: Log, text: str) -> RequestId:
 
     The id belongs to the principal that the text names, or to none. The ids of a cascade are not completed: their
     requests are cancelled by the whole id only. A text with which no id begins is returned unchanged.
-
-    Raises:
-        RequestError: Several scheduled ids begin with the text; the message lists some of them.
-        Corrupt: A scheduled request is damaged.
     """
     named = RequestId(text)
     if log.scheduled(named) is not None or log.find(named) is not None:

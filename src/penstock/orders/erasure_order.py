@@ -70,12 +70,7 @@ def _outcome(
 
 
 def certificates(settings: Config) -> list[Certificate]:
-    """Return the certificates of all committed erasures, in order.
-
-    Raises:
-        Corrupt: A file of the data directory is damaged.
-        OperationalError: The disk fails.
-    """
+    """Return the certificates of all committed erasures, in order."""
     directory = DataDirectory(settings.data)
     if (name := directory.app_name) is None:
         return []
@@ -89,9 +84,6 @@ def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int
     Args:
         generation: How often it was erased before.
         failures: How many orders of this erasure have failed.
-
-    Raises:
-        LogUnavailable: The log cannot be written.
     """
     number = f"{generation}.{failures}" if failures else str(generation)
     digest = hashlib.blake2b(f"{number}:{subject}".encode(), digest_size=12).hexdigest()

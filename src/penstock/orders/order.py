@@ -94,7 +94,6 @@ class Order(Protocol[R]):
 
         Raises:
             TimedOut: The order is durable, and no driver has executed it in time.
-            PenstockError: The order is refused, or the environment fails.
         """
 
 
@@ -102,11 +101,7 @@ def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
     """Append a control record durably, and return its position; one whose id the log has is not appended again.
 
     Args:
-        order: The first word of its id.
         number: The rest of its id; the same order again has the same one, if a repetition is to have no effect.
-
-    Raises:
-        LogUnavailable: The log cannot be written.
     """
     request_id = control_id(order, number)
     now_us = wall_clock_us()
@@ -133,7 +128,6 @@ def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
 
     Raises:
         TimedOut: No driver has executed the record in time; it is durable, and takes effect later.
-        OperationalError: The journal cannot be read.
     """
     directory = DataDirectory(settings.data)
     with (

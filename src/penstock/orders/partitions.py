@@ -64,9 +64,6 @@ def proposal_for(settings: Config, last: Commit | None) -> PartitionProposal:
     Args:
         settings: The settings, which name the data directory.
         last: The newest commit of the journal; None before the first.
-
-    Raises:
-        OperationalError: The reports cannot be read.
     """
     cores = settings.cores
     for driver in presence.find(settings.data, "driver"):
@@ -83,10 +80,8 @@ def propose(
     """Propose a number of partitions.
 
     Args:
-        partitions: The present number.
         cores: The cores that tasks may use.
         small_epoch: An epoch of at most so many requests runs in one task.
-        reports: The reports of the last epochs.
     """
     number, reason = _choice(partitions, cores, small_epoch, reports)
     return PartitionProposal(partitions, number, reason)
@@ -210,11 +205,7 @@ def partitions_in_force(last: "Commit | None", configured: int) -> int:
 
 
 def append_move(log: Log, partitions: int) -> Lsn:
-    """Append the control record that changes the number of partitions; return its position.
-
-    Raises:
-        LogUnavailable: The log cannot be written.
-    """
+    """Append the control record that changes the number of partitions; return its position."""
     return append_control(log, "move", uuid.uuid4().hex, Move(partitions))
 
 
@@ -228,10 +219,6 @@ def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None
 
     Returns:
         The present number, if a move was appended.
-
-    Raises:
-        OperationalError: Log or journal cannot be used.
-        IntegrityError: They are damaged.
     """
     if not any(each.partition("=")[0].strip() == "partitions" for each in assignments):
         return None
@@ -256,10 +243,6 @@ def copy_stores(journal: "Journal", former: int, target: "Stores", told: Told) -
         former: The present number of stores.
         target: The stores of the other number. They stay open, so that maintenance does not delete them.
         told: Called after each store.
-
-    Raises:
-        OperationalError: The disk is full, or the journal cannot be read.
-        Corrupt: The journal is damaged.
     """
     every = range(target.partitions)
     for partition in every:

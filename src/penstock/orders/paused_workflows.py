@@ -29,12 +29,7 @@ from penstock.state.newest import read_newest
 
 
 def workflow_lags(app: App, config: Config) -> dict[str, int]:
-    """Return the lag of each workflow at the newest epoch, by its name.
-
-    Raises:
-        OperationalError: Journal or state cannot be read.
-        IntegrityError: They are damaged.
-    """
+    """Return the lag of each workflow at the newest epoch, by its name."""
     lags = dict.fromkeys(app.topology.workflows, 0)
     pausing = [name for name, plan in app.topology.workflows.items() if plan.workflow.pauses]
     late = list(app.topology.late_workflows)
@@ -71,12 +66,7 @@ class PausedWorkflow(msgspec.Struct, frozen=True):
 
 
 def paused_workflows(app: App, config: Config) -> list[PausedWorkflow]:
-    """Return the workflows that are paused at the newest epoch, in the order of the application.
-
-    Raises:
-        OperationalError: Log, journal or state cannot be read.
-        IntegrityError: They are damaged.
-    """
+    """Return the workflows that are paused at the newest epoch, in the order of the application."""
     paused = _paused_in(app, config)
     if not paused:
         return []
@@ -92,9 +82,6 @@ def workflow_named(app: App, target: str, others: Container[str]) -> str | None:
 
     Returns:
         The name of the workflow; None if the target names something else.
-
-    Raises:
-        RequestError: The application lacks the workflow; the message suggests similar names.
     """
     if target in others:
         return None
@@ -110,16 +97,10 @@ def resume_workflow(app: App, config: Config, name: str, *, skip: bool) -> Pause
     """Append the record that resumes a paused workflow, durably; a repetition appends nothing.
 
     Args:
-        name: The name of a workflow of the application.
         skip: Whether the failed atom is set aside; else the workflow takes it again.
 
     Returns:
         The workflow as it was paused.
-
-    Raises:
-        RequestError: The workflow is not paused, or another record resumes it already.
-        OperationalError: Log, journal or state cannot be read, or the log cannot be written.
-        IntegrityError: They are damaged.
     """
     directory = DataDirectory(config.data)
     directory.check_app(app)
@@ -152,12 +133,7 @@ def _paused_in(app: App, config: Config) -> dict[str, PausedFlow]:
 
 
 def newest_rows(config: Config, keys: list[EntityKey]) -> list[bytes | None]:
-    """Return some rows at the newest epoch; None for each before the first start.
-
-    Raises:
-        OperationalError: Journal or state cannot be read.
-        IntegrityError: They are damaged.
-    """
+    """Return some rows at the newest epoch; None for each before the first start."""
     directory = DataDirectory(config.data)
     if directory.app_name is None:
         return [None] * len(keys)

@@ -80,12 +80,7 @@ class PauseFile:
         self._lock_path = data / LOCK
 
     def actions(self) -> tuple[PauseAction, ...]:
-        """Return all pauses and resumes, the oldest first.
-
-        Raises:
-            Corrupt: The file is damaged.
-            OperationalError: The file cannot be read.
-        """
+        """Return all pauses and resumes, the oldest first."""
         return shared_file.read(self.path, decode_actions)
 
     def pauses(self) -> Pauses:
@@ -99,11 +94,6 @@ class PauseFile:
             target: `*`, a class, `Class.method`, or a function; the caller has checked it.
             by: The user or the principal.
             time_us: Microseconds since the Unix epoch.
-
-        Raises:
-            RequestError: A text is too long.
-            Corrupt: The file is damaged; nothing is changed.
-            OperationalError: The file cannot be written; nothing is changed.
         """
         return self._record(PauseAction("pause", target, time_us, by, reason))
 
@@ -111,24 +101,12 @@ class PauseFile:
         """End the pause of exactly this target durably; other pauses stay in force.
 
         Args:
-            by: The user or the principal.
             time_us: Microseconds since the Unix epoch.
-
-        Raises:
-            RequestError: The target is not paused; the message names the pauses in force.
-            Corrupt: The file is damaged; nothing is changed.
-            OperationalError: The file cannot be written; nothing is changed.
         """
         return self._record(PauseAction("resume", target, time_us, by, reason))
 
     def note(self, action: PauseAction) -> None:
-        """Record the resume of a workflow; it ends no pause of this file.
-
-        Raises:
-            RequestError: A text is too long.
-            Corrupt: The file is damaged; nothing is changed.
-            OperationalError: The file cannot be written; nothing is changed.
-        """
+        """Record the resume of a workflow; it ends no pause of this file."""
         _check_texts(action)
         with shared_file.changing(self.path, self._lock_path):
             durable.replace(self.path, encode_actions((*_recent(self.actions()), action)))
@@ -171,11 +149,7 @@ def encode_actions(actions: tuple[PauseAction, ...]) -> bytes:
 
 
 def decode_actions(data: bytes | None) -> tuple[PauseAction, ...]:
-    """Return the actions that a file holds; none if `data` is None, because there is no file.
-
-    Raises:
-        Corrupt: The file is damaged, or another program changed it.
-    """
+    """Return the actions that a file holds; none if `data` is None, because there is no file."""
     if data is None:
         return ()
     try:

@@ -74,12 +74,7 @@ class DataDirectory:
 
     @property
     def app_name(self) -> str | None:
-        """The name of the application whose journal lies here; None before the first start.
-
-        Raises:
-            JournalUnavailable: The journal cannot be read.
-            Corrupt: The journal is damaged.
-        """
+        """The name of the application whose journal lies here; None before the first start."""
         return app_of(self.journal_path)
 
     def create(self, key_service: str = "") -> None:
@@ -90,7 +85,6 @@ class DataDirectory:
                 they have. With a service, no file ever has the keys of a new directory in readable form.
 
         Raises:
-            ConfigError: The directory cannot be created, or is a file; or the key service cannot be used.
             Corrupt: The file of keys is damaged.
             JournalUnavailable: The disk is full or fails, or the key service does.
         """
@@ -130,10 +124,7 @@ class DataDirectory:
             The compatible changes of classes, which a driver will deploy.
 
         Raises:
-            ClassChanged: A class cannot read its stored entities.
-            ConfigError: The journal belongs to another application, or to an earlier Penstock.
             Corrupt: The journal is damaged.
-            JournalUnavailable: The journal cannot be read.
         """
         if self.app_name is None:
             return []
@@ -146,8 +137,6 @@ class DataDirectory:
 
         Raises:
             ClassChanged: It would; the message names the types, and a remedy.
-            Corrupt: The file of deployments is damaged.
-            JournalUnavailable: It cannot be read.
         """
         following = Epoch(newest_epoch(journal) + 1)
         Deployments(self.journal_path).check(following, waiting_types(app))
@@ -166,10 +155,7 @@ class DataDirectory:
 
         Raises:
             ClassChanged: A class cannot read its stored entities; nothing was written.
-            ConfigError: The journal belongs to another application, or to an earlier Penstock, or the keys of its
-                personal data are missing.
             Corrupt: The journal is damaged.
-            JournalUnavailable: The journal cannot be created or read.
         """
         journal = DeltaJournal(self.journal_path, app.name, app.stored, secret, dropped)
         if secret is not None:
@@ -216,7 +202,6 @@ class DataDirectory:
         """Open the log; create it if it does not exist. A process without `limits` must not append.
 
         Raises:
-            LogUnavailable: The log cannot be opened.
             Corrupt: The log is damaged.
         """
         if limits is None:

@@ -78,16 +78,11 @@ class Erasures:
 
         Raises:
             Corrupt: The file is damaged.
-            JournalUnavailable: The disk fails.
         """
         return [each for each in self._stored() if each.counts(journal, upto)]
 
     def generation(self, subject: str) -> int:
-        """Return how often a subject was erased.
-
-        Raises:
-            Corrupt: The file of keys is missing or damaged.
-        """
+        """Return how often a subject was erased."""
         return self._keys.tree().generation(subject)
 
     def record(self, certificate: Certificate) -> None:
@@ -95,7 +90,6 @@ class Erasures:
 
         Raises:
             Corrupt: The file is damaged.
-            JournalUnavailable: The disk is full or fails.
         """
         with self._locked():
             self._replace(certificate.journal, Epoch(certificate.epoch - 1), [certificate])
@@ -105,9 +99,6 @@ class Erasures:
 
         The driver calls this before it records an erasure as failed. Else the certificate would count with the commit
         of the same epoch, and the key would be destroyed.
-
-        Args:
-            after: Its newest epoch.
 
         Raises:
             Corrupt: The file is damaged.
@@ -130,26 +121,14 @@ class Erasures:
         self._replace(journal, upto, [])
 
     def complete(self, journal: str, upto: Epoch) -> None:
-        """Destroy the keys of all certificates that count, as far as that is not done.
-
-        Args:
-            upto: Its newest epoch.
-
-        Raises:
-            Corrupt: The file of keys is missing or damaged.
-            JournalUnavailable: The disk is full or fails.
-        """
+        """Destroy the keys of all certificates that count, as far as that is not done."""
         self._keys.complete()
         for certificate in self.every(journal, upto):
             if self.generation(certificate.subject) <= certificate.generation:
                 self._keys.destroy(certificate.subject, certificate.generation)
 
     def is_complete(self, certificate: Certificate) -> bool:
-        """Say whether the key of a certificate is destroyed, and its bytes are overwritten.
-
-        Raises:
-            Corrupt: The file of keys is missing or damaged.
-        """
+        """Say whether the key of a certificate is destroyed, and its bytes are overwritten."""
         is_destroyed = self.generation(certificate.subject) > certificate.generation
         return is_destroyed and not self._keys.has_remains
 
@@ -183,11 +162,7 @@ class Erasures:
 
 
 def subject_named(app: App, text: str) -> EntityKey:
-    """Return the subject that a text names: `User/ada`.
-
-    Raises:
-        RequestError: It names no entity of a personal class.
-    """
+    """Return the subject that a text names: `User/ada`."""
     given, key = split_entity_key(EntityKey(text))
     name = app.stored_name(given)
     personal = [each for each, entity_type in app.readable.items() if entity_type.personal]

@@ -21,11 +21,7 @@ def generator_key(secret: bytes) -> str:
 
 
 def key_in(data: Path) -> str | None:
-    """Return the key of a data directory; None without a journal.
-
-    Raises:
-        PenstockError: The journal cannot be read, or is damaged.
-    """
+    """Return the key of a data directory; None without a journal."""
     directory = DataDirectory(data)
     name = directory.app_name
     if name is None:

@@ -46,11 +46,7 @@ def open_files() -> int:
 
 
 def connections_within(wanted: int, partitions: int) -> int:
-    """Return how many connections a process may have at most, so that its other files can be opened at any time.
-
-    Raises:
-        ConfigError: The limit leaves hardly any connections.
-    """
+    """Return how many connections a process may have at most, so that its other files can be opened at any time."""
     limit = raise_limit()
     most = min(wanted, limit - open_files() - RESERVE - _OF_A_STORE * partitions)
     if most < _LEAST:

@@ -15,11 +15,7 @@ from penstock.errors import ConfigError
 
 @contextlib.contextmanager
 def reserved(host: str, port: int) -> Iterator[int]:
-    """Hold a TCP port until the block ends; gives its number, which port 0 leaves to the system.
-
-    Raises:
-        ConfigError: Another process uses the port, or this machine does not have the address.
-    """
+    """Hold a TCP port until the block ends; gives its number, which port 0 leaves to the system."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:

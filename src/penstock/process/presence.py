@@ -60,11 +60,7 @@ def find(data: Path, role: str) -> list[Presence]:
 
 
 def refuse_second(data: Path, role: str) -> None:
-    """Check that no other process has a role that only one process may have.
-
-    Raises:
-        ConfigError: Another process has the role; the message names it.
-    """
+    """Check that no other process has a role that only one process may have."""
     for other in find(data, role) if role in SINGLE else ():
         raise ConfigError(
             f"process {other.pid} runs {other.app} in {data} already (as its {role}); "
@@ -108,9 +104,6 @@ def present(data: Path, role: str, app: str, **details: str | int) -> Iterator[A
 
     Yields:
         The announcement, to which the process can add facts.
-
-    Raises:
-        ConfigError: Another process has the role, and only one may have it.
     """
     refuse_second(data, role)
     folder = data / RUN
@@ -157,11 +150,7 @@ def boot_id() -> str:
 
 
 def start_of(pid: int) -> str:
-    """Return a text that differs for each process that has, or had, this id.
-
-    Raises:
-        psutil.Error: No such process runs.
-    """
+    """Return a text that differs for each process that has, or had, this id."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

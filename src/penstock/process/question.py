@@ -82,7 +82,6 @@ def ask_child(
     Raises:
         TimeoutError: The child has run for longer.
         ChildEnded: It has ended without an answer; code of a user may have ended it.
-        PenstockError: The error with which it has answered.
     """
     body = encode_question(question)
     output = run_child([module], body, timeout_s, environment=environment, is_quiet=is_quiet)

@@ -64,10 +64,6 @@ def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationS
 
     The function opens log and journal, about 1.5 ms, so that it notices a directory that was removed
     and created again.
-
-    Raises:
-        OperationalError: Log or journal cannot be read.
-        IntegrityError: They are damaged.
     """
     directory = DataDirectory(data)
     if not directory.log_path.exists() or directory.app_name is None:  # opening would create them

@@ -43,11 +43,7 @@ class RetentionLease(NamedTuple):
 
 
 def active_leases(data: Path) -> list[RetentionLease]:
-    """Return all leases on a data directory, the oldest epoch first.
-
-    Raises:
-        Corrupt: A savepoint is damaged, so that its epoch is unknown.
-    """
+    """Return all leases on a data directory, the oldest epoch first."""
     leases = [
         RetentionLease(f"savepoint {savepoint.name}", savepoint.epoch)
         for savepoint in savepoints.every(data)
@@ -65,9 +61,6 @@ def lease(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
 
     A process that may only read takes no lease: a medium that cannot change needs no lease, and in a
     directory of another user epochs may go while they are read.
-
-    Raises:
-        OperationalError: The disk is full or fails, so there is no lease.
     """
     path = data / RUN / f"{_ROLE}-{os.getpid()}-{secrets.token_hex(4)}.json"
     lease = presence_of_this(_ROLE, who, {_EPOCH: epoch})

@@ -109,9 +109,6 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
 
     Returns:
         The report, which is also written to the data directory.
-
-    Raises:
-        PenstockError: The disk is full, or a file is damaged; the work done until then counts.
     """
     began = time.perf_counter()
     reached: StepObserver = Fault(config.fault).reached

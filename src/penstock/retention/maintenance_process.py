@@ -14,9 +14,6 @@ def run_maintenance(work: bytes, nice: int) -> bytes:
     Args:
         work: The task, from `maintenance.encode_work`.
         nice: The priority, as `history.nice`; a process with a lower priority keeps it.
-
-    Raises:
-        OperationalError: The process died; its work until then counts, and the next run goes on.
     """
     done, exit_code = run_child([MODULE], work, None, nice=nice)
     if exit_code or not done:

@@ -36,12 +36,7 @@ class Savepoint(msgspec.Struct, frozen=True):
 
 
 def create(data: Path, savepoint: Savepoint) -> None:
-    """Make a savepoint, durably.
-
-    Raises:
-        ConfigError: The name is taken, or has a wrong form.
-        OperationalError: The disk is full or fails; no savepoint was made.
-    """
+    """Make a savepoint, durably."""
     path = _path(data, savepoint.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +80,6 @@ def remove(data: Path, name: str) -> None:
     """Forget a savepoint; epochs that only it kept may be removed from then on.
 
     Raises:
-        ConfigError: It does not exist.
         OperationalError: The disk fails.
     """
     find(data, name)

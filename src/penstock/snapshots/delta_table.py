@@ -34,11 +34,7 @@ _LISTED: Final = ("path", "size_bytes", "num_records")
 
 
 class TableContent(NamedTuple):
-    """The table of one class in a snapshot.
-
-    Attributes:
-        directory: The table's directory.
-    """
+    """The table of one class in a snapshot."""
 
     directory: Path
     schema: pa.Schema
@@ -96,12 +92,6 @@ def publish_version(
     directory: Path, app: str, schema: pa.Schema, epoch: Epoch, files: Sequence[SnapshotFile]
 ) -> None:
     """Add a version to a table, durably; a version may have other columns than the version before.
-
-    Args:
-        directory: The table's directory.
-        app: The application's name.
-        epoch: The snapshot's epoch.
-        files: All files of the version.
 
     Raises:
         OSError: The disk is full or fails; the former version stays the newest.

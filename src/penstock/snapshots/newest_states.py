@@ -31,12 +31,7 @@ ALL_STATES: Final = pa.schema({"entity": pa.string(), "key": pa.string(), "state
 def class_states(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa.Table:
     """Return the newest states of a class, as `CLASS_STATES`.
 
-    Args:
-        after: The epoch before the first one.
-        upto: The last epoch.
-
     Raises:
-        Diverged: The journal lacks an epoch of the range.
         Corrupt: A part of it is damaged.
     """
     states = newest_rows(
@@ -50,7 +45,6 @@ def all_states(journal: Journal, after: Epoch, upto: Epoch) -> pa.Table:
     """Return the newest states of all classes in the epochs of (after, upto], without order.
 
     Raises:
-        Diverged: The journal lacks an epoch of the range.
         Corrupt: A part of it is damaged.
     """
     states = newest_rows(rows for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS))

@@ -95,10 +95,7 @@ def write_next_snapshot(
         reached: Called after each step.
 
     Raises:
-        Diverged: The journal has forgotten epochs after the newest snapshot, or holds a value that
-            does not fit its class.
         Corrupt: The former snapshot or the journal is damaged.
-        JournalUnavailable: The disk is full or fails; the former snapshot stays the newest.
     """
     slices = plan_slices(app, journal, snapshots, upto)
     if not slices:
@@ -147,9 +144,6 @@ def write_slices(
     Args:
         slices: Some or all slices of the snapshot.
         reached: Called after each slice.
-
-    Raises:
-        PenstockError: As for `write_next_snapshot`.
     """
     first_piece = slices[0]
     base = None if first_piece.base == BEFORE_FIRST else snapshots.open(first_piece.base)
@@ -243,11 +237,7 @@ def _system_columns(names: Iterable[str]) -> dict[str, SnapshotColumns]:
 
 
 def remove_snapshots(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
-    """Remove snapshots, and the files that belong to no other snapshot.
-
-    Raises:
-        JournalUnavailable: The disk fails; a later call removes the rest.
-    """
+    """Remove snapshots, and the files that belong to no other snapshot."""
     gone = list(epochs)
     if not gone:
         return

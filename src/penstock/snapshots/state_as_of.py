@@ -70,7 +70,6 @@ def state_as_of(
         seen_at: The epoch whose columns the rows have, not before `epoch`; None: the epoch itself.
 
     Raises:
-        Diverged: Neither the journal nor a snapshot has the epoch, or a state does not fit the class.
         Corrupt: The journal is damaged, or the only snapshot that leads to the epoch.
     """
     view = _ClassView(app, entity, epoch if seen_at is None else seen_at)

@@ -147,7 +147,6 @@ class EntityTable:
         """Return rows from keys' texts and from states as stored in the journal.
 
         Args:
-            texts: The keys' texts.
             cell_bytes_max: A value with more stored bytes is NULL, with a reason; None: no limit.
 
         Returns:
@@ -342,7 +341,6 @@ def tables_of(
     """Return the tables of the stored classes by stored name; in SQL a table has the present name of its class.
 
     Args:
-        wide: The names of the wide classes.
         epoch: The epoch whose columns the tables have; None: those of the classes as they are declared.
 
     Returns:

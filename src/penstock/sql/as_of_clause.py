@@ -87,11 +87,7 @@ class AsOfStatement:
 
 
 def parse_statement(query: str, parameters: list[Any] | dict[str, Any]) -> AsOfStatement | None:
-    """Parse a query; return None if it reads the newest epoch alone.
-
-    Raises:
-        QueryError: A clause is incomplete, or its value is neither an epoch nor a time.
-    """
+    """Parse a query; return None if it reads the newest epoch alone."""
     folded = query.casefold()
     if not any(word in folded for word in _WORDS):
         return None

@@ -350,10 +350,6 @@ class AsOfQueries:
 
         Args:
             deadline: When the query must have ended, in seconds of `time.monotonic`.
-
-        Raises:
-            QueryError: The query is not allowed, is wrong, names an epoch that is not held, or
-                exceeds a limit.
         """
         limits = limits_of(query, self._settings, deadline)
         if statement.moment is None:

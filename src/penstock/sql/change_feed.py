@@ -80,9 +80,6 @@ def read_feed(
     Args:
         before: Returns the class before the range, with the columns of the last epoch; called only if the range has
             changes.
-
-    Raises:
-        QueryError: The changes are larger than `bytes_max`.
     """
     changes = _changes(journal, entity, span, bytes_max)
     places = pa.array(np.arange(changes.num_rows))

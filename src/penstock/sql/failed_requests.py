@@ -70,11 +70,7 @@ Ask = Callable[[bytes, str], EncodedAnswer]
 
 
 def list_failed(ask: Ask, most: int = LISTED_MAX) -> FailedRequests:
-    """Return the failed requests of the background, at most `most` of them.
-
-    Raises:
-        PenstockError: As `ask` raises.
-    """
+    """Return the failed requests of the background, at most `most` of them."""
     body = msgspec.json.encode(QueryBody(f"{QUERY} LIMIT {most + 1}"))
     answer = ask(body, NDJSON)
     rows = msgspec.json.Decoder(FailedRequest).decode_lines(answer.content)

@@ -19,11 +19,7 @@ class AsOf(Struct, frozen=True, forbid_unknown_fields=True):
     timestamp: str | None = None
 
     def moment(self) -> PointInTime:
-        """Return the epoch or the time.
-
-        Raises:
-            QueryError: Both or neither of them is there, or the text is not a time.
-        """
+        """Return the epoch or the time."""
         match self.epoch, self.timestamp:
             case int(epoch), None:
                 return epoch

@@ -234,7 +234,6 @@ class QueryPool:
         """Execute a query.
 
         Raises:
-            PenstockError: The child has failed with this error.
             ViewDamaged: DuckDB or its file is damaged.
         """
         target = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- the result owns it

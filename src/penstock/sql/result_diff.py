@@ -95,11 +95,7 @@ def pair_rows(diff: ResultDiff) -> list[tuple[Row | None, Row | None]]:
 
 
 def entity_query(query: str, app: App) -> AsOfStatement:
-    """Return a query of entities, for execution at any epoch.
-
-    Raises:
-        QueryError: The query is not allowed, has AS OF or `changes`, or reads system tables.
-    """
+    """Return a query of entities, for execution at any epoch."""
     if Query(query).as_of_statement() is not None:
         raise QueryError("both states are after the last epoch; remove AS OF and changes(…)")
     tables = {table.query_name.casefold() for table in tables_of(app).values()}

@@ -51,11 +51,7 @@ def accepted_format(accept: str) -> ResultFormat:
 
 
 def encode_result(result: QueryResult, result_format: ResultFormat) -> bytes:
-    """Return the body of a result.
-
-    Raises:
-        QueryError: The format is not Arrow, and a date lies outside of the years 1 to 9999.
-    """
+    """Return the body of a result."""
     match result_format:
         case ResultFormat.JSON:
             return _json(result)
@@ -68,11 +64,7 @@ def encode_result(result: QueryResult, result_format: ResultFormat) -> bytes:
 
 
 def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the rows with values that JSON can represent.
-
-    Raises:
-        QueryError: A date lies outside of the years 1 to 9999, or is infinite.
-    """
+    """Return the rows with values that JSON can represent."""
     columns = map(_plain_column, table.column_names, table.columns)
     return list(zip(*columns, strict=True))
 

@@ -141,9 +141,6 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
 
     Args:
         supervised: Whether the end of standard input stops the process, too.
-
-    Raises:
-        PenstockError: The journal or the view cannot be opened.
     """
     DataDirectory(config.data).create(config.key_service)
     startup.note(config.data, ROLE, "its tables are opened")

@@ -200,12 +200,7 @@ class View:
         return self.execute(query, ResultOptions()).result()
 
     def execute(self, query: Query, options: ResultOptions) -> EncodedResult:
-        """Execute a query; a query of past epochs does not use the view's file.
-
-        Raises:
-            QueryError: The query is not allowed, is wrong, names an epoch that is not held, or
-                exceeds a limit.
-        """
+        """Execute a query; a query of past epochs does not use the view's file."""
         time_ms = time_ms_of(query, self._settings)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000

@@ -65,10 +65,8 @@ class State(Protocol):
         It is one write, as for `apply`.
 
         Args:
-            epoch: The epoch of the store afterwards.
             batches: Returns the entities, each of them in one batch; it is called again if the write
                 must be repeated.
-            expect: The epoch of the store before.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.

@@ -81,7 +81,6 @@ class Environment:
 
         Raises:
             Corrupt: The file contradicts itself.
-            StateUnavailable: Too many readers, or the map cannot follow its growth now.
         """
         with self._lock:
             txn = self._begin(write=False)
@@ -106,11 +105,7 @@ class Environment:
         return self._begin(write=True)
 
     def grow(self) -> None:
-        """Double the map after it was full; no transaction of this process may be open.
-
-        Raises:
-            StateUnavailable: This process has readers, which the moving of the map would break.
-        """
+        """Double the map after it was full; no transaction of this process may be open."""
         with self._lock:
             self._check_no_readers()
             self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
@@ -216,7 +211,6 @@ def attach(path: Path, boot_id: str, map_size: int = MAP_SIZE) -> Environment:
 
     Raises:
         Corrupt: The file is damaged so that it cannot be opened; `discard` it.
-        StateUnavailable: The directory cannot be used.
     """
     path = path.absolute()
     with _registry_lock, _translated(path), _gate(path):

@@ -113,7 +113,6 @@ class LmdbState:
         """Apply changes and record `epoch`, as the port says.
 
         Raises:
-            StateUnavailable: The disk is full or fails; the store is as before.
             Corrupt: The file contradicts itself; the store is as before.
         """
         assert epoch > expect, "an epoch follows the one it builds on"

@@ -296,9 +296,6 @@ def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable
 def remove_former_stores(directory: Path, partitions: int) -> list[str]:
     """Delete the stores of other numbers of partitions, except those that a process has open.
 
-    Args:
-        partitions: The number of partitions in use.
-
     Returns:
         The names of the stores that are deleted.
 

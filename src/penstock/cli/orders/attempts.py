@@ -126,7 +126,6 @@ def _failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
 
     Raises:
         ConfigError: No view runs, and the options name no application.
-        PenstockError: The list cannot be had.
     """
     from penstock.sql.failed_requests import FailedRequests, list_failed
 

@@ -44,7 +44,6 @@ def command(
 
     Raises:
         RequestError: No request has this id.
-        TooLate: The request was due before.
     """
     options.find()
     from rich.text import Text

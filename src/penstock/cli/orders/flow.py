@@ -115,11 +115,7 @@ def pause(
     words: WordsArgument = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause a target; see `PAUSE_HELP`.
-
-    Raises:
-        RequestError: The application has no such class, method or function.
-    """
+    """Pause a target; see `PAUSE_HELP`."""
     options, target = _named(options, words, is_remote=remote.url is not None)
     from penstock.gateway.flow.orders import PauseOrder
 
@@ -138,11 +134,7 @@ def resume(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End a pause; see `RESUME_HELP`.
-
-    Raises:
-        RequestError: The target is not paused; the message names the pauses in force.
-    """
+    """End a pause; see `RESUME_HELP`."""
     options, target = _named(options, words, is_remote=remote.url is not None)
     from penstock.gateway.flow.orders import PauseOrder
 
@@ -175,11 +167,7 @@ def drain(
     ] = 300.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause everything and wait for the requests under way; see `DRAIN_HELP`.
-
-    Raises:
-        OperationalError: Requests still wait when the time is over.
-    """
+    """Pause everything and wait for the requests under way; see `DRAIN_HELP`."""
     from rich.console import Console
 
     from penstock.gateway.flow.orders import PauseOrder
@@ -227,9 +215,6 @@ def _named(
 
     Args:
         is_remote: Whether a gateway takes the order; then no word names an application.
-
-    Raises:
-        ConfigError: There are too many words.
     """
     names = list(words or [])
     if is_remote:
@@ -264,9 +249,6 @@ def await_drained(
         timeout_s: The longest wait.
         clock: Seconds that never go back.
         sleep: Waits for a number of seconds.
-
-    Raises:
-        OperationalError: Requests are still under way.
     """
     deadline_s = clock() + max(timeout_s, EFFECTIVE_S)
     sleep(EFFECTIVE_S)

@@ -91,13 +91,8 @@ def _history_here(
     """Return the changes of an entity from the journal of a data directory.
 
     Args:
-        key: The text of its key.
-        options: The options that name the application.
         bounds: The first and the last epoch, if the command names them.
         present_only: Whether the present code executes all epochs.
-
-    Raises:
-        PenstockError: The application or the entity does not exist, or the journal cannot be read.
     """
     application, settings = options.load_unchecked()
     stored_name = application.entity(entity).stored_name

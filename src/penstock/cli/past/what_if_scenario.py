@@ -54,11 +54,7 @@ class RequestedScenario:
 
 
 def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
-    """Run a scenario, and return the differences from the journal.
-
-    Raises:
-        PenstockError: The scenario is invalid, or the journal cannot be read.
-    """
+    """Run a scenario, and return the differences from the journal."""
     application, settings = options.load()
     file_edits = _edits(wanted.edits)
     with ExitStack() as stack:
@@ -95,11 +91,7 @@ def report_on(wanted: RequestedScenario, options: AppOptions) -> WhatIfReport:
 
 
 def _edits(file: str | None) -> ParsedEdits:
-    """Return the edits of a file.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return the edits of a file."""
     if file is None:
         return ParsedEdits([], [])
     try:
@@ -110,11 +102,7 @@ def _edits(file: str | None) -> ParsedEdits:
 
 
 def _scratch(stack: ExitStack, keep: Path | None, data: Path, *, wanted: bool) -> Path | None:
-    """Return the directory for the new epochs, or None if neither `keep` nor a query needs one.
-
-    Raises:
-        ConfigError: The directory is not empty, or lies in the application's own directory.
-    """
+    """Return the directory for the new epochs, or None if neither `keep` nor a query needs one."""
     if keep is not None:
         if keep.resolve().is_relative_to(data.resolve()):
             raise ConfigError(

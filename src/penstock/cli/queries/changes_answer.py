@@ -30,11 +30,7 @@ def changes_here(
     """Return the changes from the journal of a data directory.
 
     Args:
-        options: The options that name the application.
         bounds: The first and the last epoch, if the command names them.
-
-    Raises:
-        PenstockError: The journal does not hold these epochs, or cannot be read.
     """
     app, settings = options.load()
     require_journal(settings)
@@ -59,10 +55,6 @@ def changes_at(
 
     Args:
         bounds: The first epoch; the last epoch, if the command names it.
-
-    Raises:
-        ConfigError: The command does not name the first epoch.
-        PenstockError: The gateway does not answer, or refuses.
     """
     first, last = bounds
     if first is None:

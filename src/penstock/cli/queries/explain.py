@@ -62,13 +62,7 @@ def command(
     ] = ExplainFormat.TEXT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the plan of an application.
-
-    Raises:
-        ConfigError: The application cannot be found or imported, or runs elsewhere under another name.
-        DefinitionError: It is defined wrongly.
-        ClassChanged: With `--data`: a class is declared differently from its stored entities.
-    """
+    """Print the plan of an application."""
     application, _ = options.load_unchecked() if options.data is None else options.load()
     from penstock.dataflow.analysis.analyze import analyze_app
 
@@ -79,11 +73,7 @@ def command(
 
 
 def _rates_at(remote: RemoteOptions, app: str) -> Rates:
-    """Return the rates that a gateway measures.
-
-    Raises:
-        ConfigError: It serves another application.
-    """
+    """Return the rates that a gateway measures."""
     from penstock.console.observation import Observed
 
     seen = remote.get("/console/api/status", Observed)

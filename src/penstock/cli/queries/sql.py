@@ -83,11 +83,7 @@ def command(
 
 
 def parameters_of(words: list[str]) -> list[Any] | dict[str, Any]:
-    """Read parameters: JSON or bare text, all by position or all as name=value.
-
-    Raises:
-        ConfigError: Some have names and others do not.
-    """
+    """Read parameters: JSON or bare text, all by position or all as name=value."""
     pairs = [word.partition("=") for word in words]
     named = [bool(equals) and name.isidentifier() for name, equals, _ in pairs]
     if any(named) and not all(named):

@@ -29,12 +29,7 @@ def answer_to(
     """Return the answer of a gateway, of the view of a data directory, or of a view in this process.
 
     Args:
-        options: The options that name the application.
         remote: The gateway, if the command line names one.
-
-    Raises:
-        ConfigError: No view runs, and the options name no application or there is no journal.
-        PenstockError: The query fails.
     """
     if remote.url is None:
         return _answer_here(question, result_format, options)
@@ -45,11 +40,7 @@ def answer_to(
 def _answer_here(
     question: Query, result_format: ResultFormat, options: DataOptions
 ) -> EncodedAnswer:
-    """Query the view of a data directory, or build the view in this process if none runs.
-
-    Raises:
-        ConfigError: No view runs, and the options name no application or there is no journal.
-    """
+    """Query the view of a data directory, or build the view in this process if none runs."""
     loaded = None if options.spec is None else options.load()
     folder = options.folder() if loaded is None else loaded[1].data
     socket = socket_of(folder)
@@ -65,11 +56,7 @@ def _answer_here(
 
 
 def require_journal(settings: Config) -> None:
-    """Check that a data directory has a journal.
-
-    Raises:
-        ConfigError: It has none.
-    """
+    """Check that a data directory has a journal."""
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(
             f"there is no journal in {settings.data}; penstock run {settings.app} makes one"
@@ -95,11 +82,7 @@ def opened_history(app: App, settings: Config) -> Iterator[AsOfQueries]:
 
 @contextmanager
 def _opened_view(app: App, settings: Config) -> Iterator[View]:
-    """Open a view in this process, and bring it up to date behind a progress bar.
-
-    Raises:
-        ViewUnavailable: The view cannot go on; the message says why.
-    """
+    """Open a view in this process, and bring it up to date behind a progress bar."""
     with (
         closing(DataDirectory(settings.data).open_journal(app)) as journal,
         closing(View(settings.data, app, journal, settings.view)) as view,

@@ -47,12 +47,7 @@ def print_result_table(answer: EncodedAnswer) -> None:
 
 
 def is_legible(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Say whether a table has room for the names of its columns and for the beginning of each value.
-
-    Args:
-        rows: The text of each value.
-        width: The columns of the terminal.
-    """
+    """Say whether a table has room for the names of its columns and for the beginning of each value."""
     columns = [[name, *texts] for name, *texts in zip(names, *rows, strict=True)]
     needed = [min(_LEGIBLE, max(map(len, column))) for column in columns]
     return len(columns) == 1 or sum(needed) + _FRAME * len(columns) + 1 <= width

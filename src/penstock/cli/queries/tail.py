@@ -54,11 +54,7 @@ def command(
     ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the atoms of a stream; see `HELP`.
-
-    Raises:
-        ConfigError: Both `--from` and `-n` are given, or `--from` has no number.
-    """
+    """Print the atoms of a stream; see `HELP`."""
     if start is not None and newest is not None:
         raise ConfigError("--from and -n both choose the first atom; give one of them")
     if start is not None and start not in ("earliest", "latest") and not start.isdecimal():

@@ -27,12 +27,10 @@ def atoms_at(
     """Yield the atoms that a gateway sends, as JSON objects.
 
     Args:
-        chosen: The first atom.
         follow: Whether to wait for new atoms.
 
     Raises:
         Gone: Retention has removed the first atom.
-        PenstockError: The gateway does not answer, or refuses.
     """
     with remote.client() as client:
         atoms = client.stream(name, _first_at(client, name, chosen), follow=follow)

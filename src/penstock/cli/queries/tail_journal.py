@@ -21,14 +21,7 @@ def atoms_here(
     """Yield the atoms in the journal of a data directory, as JSON objects.
 
     Args:
-        options: The options that name the application.
-        chosen: The first atom.
         follow: Whether to wait for new atoms.
-
-    Raises:
-        RequestError: The application has no such stream, or the stream has no such atom.
-        Gone: Retention has removed the first atom.
-        PenstockError: The journal cannot be read, or is damaged.
     """
     app, settings = options.load()
     stream = app.stream(name)

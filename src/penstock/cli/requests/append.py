@@ -104,9 +104,6 @@ def _append_here(
         options: The options that name the application and its data directory.
         given: The stream, the words of events, and the text with JSON lines.
         timeout_s: How long to wait for the epoch.
-
-    Raises:
-        PenstockError: The append is wrong or failed, or its epoch was not committed in time.
     """
     app, settings = options.load_unchecked()
     from penstock.cli.requests.call_words import append_of_words
@@ -120,12 +117,7 @@ def _append_here(
 
 
 def _text_of(words: list[str], file: Path | None) -> bytes | None:
-    """Return the JSON lines with the events; None if the words are the events.
-
-    Raises:
-        RequestError: The events come from two places, or from none.
-        ConfigError: The file cannot be read.
-    """
+    """Return the JSON lines with the events; None if the words are the events."""
     if words == [_STANDARD_INPUT] and file is None:
         return sys.stdin.buffer.read()
     if (file is None) == (not words):

@@ -105,7 +105,6 @@ def _ask_gateway(
 
     Raises:
         RefusedRequest: The reply is an error.
-        PenstockError: The request was not taken, or no reply came in time.
     """
     from penstock.base.lowering import lower_reply
     from penstock.cli.requests.call_words import call_of_words
@@ -127,7 +126,6 @@ def _ask_here(
 
     Raises:
         RefusedRequest: The reply is an error.
-        PenstockError: The request cannot be appended, or no reply came in time.
     """
     app, settings = options.load_unchecked()
     from penstock.cli.requests.call_words import call_of_words

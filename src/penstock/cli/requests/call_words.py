@@ -23,9 +23,6 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
 
     Returns:
         The call, with arguments of the types that the application declares.
-
-    Raises:
-        RequestError: The words name no method or function, or the arguments do not fit.
     """
     first, *rest = words
     entity, dot, method = first.partition(".")
@@ -88,9 +85,6 @@ def append_of_words(
         app: The application; None: the gateway checks the events.
         words: The events as words.
         text: The events as JSON lines; None: the words are the events.
-
-    Raises:
-        RequestError: The stream does not exist or takes no appends, or an event does not fit.
     """
     events: EventType[Any]
     events = EventType(f"stream {stream}", Any) if app is None else app.open_stream(stream).events

@@ -36,8 +36,6 @@ def reply_to(
         timeout_s: How long to wait for the reply.
 
     Raises:
-        RequestError: The arguments do not fit, or the id cannot be stored.
-        RequestConflict: The id was used with another body.
         TimedOut: The reply did not come in time.
     """
     from rich.console import Console
@@ -71,9 +69,6 @@ def _read(app: App, settings: Config, request_id: RequestId, call: Call[Any]) ->
 
     Args:
         call: The call; the text that its handler prints goes to standard error.
-
-    Raises:
-        PenstockError: The state cannot be read.
     """
     with (
         closing(CallReader(app, settings.data, settings.limits)) as reader,

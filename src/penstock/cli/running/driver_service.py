@@ -74,10 +74,6 @@ def serve(
         app: The application, as the command line names it.
         console: The place for messages.
         when_running: Called once, when requests are processed.
-
-    Raises:
-        ConfigError: Another driver runs the application.
-        EpochFailed: The runtime has stopped by itself.
     """
     data = settings.data
     runtime.on_epoch.append(ReportWriter(data).take)

@@ -108,10 +108,6 @@ def command(
     """Run generators; see `HELP`.
 
     A process of `penstock run` waits for a gateway, and ends with the exit code 0 also if a generator has failed.
-
-    Raises:
-        ConfigError: No gateway is running, or the application has no such generator.
-        Exit: A generator has failed.
     """
     app, settings = options.load_unchecked()
     names = only or list(app.topology.generators)
@@ -221,11 +217,7 @@ class _Generating:
 
 
 def _tell_end(states: "list[GeneratorState]", *, supervised: bool, as_json: bool) -> None:
-    """Print the states at the end.
-
-    Raises:
-        Exit: A generator has failed, and no supervisor waits for this process.
-    """
+    """Print the states at the end."""
     if supervised:
         for state in states:
             sys.stderr.write(f"{state.reason or f'{state.name} is {state.status}'}\n")
@@ -237,11 +229,7 @@ def _tell_end(states: "list[GeneratorState]", *, supervised: bool, as_json: bool
 
 
 def _key_of(settings: "Config") -> str | None:
-    """Return the key of the generators for a gateway without keys; None if a key or token must be given.
-
-    Raises:
-        PenstockError: The journal cannot be read, or is damaged.
-    """
+    """Return the key of the generators for a gateway without keys; None if a key or token must be given."""
     from penstock.gateway.auth.exposure import NOT_SET
     from penstock.gateway.auth.keys import KeyStore
     from penstock.process.generator_key import key_in
@@ -259,9 +247,6 @@ def _gateway_of(settings: "Config", wait: Wait | None) -> str | None:
 
     Returns:
         The URL; None if the process is asked to stop before a gateway runs.
-
-    Raises:
-        ConfigError: No gateway is running.
     """
     from penstock.process import presence
 

@@ -95,7 +95,6 @@ def add(
     """Make a key; see `ADD_HELP`.
 
     Raises:
-        ConfigError: The name is taken, or a value is invalid.
         RequestError: A scope is malformed, or the application has nothing of its name.
     """
     from rich.console import Console
@@ -136,11 +135,7 @@ def revoke(
     options: AppOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke a key; see `REVOKE_HELP`.
-
-    Raises:
-        ConfigError: There is no such key; the message names the existing keys.
-    """
+    """Revoke a key; see `REVOKE_HELP`."""
     revoked = KeyStore(options.folder()).revoke(name)
     line = f"Revoked key {revoked.id} ({revoked.name})."
     plain = _plain(revoked, utc_now())
@@ -180,11 +175,7 @@ def _scopes(words: list[str], app: "App") -> list[Scope]:
 
 
 def _duration(text: str) -> timedelta:
-    """Return the time for which a key is valid.
-
-    Raises:
-        ConfigError: The text is not a duration.
-    """
+    """Return the time for which a key is valid."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ConfigError(

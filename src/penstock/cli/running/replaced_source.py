@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def replacement_in(settings: "Config") -> "Deployment | None":
-    """Return the deployment that runs instead of the source; None if the source runs.
-
-    Raises:
-        ConfigError, IntegrityError, OperationalError: As for `spec_to_run`.
-    """
+    """Return the deployment that runs instead of the source; None if the source runs."""
     from penstock.journal.deployments import Deployments
 
     if not any(each.live for each in Deployments(settings.data / JOURNAL).every()):
@@ -44,14 +40,10 @@ def load_to_run(options: AppOptions, flags: "dict[str, str | int | None]") -> "t
     """Load the application that a process of its own runs: the source, or the deployment that has replaced it.
 
     Args:
-        options: The application and its settings.
         flags: Other options by the name of their setting; None if not given.
 
     Returns:
         The application, whose classes read the stored entities, and the settings, which name it.
-
-    Raises:
-        PenstockError: As for `DataOptions.load`; the archive of the deployment may be damaged, too.
     """
     application, settings = options.load_unchecked(**flags)
     deployment = replacement_in(settings)
@@ -69,12 +61,7 @@ def load_to_run(options: AppOptions, flags: "dict[str, str | int | None]") -> "t
 
 
 def new_migrations_tried(application: "App", settings: "Config") -> "Sequence[str]":
-    """Try the functions with `@migrate` of code that this start deploys; return a sentence for each class.
-
-    Raises:
-        ClassChanged: A function fails for a stored entity; nothing was written.
-        OperationalError, IntegrityError: The data directory cannot be read.
-    """
+    """Try the functions with `@migrate` of code that this start deploys; return a sentence for each class."""
     if not any(each.migrations for each in application.stored.values()):
         return ()  # known without the journal, whose readers take time to load
     from penstock.deployment.migration_trial import try_new_migrations

@@ -103,11 +103,6 @@ def foreground_of(
         generates: Whether the generators of the application run.
         standby: Whether a second driver waits, ready to take over.
         drop: The stored classes to remove.
-
-    Raises:
-        ConfigError: Settings or limits are invalid, there is no generator to run, or a class to remove is not stored or
-            still there; the message says which.
-        ClassChanged: The data directory holds entities of other classes, or a new function with `@migrate` fails for one.
     """
     application, settings = options.load_unchecked(**flags)
     spec = settings.app

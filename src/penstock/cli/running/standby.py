@@ -56,9 +56,6 @@ def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "C
 
     Returns:
         True; False at a request to stop, and then the runtime has ended.
-
-    Raises:
-        OperationalError: Spark has ended, or the disk fails.
     """
     if runtime.claim():
         return True

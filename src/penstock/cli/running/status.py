@@ -147,11 +147,7 @@ def _status(
 
 
 def status_of(data: Path) -> Status:
-    """Return the status of a data directory.
-
-    Raises:
-        PenstockError: Its log or journal cannot be read.
-    """
+    """Return the status of a data directory."""
     from penstock.process.data_directory import DataDirectory
     from penstock.process.status import ApplicationStatus, status_in
     from penstock.retention.maintenance import MaintenanceReport, last_report

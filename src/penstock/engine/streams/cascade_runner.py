@@ -168,11 +168,7 @@ def split_events(splitter: Splitter[Any], atom: Atom) -> list[Atom]:
 
 
 def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
-    """Return the body of the request that a sink makes of each event. The caller has begun a transaction.
-
-    Raises:
-        RequestError: They do not fit the method.
-    """
+    """Return the body of the request that a sink makes of each event. The caller has begun a transaction."""
     current().routing = f"the function of call {sink.name}"
     bodies: list[bytes] = []
     decode = sink.source.events.decode
@@ -351,9 +347,6 @@ class CascadeRunner:
         """Try the handlers that wait, and yield those that cannot go on with this application: the place, and why.
 
         Nothing changes.
-
-        Args:
-            most: The most handlers to try.
         """
         for place, handler in self._waits.every(most):
             if handler is None:
@@ -783,11 +776,7 @@ class CascadeRunner:
         return rest
 
     def _result_of(self, root: RequestId) -> bytes:
-        """Return the result of a record that continues earlier work; one that ends a cascade has the numbers.
-
-        Raises:
-            LimitExceeded: An earlier Penstock has stored the rest of the cascade whole, and it is too large.
-        """
+        """Return the result of a record that continues earlier work; one that ends a cascade has the numbers."""
         ended = ended_root(root)
         if ended is not None:
             heads = (

@@ -139,7 +139,6 @@ def question_of(
         key: The key of the asking handler; None without keys.
 
     Raises:
-        UserError: No task of the application replies to the portal, or the request has no key.
         Unencodable: The request does not fit its type.
     """
     origin = portal.origin

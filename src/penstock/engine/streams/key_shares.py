@@ -72,11 +72,7 @@ class MergedTurns(NamedTuple):
 
 
 class StepTurns(msgspec.Struct, array_like=True):
-    """What the handlers of all divided tasks have done in one step.
-
-    Attributes:
-        tasks: The turns of each task.
-    """
+    """What the handlers of all divided tasks have done in one step."""
 
     step: RequestId
     tasks: list[TaskTurns]
@@ -84,11 +80,7 @@ class StepTurns(msgspec.Struct, array_like=True):
 
 
 class KeyShare:
-    """The share of one task.
-
-    Attributes:
-        steps: The turns in the steps before it.
-    """
+    """The share of one task."""
 
     def __init__(self, number: int, count: int) -> None:
         """Take the share `number` of `count` shares."""
@@ -105,12 +97,7 @@ class KeyShare:
     def own(
         self, task: TaskType, piece: Piece, turns: Iterable[int]
     ) -> tuple[Piece, Iterable[int]]:
-        """Return the events of a share, and their turns.
-
-        Args:
-            task: The task that takes the events.
-            piece: The events of all shares.
-        """
+        """Return the events of a share, and their turns."""
         keys, events, encoded = piece
         owned = self._owned.setdefault(task.name, _OwnedKeys(self, task))
         look = owned.__getitem__ if are_remembered(keys) else owned.__missing__
@@ -122,13 +109,7 @@ class KeyShare:
         )
 
     def note(self, task: TaskType, turns: int, places: "array[int]", outputs: list[bytes]) -> None:
-        """Note what a task has done.
-
-        Args:
-            turns: The number of turns of all shares.
-            places: The turn of each output.
-            outputs: The encoded events.
-        """
+        """Note what a task has done."""
         sizes = array("I", map(len, outputs)).tobytes()
         noted = TaskTurns(task.name, turns, places.tobytes(), sizes, b"".join(outputs))
         self.tasks.append(noted)
@@ -224,11 +205,7 @@ def obstacle(plan: WorkflowPlan, task: TaskType) -> str:
 
 
 def is_divided(topology: Topology, stream: str, cascade_steps: int) -> bool:
-    """Say whether the large atoms of a stream are divided, for at least one task.
-
-    Args:
-        cascade_steps: The most steps of a cascade.
-    """
+    """Say whether the large atoms of a stream are divided, for at least one task."""
     plans = subscribed(topology, stream)
     return any(map(divided_tasks, plans)) and not undivided_because(topology, stream, cascade_steps)
 
@@ -243,9 +220,6 @@ def undivided_because(topology: Topology, stream: str, cascade_steps: int) -> st
     """Return why no task can take shares of the large atoms of a stream; empty if its tasks decide.
 
     Only those of streams that take appends are, because then nothing else in an epoch of appends uses the tasks.
-
-    Args:
-        cascade_steps: The most steps of a cascade.
     """
     takers, plans = topology.subscribers.get(stream, []), subscribed(topology, stream)
     reasons = {

@@ -58,7 +58,6 @@ def resuming_id(flow: str, number: int, *, skip: bool) -> RequestId:
     """Return the id of the record that ends a pause.
 
     Args:
-        number: The number of the pause.
         skip: Whether the failed atom is set aside.
     """
     return RequestId(f"{_SKIP if skip else _RESUME}{flow}{_NUMBER}{number}")

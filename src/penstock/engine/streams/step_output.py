@@ -89,11 +89,7 @@ class StepOutput:
             self.refuse()
 
     def count(self, data: bytes) -> None:
-        """Count the bytes of an event, a question, an answer or a request.
-
-        Raises:
-            LimitExceeded: The step has reached its limit; it fails, even if the handler catches the error.
-        """
+        """Count the bytes of an event, a question, an answer or a request."""
         self.size_left -= len(data) + 1
         if self.size_left < 0:
             self.refuse()

@@ -45,7 +45,6 @@ class PortalQuestion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         workflow, task: The names of the workflow and of the task of that handler.
-        data: The encoded request.
     """
 
     id: str
@@ -730,9 +729,6 @@ class _Line:
     """The line of one key.
 
     Attributes:
-        waiting: The number of handlers that wait.
-        holders: The ids of the first ones.
-        first: The number of the first item.
         end: The number behind the last item.
         items: The items that are in memory, by number; None for one that was taken.
     """

@@ -349,11 +349,7 @@ class WorkflowStep:
         self._outputs.append((self._key, data))
 
     def pack(self) -> None:
-        """Encode the pending events, if there are any; after a `RecursionError` they are still pending.
-
-        Raises:
-            Unfit: One of them cannot be encoded, or the step has reached its limit of bytes.
-        """
+        """Encode the pending events, if there are any; after a `RecursionError` they are still pending."""
         if self.pending:
             values, emptied = [*self.pending], deque[Any]()
             is_fit = self._take_values(values)
@@ -498,12 +494,7 @@ class WorkflowStep:
         self._call_directly(direct, instance, value, data)
 
     def _call_directly(self, direct: DirectTask, instance: Any, value: Any, data: bytes) -> None:
-        """Call the handler of the only event: `_take_piece` for it.
-
-        Args:
-            direct: The only task.
-            data: The encoded event.
-        """
+        """Call the handler of the only event: `_take_piece` for it."""
         handler: Any = direct.task.cls.on_event  # type: ignore[attr-defined]
         result = handler(instance, value, *direct.out)
         if result is not None:
@@ -512,11 +503,7 @@ class WorkflowStep:
             self._end()
 
     def take_share(self, atom: Atom, share: KeyShare) -> None:
-        """Run the handlers of an atom whose keys are in a share; publish nothing.
-
-        Raises:
-            UserError: A handler needs the other keys, or waits: a single task must run the step.
-        """
+        """Run the handlers of an atom whose keys are in a share; publish nothing."""
         self._flow = FlowEvents(self._plan, atom)
         self._packs = len(atom) >= PACKED_MIN
         share.tasks = []  # of an attempt before this one

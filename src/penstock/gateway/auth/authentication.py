@@ -74,11 +74,6 @@ class Authenticator:
 
         Args:
             secret: The secret of its journal, from which the key of its generators is computed; empty for no such key.
-
-        Raises:
-            ConfigError: Token settings or the JWKS file cannot be used.
-            Corrupt: The keys' file is damaged.
-            OperationalError: A file cannot be read.
         """
         settings = config.gateway
         path = KeyStore(config.data).path
@@ -100,11 +95,6 @@ class Authenticator:
 
         Args:
             verb: The HTTP method; a link on another site may lead to a `GET`.
-
-        Raises:
-            Unauthenticated: They hold no valid credential, or more than one.
-            Forbidden: No credential is needed, but a page of another site sent the request.
-            Corrupt: Keys or JWKS cannot be read now.
         """
         ring = self._keys.value()
         if ring is not None:
@@ -131,11 +121,7 @@ class Authenticator:
 
 
 def credential_of(headers: Headers) -> bytes:
-    """Return the credential in the headers.
-
-    Raises:
-        Unauthenticated: There is no credential, there are several, or it is malformed.
-    """
+    """Return the credential in the headers."""
     credential: bytes | None = None
     for name, value in headers:
         if name == b"authorization":

@@ -23,12 +23,7 @@ _ENCRYPTED: Final = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
 def check_exposure(config: Config, keys_exist: bool) -> None:  # noqa: FBT001 -- one fact
-    """Check the address and the TLS files of a gateway before it opens its port.
-
-    Raises:
-        ConfigError: It would be open to other machines, its address is wrong, or its TLS files
-            cannot be used.
-    """
+    """Check the address and the TLS files of a gateway before it opens its port."""
     settings = config.gateway
     check_tls(settings)
     guarded = keys_exist or settings.jwks != NOT_SET
@@ -56,11 +51,7 @@ def check_exposure(config: Config, keys_exist: bool) -> None:  # noqa: FBT001 --
 
 
 def check_tls(settings: GatewayConfig) -> None:
-    """Check that both TLS files or neither are set, and that they are readable and fit each other.
-
-    Raises:
-        ConfigError: A file cannot be used; the message names it.
-    """
+    """Check that both TLS files or neither are set, and that they are readable and fit each other."""
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate == NOT_SET and key == NOT_SET:
         return
@@ -83,11 +74,7 @@ def check_tls(settings: GatewayConfig) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a host: all addresses of the name are loopback.
-
-    Raises:
-        ConfigError: The name cannot be resolved.
-    """
+    """Say whether only this machine reaches a host: all addresses of the name are loopback."""
     if not host:
         return False  # every interface
     try:

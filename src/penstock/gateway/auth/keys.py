@@ -100,7 +100,6 @@ class KeyStore:
         """Make a key, store its record, and return both; the key cannot be read again.
 
         Raises:
-            ConfigError: The name is taken or malformed.
             Corrupt: The file is damaged; nothing is added.
             OperationalError: It cannot be written; nothing is added.
         """
@@ -124,13 +123,7 @@ class KeyStore:
         return made, secret
 
     def revoke(self, name_or_id: str) -> ApiKey:
-        """Remove a key, and return its record.
-
-        Raises:
-            ConfigError: No key has that name or id; the message lists the names.
-            Corrupt: The file is damaged; nothing is removed.
-            OperationalError: It cannot be written; nothing is removed.
-        """
+        """Remove a key, and return its record."""
         with shared_file.changing(self.path, self._lock_path):
             keys = self.read()
             for gone in keys:
@@ -151,11 +144,7 @@ def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:
 
 
 def decode_keys(data: bytes | None) -> tuple[ApiKey, ...]:
-    """Return the keys that a file holds; none if `data` is None: the file does not exist.
-
-    Raises:
-        Corrupt: The file is damaged, or another program changed it.
-    """
+    """Return the keys that a file holds; none if `data` is None: the file does not exist."""
     if data is None:
         return ()
     try:
@@ -185,9 +174,6 @@ class KeyRing:
 
         Args:
             now_s: Seconds since the Unix epoch.
-
-        Raises:
-            Unauthenticated: The key is unknown or has expired.
         """
         digest = hashlib.sha256(presented).digest()
         expected, expires_s, principal = self._entries.get(presented[_ID_PLACE], _NOBODY)

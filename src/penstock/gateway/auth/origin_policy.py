@@ -42,11 +42,7 @@ class OriginPolicy:
 
     @classmethod
     def of(cls, settings: GatewayConfig) -> Self | None:
-        """Return the policy of the settings; None if no request is accepted without credentials.
-
-        Raises:
-            ConfigError: The host name of the gateway cannot be resolved.
-        """
+        """Return the policy of the settings; None if no request is accepted without credentials."""
         origins = allowed_origins(settings)
         if settings.open:
             return cls(origins, None)
@@ -55,11 +51,7 @@ class OriginPolicy:
         return None
 
     def check(self, verb: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Check the origin and the host name of a request.
-
-        Raises:
-            Forbidden: A page of another site sent it, or its host name is not one of this machine.
-        """
+        """Check the origin and the host name of a request."""
         sent = dict(headers)
         host, origin = sent.get(b"host", b""), sent.get(b"origin", b"")
         if self._hosts is not None and host and not _is_local(host, self._hosts):

@@ -75,9 +75,6 @@ class Principal:
 
         Args:
             former: A former name of the class; a scope with this name is as good.
-
-        Raises:
-            Forbidden: The scope is missing; the message names it.
         """
         wanted = f"call:{entity}.{method}" if entity else f"call:{method}"
         as_well = (f"call:{former}", f"call:{former}.{method}") if former else ()
@@ -112,9 +109,6 @@ class Principal:
 
         Args:
             order: The order, for the message.
-
-        Raises:
-            Forbidden: The principal is anonymous, or lacks the scope `admin`.
         """
         self.require_admin()
         if self == ANONYMOUS:

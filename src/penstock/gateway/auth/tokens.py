@@ -76,11 +76,7 @@ VerifyingKeys = Mapping[str | None, VerifyingKey]
 
 
 def allowed_algorithms(text: str) -> frozenset[str]:
-    """Return the algorithms in a comma-separated setting.
-
-    Raises:
-        ConfigError: An algorithm is unknown or symmetric, or the setting is empty.
-    """
+    """Return the algorithms in a comma-separated setting."""
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     wrong = sorted(names - KNOWN)
     if wrong or not names:
@@ -98,10 +94,6 @@ def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> Verify
 
     Args:
         data: The content of the file; None without a file.
-
-    Raises:
-        ConfigError: The file is missing or malformed, holds a forbidden key (symmetric, private,
-            too short, or with the id of another key), or holds no usable key.
     """
     if data is None:
         raise ConfigError(f"gateway.jwks: the file {path} does not exist")
@@ -185,10 +177,6 @@ class TokenVerifier:
 
         Args:
             now_s: Seconds since the Unix epoch; cached tokens expire by it.
-
-        Raises:
-            Unauthenticated: The token is not valid, or not valid now.
-            Corrupt: The file of keys cannot be used now.
         """
         keys = self._keys.value()
         if keys is not self._cached_by:

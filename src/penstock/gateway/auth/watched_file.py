@@ -44,11 +44,7 @@ class WatchedFile(Generic[T]):
         self._look_at_s = time.monotonic() + LOOK_S
 
     def value(self) -> T:
-        """Return the decoded content, which is at most a second old.
-
-        Raises:
-            Corrupt: The file cannot be used now; the gateway's log says why.
-        """
+        """Return the decoded content, which is at most a second old."""
         now_s = time.monotonic()
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + LOOK_S

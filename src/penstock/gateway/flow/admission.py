@@ -41,12 +41,7 @@ T = TypeVar("T")
 
 
 def watched_pauses(data: Path) -> WatchedFile[Pauses]:
-    """Return the pauses of a data directory, kept up to date.
-
-    Raises:
-        Corrupt: Their file is damaged.
-        OperationalError: Their file cannot be read.
-    """
+    """Return the pauses of a data directory, kept up to date."""
     path = PauseFile(data).path
     return WatchedFile(path, lambda data: Pauses(decode_actions(data)))
 
@@ -198,13 +193,6 @@ class Admission:
 
         Returns:
             The ticket, which the caller hands to `appended` or `abandon`.
-
-        Raises:
-            Paused: An operator has paused such requests.
-            Throttled: A limit is reached.
-            Overloaded: Too many requests wait, or its turn did not come in time.
-            Stopping: Its turn did not come before `refuse_waiting`.
-            Corrupt: The file of the pauses cannot be used now.
         """
         self._release_committed()
         self._check_pauses(caller)
@@ -261,8 +249,6 @@ class Admission:
         The bounds of the queues and the turns of principals do not concern them.
 
         Raises:
-            Paused: An operator has paused one of the calls.
-            Throttled: A limit is reached.
             Corrupt: The file of the pauses cannot be used now.
         """
         self._release_committed()
@@ -340,7 +326,6 @@ class Admission:
 
         Args:
             size: The bytes of its body.
-            timeout_s: The longest wait.
         """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopping:

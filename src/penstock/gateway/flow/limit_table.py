@@ -132,11 +132,7 @@ class LimitTable:
 
 
 def limits_in_force(app: App, setting: str) -> tuple[Limit, ...]:
-    """Return the limits of an application and those of the setting `gateway.limits`.
-
-    Raises:
-        ConfigError: The setting cannot be read, or names a method that the application lacks.
-    """
+    """Return the limits of an application and those of the setting `gateway.limits`."""
     try:
         limits = parse_limits(setting)
         for limit in limits:

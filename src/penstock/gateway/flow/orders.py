@@ -53,13 +53,7 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
 
     def carry_out(self, place: Place, _timeout_s: float = 0.0) -> FlowState:
-        """Pause or resume a target durably, and return the state in force then. No driver is waited for.
-
-        Raises:
-            RequestError: The application has no such target, or it is not paused; or `skip` does not fit the target.
-            OperationalError: A file of the data directory cannot be read or written.
-            IntegrityError: A file of the data directory is damaged.
-        """
+        """Pause or resume a target durably, and return the state in force then. No driver is waited for."""
         app, settings = place.app, place.settings
         assert app is not None, "targets are those of the application"
         now_us, resumed = wall_clock_us(), None
@@ -89,13 +83,7 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def flow_state(app: App, settings: Config) -> FlowState:
-    """Return the state in force.
-
-    Raises:
-        ConfigError: The setting `gateway.limits` cannot be used.
-        Corrupt: The file of the pauses is damaged.
-        OperationalError: The disk fails.
-    """
+    """Return the state in force."""
     standing = flow_standing(app, settings)
     obeyed_us = wall_clock_us() - int(EFFECTIVE_S * 1_000_000)
     closed = any(

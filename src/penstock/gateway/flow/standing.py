@@ -34,13 +34,7 @@ class FlowStanding(msgspec.Struct, frozen=True):
 
 
 def flow_standing(app: App, config: Config) -> FlowStanding:
-    """Return the limits, pauses and paused workflows of an application.
-
-    Raises:
-        ConfigError: The setting `gateway.limits` cannot be used.
-        Corrupt: The file of the pauses is damaged.
-        OperationalError: The file of the pauses, or the state, cannot be read.
-    """
+    """Return the limits, pauses and paused workflows of an application."""
     limits = [str(limit) for limit in limits_in_force(app, config.gateway.limits)]
     actions = PauseFile(config.data).actions()
     return FlowStanding(
@@ -55,10 +49,6 @@ def under_way(data: Path, app: str) -> int:
     """Return the number of admitted requests that no epoch has committed.
 
     The gateways' own count comes first: a request that leaves it afterwards is counted by the log.
-
-    Raises:
-        OperationalError: Log or journal cannot be read.
-        IntegrityError: Log or journal is damaged.
     """
     in_gateways = int(live_sum(data, UNDER_WAY))
     return max(in_gateways, status_in(data, app).lag)

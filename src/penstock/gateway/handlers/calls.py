@@ -266,9 +266,6 @@ class CallHandler:
 
         Args:
             request: The HTTP request; it gets its request id if it is appended.
-
-        Raises:
-            PenstockError: The request was not appended, or its reply did not come in time.
         """
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         timeout_s = request.wait_s("timeout", limit_s, limit_s)

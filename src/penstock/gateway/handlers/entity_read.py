@@ -72,8 +72,6 @@ class EntityReadHandler:
 
         Raises:
             NoSuchEntity: The entity does not exist.
-            TimedOut: The required epoch is not committed in time.
-            MigrationFailed: The row has an earlier schema version, and a function of `@migrate` fails.
         """
         name = self._app.present_name(name)
         request.principal.require_read(name, self._app.stored_name(name))

@@ -124,9 +124,6 @@ class ReadHandler:
         Args:
             target: The method or function, which is `@readonly`.
             timeout_s: How long to wait for a reader and its answer.
-
-        Raises:
-            PenstockError: There was no answer.
         """
         call = await self._encoded(request, target, source)
         epoch, (outcome,) = await self._outcomes(request, [call], timeout_s)

@@ -97,9 +97,6 @@ class SqlHandler:
 
         Args:
             principal: The principal; the view limits the queries of each.
-
-        Raises:
-            ViewUnavailable: No view runs, or the connection to it broke.
         """
         client = await self._connected()
         import httpx  # noqa: PLC0415 -- the first query loads it

@@ -71,11 +71,7 @@ _WINDOW_S: Final = 60
 def list_streams(
     topology: Topology, journal: Journal, reader: AtomReader, names: list[str], now: datetime
 ) -> list[StreamBody]:
-    """Return the description of some streams, in order of their names.
-
-    Raises:
-        PenstockError: The journal cannot be read, or is damaged.
-    """
+    """Return the description of some streams, in order of their names."""
     publishers = publishers_of(topology)
     earlier, span_s = _earlier_counts(journal, now)
     listed: list[StreamBody] = []
@@ -354,9 +350,6 @@ class StreamHandler:
         gone: Coroutine[Any, Any, None] | None = None,
     ) -> bool:
         """Wait until a stream has an atom.
-
-        Args:
-            timeout_s: The longest wait.
 
         Returns:
             False if the time is up, the client has disconnected, or the gateway stops.

@@ -30,11 +30,7 @@ _TAKEN: Final = msgspec.Raw(b"")
 
 
 class PipelineIntake:
-    """Takes the requests of all pipelined connections of one gateway.
-
-    Attributes:
-        settings: The gateway's settings.
-    """
+    """Takes the requests of all pipelined connections of one gateway."""
 
     def __init__(
         self, version: Callable[[], ServedVersion], intake: Intake, settings: GatewayConfig

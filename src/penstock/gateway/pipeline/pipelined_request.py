@@ -22,7 +22,6 @@ class PipelinedRequest:
     """A request that a connection has received; it waits for its reply as a future does.
 
     Attributes:
-        request_id: The id as the client knows it.
         body: The body, as in the log.
     """
 

@@ -22,14 +22,7 @@ _KEPT: Final = 256
 
 
 class Question(NamedTuple):
-    """The question of a follower.
-
-    Attributes:
-        stream: The stream.
-        start: The number of the first atom.
-        limit: The most atoms.
-        rendering: The form of the answer.
-    """
+    """The question of a follower."""
 
     stream: Stream[Any]
     start: int
@@ -69,7 +62,6 @@ class SharedBatches:
 
         Raises:
             Gone: Retention has removed the first atom.
-            PenstockError: The journal cannot be read, or is damaged.
         """
         return await self._begin(question)
 

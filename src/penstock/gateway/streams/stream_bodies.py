@@ -74,9 +74,7 @@ class AtomBatch(NamedTuple):
     """Consecutive atoms of a stream.
 
     Attributes:
-        stream: The stream.
         start: The number of the first atom, which may not exist yet.
-        atoms: The atoms.
         published: The number of atoms that the stream has.
     """
 

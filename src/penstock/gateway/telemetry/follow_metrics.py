@@ -15,7 +15,6 @@ class Follower:
     """A connection that follows a stream.
 
     Attributes:
-        stream: The name of the stream.
         next: The number of the first atom that the follower has not taken.
     """
 

@@ -112,11 +112,7 @@ class LoadSampler:
         return await asyncio.to_thread(self._read, step, seconds)
 
     async def backlog(self) -> Backlog:
-        """Return the records that wait now.
-
-        Raises:
-            PenstockError: The log cannot be read.
-        """
+        """Return the records that wait now."""
         _, lag = await asyncio.to_thread(self._looked)
         return Backlog(lag, time.monotonic() - self._moved[1] if lag else 0.0)
 

@@ -77,10 +77,6 @@ class Metrics:
 
     Responses and the requests that wait are counted in memory, and the files that all processes share get the counts four
     times a second, because an addition there takes longer than all other counting of a request.
-
-    Attributes:
-        flow: The counts of the gateway's admission.
-        follow: The counts of the followers of streams.
     """
 
     def __init__(

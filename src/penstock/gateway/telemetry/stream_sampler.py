@@ -21,11 +21,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StreamSampler:
-    """Looks at the streams of one application.
-
-    Attributes:
-        data: Its data directory.
-    """
+    """Looks at the streams of one application."""
 
     def __init__(
         self, app: App, config: Config, followers: FollowMetrics, tail: AsyncJournalTail

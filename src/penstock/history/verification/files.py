@@ -35,7 +35,6 @@ class JournalFiles:
         """Prepare a check.
 
         Args:
-            upto: The last epoch to check.
             progress: Receives the number of checked epochs, and of all epochs.
         """
         self._root = data / JOURNAL

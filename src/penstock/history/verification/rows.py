@@ -49,7 +49,6 @@ class CascadeRows:
 
         Args:
             former: The commit before them; None if it is not known.
-            where: The file to name in a finding.
         """
         self._journal = journal
         self._commits = commits
@@ -145,7 +144,6 @@ def misplaced(
 
     Args:
         rows: The rows of `commits`, in their order, with a column `epoch`.
-        where: The file to name in a finding.
     """
     counts = [sum(part.rows for part in commit.parts_of(part_kind)) for commit in commits]
     expected = np.repeat([commit.epoch for commit in commits], counts)

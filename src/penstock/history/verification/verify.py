@@ -270,11 +270,6 @@ def verify(
 
     Args:
         progress: Receives the name of the running check.
-
-    Raises:
-        ConfigError: The directory has no committed epoch, or is of another application.
-        ClassChanged: The application declares a class differently from its stored shape.
-        OperationalError: The disk fails.
     """
     if not (data / JOURNAL / COMMITS).is_dir():
         raise no_history(data)
@@ -297,10 +292,6 @@ def repair(data: Path, app: App, report: VerificationReport) -> list[str]:
 
     Args:
         app: Its application, which must not run.
-
-    Raises:
-        ConfigError: The application runs.
-        OperationalError: The disk fails.
     """
     for role in presence.ROLES:
         for process in presence.find(data, role):

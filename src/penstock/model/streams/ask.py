@@ -41,12 +41,7 @@ class Ask(Generic[A]):
         return self.reply is not None or self.failure is not None
 
     def result(self) -> A:
-        """Return the result.
-
-        Raises:
-            AskFailed: The replying task or the entity failed.
-            UserError: No result has arrived yet.
-        """
+        """Return the result."""
         if self.failure is not None:
             raise self.failure
         if self.reply is None:
@@ -68,10 +63,6 @@ class Ask(Generic[A]):
 
         A request without a result after this time fails with `AskFailed`. A result that comes later has no effect.
         The request itself is processed in any case.
-
-        Raises:
-            UserError: The time is not greater than 0, is over 1,000 years, or the request has a time already.
-            OutsideTransaction: No handler of a task runs.
         """
         given: object = time  # a handler may pass anything
         if not isinstance(given, timedelta) or timedelta.__lt__(given, _MICROSECOND):
@@ -90,9 +81,6 @@ class Ask(Generic[A]):
 
         It is an alternative to `await` for handlers that are not `async`. A method that publishes events needs `out`
         among the arguments.
-
-        Raises:
-            OutsideTransaction: No handler of a task runs.
         """
         running_step("name a method for a reply").follow(_follow(self, handler, arguments))
 
@@ -116,11 +104,7 @@ async def _follow(ask: Ask[Any], handler: Callable[..., Any], arguments: tuple[A
 
 
 def running_step(what: str) -> RunningStep:
-    """Return the running step.
-
-    Raises:
-        OutsideTransaction: No handler of a task runs; the message says `what` only such a handler can do.
-    """
+    """Return the running step."""
     txn = active()
     if txn is None or txn.step is None:
         raise OutsideTransaction(

@@ -22,11 +22,7 @@ T = TypeVar("T")
 
 
 def given_events(stream: str, events: Iterable[T]) -> tuple[T, ...]:
-    """Return the events of an append to a stream.
-
-    Raises:
-        RequestError: The value is not a list, or it is a text, whose letters would become events.
-    """
+    """Return the events of an append to a stream."""
     if isinstance(events, str | bytes) or not isinstance(events, Iterable):
         raise RequestError(
             f"the events for stream {stream} are no list; an atom of one event is [event]"
@@ -41,10 +37,6 @@ def encoded_events(
 
     Args:
         encode: `events.encode_readable` for an append that goes to a gateway; by default `events.encode`.
-
-    Raises:
-        RequestError: An event does not fit the type.
-        ConfigError: An event must be encrypted, and this process has no keys.
     """
     encoded: list[bytes] = []
     for index, value in enumerate(values):
@@ -63,10 +55,6 @@ def packed_events(events: EventType[T], values: list[T]) -> bytes:
 
     The bytes are those of `encoded_events`. That function also refuses values that decoding would change, which
     costs more than all other work; values that were decoded have passed this check.
-
-    Raises:
-        RequestError: A value cannot be stored, such as a `datetime` without a time zone.
-        ConfigError: An event must be encrypted, and this process has no keys.
     """
     if events.is_personal or events.annotation is Any:
         return ENCODER.encode([msgspec.Raw(data) for data in encoded_events(events, values)])
@@ -79,11 +67,7 @@ def packed_events(events: EventType[T], values: list[T]) -> bytes:
 
 
 def events_of_json(events: EventType[T], text: bytes) -> list[T]:
-    """Read the events of a JSON array.
-
-    Raises:
-        RequestError: The text is not a JSON array, or an event does not fit the type.
-    """
+    """Read the events of a JSON array."""
     try:
         values: list[T] = events.given_list.of_json(text)
     except UNREADABLE as error:

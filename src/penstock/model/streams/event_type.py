@@ -158,11 +158,7 @@ class EventType(Generic[T]):
         return seal_value(self.keys, subject, data, EVENT)
 
     def encode_readable(self, value: T) -> bytes:
-        """Return the bytes of a value, never encrypted, for a gateway, which encrypts them.
-
-        Raises:
-            Unencodable: As in `encode`.
-        """
+        """Return the bytes of a value, never encrypted, for a gateway, which encrypts them."""
         try:
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
@@ -237,7 +233,6 @@ class EventType(Generic[T]):
         Raises:
             Erased: The value refers to a person who was erased.
             Corrupt: The bytes were changed, or are encrypted with other keys.
-            ConfigError: They are encrypted, and this process has no keys.
         """
         if subject_of(data) is None:
             return data

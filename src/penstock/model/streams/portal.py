@@ -77,9 +77,6 @@ class Portal(Generic[Q, A]):
 
         The method may be `async` and ask other portals; it replies when it returns. It may take the
         task's `out` as its second argument.
-
-        Raises:
-            DefinitionError: The marked object is no method.
         """
         check_marked(method, f"@{self.name}.reply", caller_place())
         method.__portal__ = self  # type: ignore[attr-defined]

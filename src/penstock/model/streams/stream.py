@@ -65,11 +65,7 @@ class Stream(Generic[T]):
 
     @property
     def events(self) -> EventType[T]:
-        """The type of the events.
-
-        Raises:
-            UserError: The stream belongs to no application.
-        """
+        """The type of the events."""
         if self.event_type is None:
             raise UserError(
                 f"{self.where}: stream {self.name} is not part of an application; name it there"
@@ -120,11 +116,7 @@ def emit(target: Stream[T], event: T) -> None:
 
 
 def publish(txn: Transaction, target: Stream[Any], events: Atom) -> None:
-    """Put encoded events into the outbox of a transaction.
-
-    Raises:
-        UserError: The stream does not belong to the application, or a task of a workflow runs.
-    """
+    """Put encoded events into the outbox of a transaction."""
     if txn.outlet().topology.streams.get(target.name) is not target.origin:
         raise UserError(
             f"{target.where}: stream {target.name} is not part of this application; name it there"
@@ -154,9 +146,6 @@ def check_source(source: object, what: str, where: str) -> None:
         source: The source of a workflow, a splitter, a sequencer or a request sink.
         what: The name of the consumer in the message: `workflow f`.
         where: `file:line` of the declaration.
-
-    Raises:
-        DefinitionError: The source is no stream.
     """
     if not isinstance(source, Stream):
         raise DefinitionError(

@@ -28,9 +28,6 @@ def present_here(
 
     Returns:
         A row or a reason for each state.
-
-    Raises:
-        Diverged: A row has a shape that no version has.
     """
     rows: list[Presented] = []
     for text, state in zip(texts, states, strict=True):

@@ -148,7 +148,6 @@ def _absent(
     """Return the refusal of an application that lacks a stored class.
 
     Args:
-        newest: Its newest version.
         stored: The versions of each stored class.
     """
     alike = [
@@ -437,9 +436,6 @@ def _unfit(
 
 def field_defaults(declared: EntityType, earlier: Collection[Shape]) -> dict[str, bytes]:
     """Return the defaults of the fields that rows of earlier versions may lack.
-
-    Args:
-        earlier: The shapes of its earlier versions.
 
     Returns:
         The encoded defaults, by the place of the field in the lines of the shape: `Depot.size`.

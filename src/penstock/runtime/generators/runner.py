@@ -22,9 +22,6 @@ class AppendPort(Protocol):
 
         Returns:
             The microseconds to wait before the same atom is tried again; 0 if it is appended.
-
-        Raises:
-            PenstockError: The atom is refused: an event does not fit, or the id is known with other events.
         """
 
     def appended(self, request_id: str) -> "Appended":

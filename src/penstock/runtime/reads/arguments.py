@@ -108,10 +108,6 @@ def encoded_call(
 
     Args:
         target: The method, function or stream.
-        source: The arguments or events.
-
-    Raises:
-        RequestError: The target does not exist, or the arguments do not fit.
     """
     if target.stream is None:
         body, hint = _call(app, limits, target, source)
@@ -181,11 +177,7 @@ def _of_route(signature: Signature, source: RouteArguments) -> dict[str, Any]:
 
 
 def _read(read: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
-    """Read arguments with a function that may run code of the application.
-
-    Raises:
-        RequestError: The arguments do not fit, or such code raised an exception.
-    """
+    """Read arguments with a function that may run code of the application."""
     try:
         return read(*values, **named)
     except PenstockError:

@@ -103,11 +103,7 @@ class CallReader:
             yield Failed(failure_of(StateUnavailable(str(error))))
 
     def reply(self, call: ReadCall) -> Reply:
-        """Run one call and return its reply, which no log has.
-
-        Raises:
-            PenstockError: The state could not be read.
-        """
+        """Run one call and return its reply, which no log has."""
         match list(self.answer(Question([call]))):
             case [*_, Started(epoch), Outcomes([outcome])]:
                 return reply_of(epoch, outcome)
@@ -171,12 +167,7 @@ class CallReader:
             yield Outcomes(outcomes)
 
     def _outcome(self, call: ReadCall, now_us: int) -> ReadOutcome:
-        """Run one call.
-
-        Raises:
-            ReadonlyViolation: The code of this process does not declare the handler `@readonly`.
-            PenstockError: The state could not be read.
-        """
+        """Run one call."""
         if call.refusal:
             return ReadOutcome(LimitExceeded.code, encode_failure(exceeded(call.refusal)))
         outcome = self._task.run(0, call.request_id, call.body, now_us)

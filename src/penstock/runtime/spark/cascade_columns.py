@@ -27,7 +27,6 @@ class CascadeRows:
 
     Attributes:
         have_steps: Whether one of the cascades may have workflow steps.
-        largest: The most events of an atom.
     """
 
     def __init__(self) -> None:

@@ -100,9 +100,6 @@ class ControlEpochs:
 
         Returns:
             The result with the parts, and the effect, whose `switch` the caller calls after the commit.
-
-        Raises:
-            PenstockError: The environment fails; nothing is in force.
         """
         place = ranges[0]
         (record,) = self._log.read(place.start, place.end, place.partition)
@@ -117,11 +114,7 @@ class ControlEpochs:
         return self._publish(epoch, place, record, outcome), effect
 
     def switch(self, effect: ControlEffect | None = None) -> None:
-        """Put the effect of a committed control in force, or the last one again if that has failed.
-
-        Raises:
-            PenstockError: The environment fails; the next call tries again.
-        """
+        """Put the effect of a committed control in force, or the last one again if that has failed."""
         if effect is not None:
             self._owed = effect.switch
         self._owed()

@@ -188,11 +188,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
-        """Return the offset after the next batch; without a new epoch, it equals `start`.
-
-        Raises:
-            Diverged: The offset is of another journal, or of an epoch that this journal does not have.
-        """
+        """Return the offset after the next batch; without a new epoch, it equals `start`."""
         journal = self._opened()
         reached = self._epoch_of(start)
         last = newest_epoch(journal) if self._last is None else self._last
@@ -213,11 +209,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = newest_epoch(self._opened())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the spans between two offsets; the same ones give the same rows at any time.
-
-        Raises:
-            Diverged: An offset is of another journal, or of an epoch that this journal does not have.
-        """
+        """Return the spans between two offsets; the same ones give the same rows at any time."""
         reached, last = self._epoch_of(start), self._epoch_of(end)
         if last <= reached:
             return []

@@ -57,7 +57,6 @@ class Division:
         """Continue the division of a driver that died after the commit of the epoch `last`.
 
         Args:
-            last: The newest committed epoch.
             scratch: The directory with the notes of the tasks of earlier runs.
         """
         try:

@@ -97,11 +97,7 @@ class StoreUpdates:
             running.result()
 
     def settle(self) -> None:
-        """Wait for the work that was begun last; workers that have died leave it to the next epoch.
-
-        Raises:
-            PenstockError: The environment fails.
-        """
+        """Wait for the work that was begun last; workers that have died leave it to the next epoch."""
         try:
             self.wait()
         except PenstockError:
@@ -188,7 +184,6 @@ class EpochDriver:
         Python workers load the application meanwhile. An error of the stores is only logged.
 
         Raises:
-            Corrupt: The keys of personal data cannot be read, and an erasure must be completed.
             OperationalError: The disk fails.
         """
         self._eraser.finish(self._epoch)
@@ -223,7 +218,6 @@ class EpochDriver:
 
         Raises:
             Fenced: Another driver has committed this epoch.
-            PenstockError: The environment fails: disk, log, journal, state, Spark.
         """
         self.failure = None
         try:
@@ -242,11 +236,7 @@ class EpochDriver:
             raise type(error)(cause_text(error)) from None
 
     def _control(self, ranges: list[LogRange]) -> None:
-        """Run an epoch that is a control record; its effect is in force from the commit on.
-
-        Raises:
-            PenstockError: The environment fails.
-        """
+        """Run an epoch that is a control record; its effect is in force from the commit on."""
         epoch, clock = Epoch(self._epoch + 1), Stopwatch(self._idle_since)
         self._stores.settle()  # dead workers must not end the query
         clock.lap("apply")
@@ -278,11 +268,7 @@ class EpochDriver:
         )
 
     def _attempt(self, ranges: list[LogRange]) -> None:
-        """Run an epoch; where it fails, make the next attempt a smaller one.
-
-        Raises:
-            PenstockError: The environment fails.
-        """
+        """Run an epoch; where it fails, make the next attempt a smaller one."""
         try:
             self._run(ranges)
         except Fenced:
@@ -305,9 +291,6 @@ class EpochDriver:
         A handler that closes files or replaces functions of its process looks like a disk failure,
         and a disk failure looks like such a handler. So the epoch first runs without its handler: if
         that succeeds, and the handler then fails again, the environment is not the cause.
-
-        Raises:
-            Exception: The environment fails.
         """
         self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
         try:
@@ -442,9 +425,6 @@ class EpochDriver:
         Args:
             count: Their number.
             partitions: The number of partitions from the next epoch on; 0: the present number.
-
-        Raises:
-            PenstockError: The journal does not commit the epoch.
         """
         parts = tuple(part for result in results for part in result.parts)
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)

@@ -30,11 +30,7 @@ class Eraser:
         self._erasures = Erasures(data)
 
     def finish(self, epoch: Epoch) -> None:
-        """Destroy the keys of the erasures that are committed; a crash may have come before.
-
-        Raises:
-            Corrupt: The file of certificates or of keys is damaged.
-        """
+        """Destroy the keys of the erasures that are committed; a crash may have come before."""
         self._erasures.complete(self._journal, epoch)
 
     def forget(self, epoch: Epoch) -> None:
@@ -42,11 +38,7 @@ class Eraser:
         self._erasures.forget(self._journal, epoch)
 
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
-        """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is.
-
-        Raises:
-            PenstockError: The disk fails.
-        """
+        """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is."""
         if not (self._data / SUBJECT_KEYS).exists():
             raise Refused(RequestError(f"{SUBJECT_KEYS} is missing, so there is no key to destroy"))
         if self._erasures.generation(control.subject) != control.generation:

@@ -42,12 +42,7 @@ class DeployExecutor:
         self._late = late
 
     def __call__(self, control: Deploy, epoch: Epoch) -> ControlEffect:
-        """Load the code, and record it from the epoch after this one on.
-
-        Raises:
-            Refused: The archive is missing or was changed, the code cannot be loaded, or a class does not fit.
-            PenstockError: The environment fails.
-        """
+        """Load the code, and record it from the epoch after this one on."""
         since = Epoch(epoch + 1)
         try:
             spec = unpacked(self._data, control.code).spec
@@ -108,11 +103,7 @@ class BucketMove:
         self._jobs = jobs
 
     def execute(self, move: Move, epoch: Epoch) -> ControlEffect:
-        """Build the stores of the new number; see `penstock.runtime.spark.control.Executor`.
-
-        Raises:
-            PenstockError: The environment fails.
-        """
+        """Build the stores of the new number; see `penstock.runtime.spark.control.Executor`."""
         partitions = move.partitions
         if not 1 <= partitions <= BUCKETS:
             wrong = f"partitions = {partitions}: must be from 1 to {BUCKETS}"

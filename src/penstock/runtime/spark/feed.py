@@ -44,8 +44,6 @@ class Start:
     """The beginning of a feed; without a number, the oldest epoch that the journal holds.
 
     Attributes:
-        epoch: The first epoch.
-        atom: The number of the first atom.
         latest: Whether the feed begins after the newest epoch.
     """
 
@@ -59,8 +57,6 @@ class Span:
     """The epochs of a single task of Spark.
 
     Attributes:
-        first: The first epoch.
-        last: The last epoch.
         atom: Atoms with a lower number are left out.
     """
 
@@ -181,9 +177,6 @@ def first_epoch(journal: Journal, stream: str | None, start: Start) -> Span:
 
     Args:
         stream: The name of the stream; None for a class.
-
-    Raises:
-        Gone: Retention has removed the start; the message names the oldest epoch or atom.
     """
     last = newest_epoch(journal)
     if start.atom is not None and stream is not None:

@@ -39,7 +39,6 @@ class Jobs:
     """Runs task commands on Spark's executors; safe to use from several threads.
 
     Attributes:
-        settings: The settings of all workers.
         partitions: The number of stores that the commands of the next epoch use. The driver sets it.
     """
 
@@ -52,7 +51,6 @@ class Jobs:
         """Prepare the jobs of a runtime.
 
         Args:
-            settings: The settings of all workers.
             residents: The number of resident tasks, which run the commands of epochs from `start_resident` on.
         """
         self._context = context
@@ -100,11 +98,7 @@ class Jobs:
             resident.stop()
 
     def run(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
-        """Run each command as one task and return their results, in order.
-
-        Raises:
-            PenstockError: The error that a task reported.
-        """
+        """Run each command as one task and return their results, in order."""
         return self._sound(self._run_all(commands))
 
     @staticmethod

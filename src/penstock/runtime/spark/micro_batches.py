@@ -46,14 +46,7 @@ class MicroBatches:
         self.offered = False
 
     def process(self, batch: int) -> None:
-        """Process the records that a batch offers, and those that come while it is open.
-
-        Args:
-            batch: The number of the batch.
-
-        Raises:
-            PenstockError: An epoch fails; see `EpochDriver.advance`.
-        """
+        """Process the records that a batch offers, and those that come while it is open."""
         with self._running:
             if self._stopping.is_set():
                 return

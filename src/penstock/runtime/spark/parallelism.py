@@ -112,7 +112,6 @@ def planned(log: Log, ranges: list[LogRange], tasks: int, first_rounds: FirstRou
 
     Args:
         log: The log, which has the access hints of the requests.
-        tasks: The number of tasks.
     """
     count = request_count(ranges)
     if tasks == 1:

@@ -264,9 +264,6 @@ class SupervisedQuery:
             driver: The driver that the query calls; it knows why it failed.
             progress: Returns a value that changes with each commit and with each death that is noted.
             examine: Finds damaged stores; it is called before each restart.
-
-        Raises:
-            Exception: The failure after which no query starts.
         """
         tries, failures, last = 0, 0, progress()
         error = self._await_end()

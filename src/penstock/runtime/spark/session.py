@@ -67,9 +67,6 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
         scratch: A directory that only this context uses.
         jvm: The Java process; None stands for the one that this process already uses, or for a new one,
             which ends with this process.
-
-    Raises:
-        ConfigError: Spark already runs in this process, or it finds no Java that it can run on.
     """
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 -- there is no public way
         raise ConfigError(

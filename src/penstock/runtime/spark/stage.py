@@ -142,11 +142,7 @@ class WorkerCodes:
         self._enter()
 
     def use(self, code: Code) -> None:
-        """Let all later work use a version, which is loaded first if `prepare` has not loaded it.
-
-        Raises:
-            PenstockError: As in `prepare`; the present code stays in use.
-        """
+        """Let all later work use a version, which is loaded first if `prepare` has not loaded it."""
         if code == self._code:
             return
         loaded = self.prepare(code)
@@ -161,9 +157,6 @@ class WorkerCodes:
         Args:
             code: The version; it is loaded again if this deployment of it is not the one that is loaded.
             dropped: The stored classes that it may lack; those that a deployment has dropped need no mention.
-
-        Raises:
-            PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         if code not in self._loaded:
             self._loaded = {self._code: self.present}  # what was prepared before was refused
