@@ -54,11 +54,25 @@ class Poisoned:
         self._log.close()
 
 
-@pytest.fixture
-def poisoned(tmp_path: Path) -> Iterator[Poisoned]:
-    made = Poisoned(tmp_path / "data")
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("poison") / "data"
+
+
+@pytest.fixture(scope="module")
+def poisoned(data: Path) -> Iterator[Poisoned]:
+    with closing(Poisoned(data)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driver(poisoned: Poisoned, data: Path) -> Iterator[DriverProcess]:
+    """One driver for all tests; it outlives all that their handlers do, and stops in order."""
+    poisoned.send([("Account", f"a{number}", "create", [], {}) for number in range(COUNT)])
+    settings = {"limits": LIMITS, "stuck_s": STUCK_S, "small_epoch": SMALL_EPOCH}
+    with DriverProcess(SPEC, data, **settings) as started:
+        yield started
+        started.stop()
 
 
 def conserved(state: State, names: dict[str, list[str]], rows: list[Row]) -> None:
@@ -96,31 +110,22 @@ def errors_of(poisoned: Poisoned) -> dict[str, str]:
 
 
 def test_bad_handlers_are_undone_and_their_epoch_goes_on(
-    poisoned: Poisoned, tmp_path: Path
+    poisoned: Poisoned, driver: DriverProcess
 ) -> None:
     """Every way to kill, hang or exhaust a worker costs one request, in one task and in two."""
-    poisoned.send([("Account", f"a{number}", "create", [], {}) for number in range(COUNT)])
-    data = tmp_path / "data"
-    with DriverProcess(
-        SPEC, data, limits=LIMITS, stuck_s=STUCK_S, small_epoch=SMALL_EPOCH
-    ) as driver:
-        calls, names = mixed(poisoned, [*OTHERS, "unspeakable", *KILLERS], COUNT)
-        assert len(calls) + COUNT < SMALL_EPOCH
-        poisoned.send(calls, names)
-        wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
-        poisoned.watch.check(poisoned.acknowledged, all_answered=True)
-        assert len(poisoned.watch.epochs_of(names)) == 1
-        stuck = [
-            one
-            for one in driver.logged("a worker that makes no progress is killed")
-            if "epoch" in one
-        ]
-        assert stuck, "the watchdog names the worker that hangs"
-        assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
-        calls, names = mixed(poisoned, ["exit", "loop", "allocate"], SMALL_EPOCH // 2)
-        poisoned.send(calls, names)
-        wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
-        driver.stop()
+    calls, names = mixed(poisoned, [*OTHERS, "unspeakable", *KILLERS], COUNT)
+    assert len(calls) + COUNT < SMALL_EPOCH
+    poisoned.send(calls, names)
+    wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
+    poisoned.watch.check(poisoned.acknowledged, all_answered=True)
+    assert len(poisoned.watch.epochs_of(names)) == 1
+    warnings = driver.logged("a worker that makes no progress is killed")
+    stuck = [warning for warning in warnings if "epoch" in warning]
+    assert stuck, "the watchdog names the worker that hangs"
+    assert {"epoch", "round", "task", "position", "worker"} <= stuck[0].keys()
+    calls, names = mixed(poisoned, ["exit", "loop", "allocate"], SMALL_EPOCH // 2)
+    poisoned.send(calls, names)
+    wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
     poisoned.watch.check(poisoned.acknowledged, all_answered=True)
     assert len(poisoned.watch.epochs_of(names)) == 1, "one epoch, too large for one task"
     limited = {*KILLERS, "loop", "allocate", "hoard", "recurse"}
@@ -131,20 +136,21 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
     }
 
 
-def test_sent_requests_that_kill_fail_alone(poisoned: Poisoned, tmp_path: Path) -> None:
+def test_sent_requests_that_kill_fail_alone(
+    poisoned: Poisoned, driver: DriverProcess, data: Path
+) -> None:
     """Their senders take effect, and so do the requests that were sent behind them; after three, no more die."""
     account = poisoned.app.entities["Account"].of_text
-    names = [f"a{number}" for number in range(6)]
-    calls: list[Call] = [("Account", name, "create", [], {}) for name in names]
-    calls += [("Account", name, "delegate", ["exit", account("a5")], {}) for name in names[:2]]
-    calls.append(("Account", "a2", "delegate_all", [[account(name) for name in names]], {}))
-    poisoned.send(calls)
-    data = tmp_path / "data"
-    with DriverProcess(SPEC, data, limits=LIMITS, stuck_s=STUCK_S) as driver:
-        wait_for(lambda: processed(driver) == len(calls), "an answer to all")
-        driver.stop()
+    accounts = [f"b{number}" for number in range(6)]
+    calls: list[Call] = [("Account", name, "create", [], {}) for name in accounts]
+    calls += [("Account", name, "delegate", ["exit", account("b5")], {}) for name in accounts[:2]]
+    calls.append(("Account", "b2", "delegate_all", [[account(name) for name in accounts]], {}))
+    names = [f"sender-{number}" for number in range(len(calls))]
+    poisoned.send(calls, names)
+    wait_for(lambda: processed(driver) == len(poisoned.acknowledged), "an answer to all")
     with closing(DataDirectory(data).open_journal_of("poison")) as journal:
-        assert [answer.error for answer in answers_of(journal)] == [None] * len(calls)
+        errors = {answer.request_id: answer.error for answer in answers_of(journal)}
+        assert [errors[RequestId(name)] for name in names] == [None] * len(calls)
         sent = [
             (row["request_id"], row["error"])
             for commit in journal.commits(BEFORE_FIRST)
@@ -153,8 +159,8 @@ def test_sent_requests_that_kill_fail_alone(poisoned: Poisoned, tmp_path: Path) 
         ]
     killed = LimitExceeded.code
     each = [("1", killed), ("2", None)]
-    assert sent == [(f"request-{number}~~{part}", error) for number in (6, 7) for part, error in each] + [
-        (f"request-8~~{number}", killed) for number in range(1, 7)
+    assert sent == [(f"sender-{number}~~{part}", error) for number in (6, 7) for part, error in each] + [
+        (f"sender-8~~{number}", killed) for number in range(1, 7)
     ]  # fmt: skip
 
 
