@@ -75,7 +75,7 @@ for (const one of names) one.append("m".repeat(60));
 return names.length;
 """
 KEEP_TWO: Final = """
-for (const section of document.querySelectorAll("section.reference"))
+for (const section of document.querySelectorAll("section.api"))
   [...section.querySelectorAll("details.part")].slice(2).forEach((part) => part.remove());
 return document.querySelectorAll("details.part").length;
 """

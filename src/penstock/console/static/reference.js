@@ -56,7 +56,7 @@ function download(document) {
   return el("a", { href, download: "openapi.json" }, "openapi.json");
 }
 
-const section = (name, ...children) => el("section", { "aria-label": name, class: "stack reference" }, el("h2", {}, name), children);
+const section = (name, ...children) => el("section", { "aria-label": name, class: "stack api" }, el("h2", {}, name), children);
 
 /** Return a part that is closed; `content` makes what it holds when it is opened. */
 function part(id, summary, content) {
@@ -90,7 +90,7 @@ function parameters({ path, parameters: some }, document) {
     each.in + (each.required ? ", required" : ""),
     inline(each.description ?? ""),
   ]);
-  return tableOf(`Parameters of ${path}`, ["Name", "Type", "In", "Meaning"], rows);
+  return [el("h3", {}, "Parameters"), tableOf(`Parameters of ${path}`, ["Name", "Type", "In", "Meaning"], rows)];
 }
 
 function bodyOf({ path, body }, document) {
@@ -111,6 +111,7 @@ function answers({ path, told }, document) {
     " ",
   ]);
   return [
+    el("h3", {}, "Answers"),
     tableOf(`Answers of ${path}`, ["Status", "Value", "As", "Meaning"], rows),
     errors.length ? el("p", {}, "Errors: ", errors) : null,
   ];
