@@ -81,10 +81,9 @@ class Page:
         self.one(selector).click()
 
     def press(self, name: str) -> None:
-        """Click the button or link of this name."""
+        """Click the first button or link of this name that is shown, as soon as one is."""
         path = f"//*[self::button or self::a][normalize-space()='{name}']"
-        wait_for(lambda: self.browser.find_elements(By.XPATH, path), f"{name!r} is there")
-        self.browser.find_element(By.XPATH, path).click()
+        wait_for(lambda: self._pressed(path), f"{name!r} is shown")
 
     def labelled(self, label: str) -> WebElement:
         """Return the input that a label names, as assistive technology finds it."""
@@ -151,6 +150,17 @@ class Page:
     def _log(self, name: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = self.browser.get_log(name)  # type: ignore[no-untyped-call]
         return entries
+
+    def _pressed(self, path: str) -> bool:
+        try:
+            found = [
+                one for one in self.browser.find_elements(By.XPATH, path) if one.is_displayed()
+            ]
+            if found:
+                found[0].click()
+            return bool(found)
+        except _GONE:  # the page was drawn again meanwhile
+            return False
 
     def _shown(self, selector: str) -> WebElement | None:
         try:
