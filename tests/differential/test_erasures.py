@@ -300,7 +300,7 @@ def test_erasure_of_a_directory_without_a_journal_is_refused(
 ) -> None:
     """Not as damage, and nothing is created."""
     assert execute(["erase", ADA, PERSONS, "--data", str(tmp_path / "none"), "--yes"]) == 2
-    assert "has no journal" in capsys.readouterr().err
+    assert "there is no journal in" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 

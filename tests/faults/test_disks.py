@@ -72,7 +72,8 @@ def test_stopped_processes_go_on_or_are_replaced(tmp_path: Path, seed: int) -> N
                 send(process, signal.SIGSTOP)
             watch.check(dict(load.acknowledged))  # more are acknowledged meanwhile
             wait_for(load.is_full, "a backlog while nothing runs")
-            assert not standby.has("started"), "the stopped driver has the lock"
+            # A driver may end by itself while its Java is stopped; a stopped driver cannot.
+            assert not standby.has("started") or not active.alive, "the stopped driver has the lock"
             for process in stopped:
                 send(process, signal.SIGCONT)
             goal = (

@@ -112,6 +112,8 @@ def complaints_of(document: dict[str, Any], case: Case[Any], response: Response)
         described = document["components"]["responses"][described["$ref"].rpartition("/")[2]]
     found = [one.decode() for one in SECRETS if one in response.content]
     found += [name for name in described.get("headers", {}) if name.lower() not in response.headers]
+    if not described.get("content"):  # it leads to another page
+        return [*found, "a body"] if response.content else found
     kind = response.headers["content-type"][0].partition(";")[0]
     if kind == "application/json":
         schema = {**described["content"][kind]["schema"], "components": document["components"]}
