@@ -378,8 +378,8 @@ MUTANTS = (
     Mutant(
         "a cascade overtakes the records that wait",
         "runtime/spark/later_records.py",
-        "if self._is_idle(commit) and not",
-        "if not",
+        "may_go_on and self._is_idle(commit) and not",
+        "may_go_on and not",
         "tests/differential/test_later_records.py::test_a_cascade_lets_the_records_go_first_that_wait",
     ),
     Mutant(
@@ -390,10 +390,17 @@ MUTANTS = (
         f"{STREAMS}/test_cascade_queue.py::test_a_short_cascade_has_a_wider_bound",
     ),
     Mutant(
+        "a cascade goes on behind each epoch",
+        "runtime/spark/later_records.py",
+        "may_go_on = self._has_continued(commit) or bool(continuing)",
+        "may_go_on = self._has_continued(commit) or True",
+        "tests/differential/test_later_records.py::test_callers_who_wait_for_each_reply_have_their_time",
+    ),
+    Mutant(
         "a cascade overtakes another one",
         "runtime/spark/later_records.py",
-        "if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:",
-        "if self._is_idle(commit) and continuing:",
+        "if may_go_on and self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:",
+        "if may_go_on and self._is_idle(commit) and continuing:",
         "tests/differential/test_later_records.py::test_no_cascade_overtakes_another",
     ),
 )

@@ -4,8 +4,8 @@ They are rows of the epoch, so they exist when its commit is durable. They are a
 committed, so only those of the newest epoch can be missing in the log, and they can only be behind its positions.
 
 A record that continues a cascade is an epoch of its own, so nobody waits for a cascade in the same epoch. The log gets
-one of them at a time: at once if no other record waits, else after as much time as the epoch before it took. So all
-cascades together take at most half of the time. No cascade overtakes another one: they continue in turn, in the order in
+one of them at a time: at once if an epoch has cut or continued a cascade and no other record waits, else after as much
+time as that epoch took. So all cascades together take at most half of the time. No cascade overtakes another one: they continue in turn, in the order in
 which they were cut, so the order of the log never depends on how long an epoch took.
 """
 
@@ -56,15 +56,15 @@ class LaterRecords:
         self._fill = fill
         self._owed: Commit | None = None
         rests = [(due, rest) for due, rest in log.upcoming(_UPCOMING) if rest.is_control]
-        # The records that continue cascades, in their order; some may be in the log already.
-        self._scheduled = deque(rest.request_id for _, rest in rests)
+        # The records that continue cascades and have not run, in their order; the first may be in the log already.
+        self._rests = deque(rest.request_id for _, rest in rests)
         self._free_us = max((due for due, _ in rests), default=0)  # when the next one may come
         if last is not None:
             self.owe(last)
 
     def owe(self, commit: Commit) -> None:
         """Name the newest epoch; `append` appends its records."""
-        has_work = self._scheduled or commit.parts_of(PartKind.APPENDS)
+        has_work = self._rests or commit.parts_of(PartKind.APPENDS)
         self._owed = commit if has_work else None
 
     def append(self, took_s: float = 0.0) -> None:
@@ -81,24 +81,38 @@ class LaterRecords:
             return
         now_us = wall_clock_us()
         at_once, continuing = self._divided(commit, now_us)
-        if self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:
+        # Behind an epoch of other callers the next one waits until it is due: those who send one request after the
+        # other leave the log empty for a moment after each epoch.
+        may_go_on = self._has_continued(commit) or bool(continuing)
+        if may_go_on and self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:
             first = next(iter(continuing))
             at_once[first] = continuing.pop(first)
+            self._rests.append(first)
         if at_once:
             self._log.append(list(at_once.values()), limited=False)
         for entry in continuing.values():
             self._free_us = max(self._free_us, now_us) + int(took_s * _PAUSE * 1e6)
             self._log.schedule(entry, self._free_us, limited=False)
-            self._scheduled.append(entry.request_id)
+            self._rests.append(entry.request_id)
         self._owed = None
+
+    def _has_continued(self, commit: Commit) -> bool:
+        """Forget the records that have run by now, and say whether there are any."""
+        has_run = False
+        while self._rests and (place := self._log.find(self._rests[0])) is not None:
+            partition, lsn = place
+            if lsn >= commit.positions[partition]:
+                break
+            self._rests.popleft()
+            has_run = True
+        return has_run
 
     def _next_goes_on(self, now_us: int) -> bool:
         """Append the scheduled record whose cascade was cut first, before it is due; return False if there is none."""
-        while self._scheduled:
-            appended = self._log.append_scheduled(self._scheduled[0], now_us)
-            self._scheduled.popleft()  # if the append fails, the next call tries again
-            if appended is not None:  # else it was due, and has run
+        while self._rests:
+            if self._log.append_scheduled(self._rests[0], now_us) is not None:
                 return True
+            self._rests.popleft()  # it has run so long ago that the log has forgotten it
         return False
 
     def _divided(
