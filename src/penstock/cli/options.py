@@ -105,6 +105,13 @@ SetOption = Annotated[
 GatewaysOption = Annotated[
     int | None, typer.Option("--gateways", metavar="N", help="How many gateways; default 1.")
 ]
+RequestIdOption = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 JsonLogOption = Annotated[
     bool, typer.Option("--json", help="Write log output as JSON: the setting log_format.")

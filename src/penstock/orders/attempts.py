@@ -153,7 +153,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: list[str]
 
     way: ClassVar[Way] = Way(
-        "attempts", "/failed", Attempts, '{"order": "retry", "ids": ["order-7~~1"]}'
+        "a retry or a discard", "/failed", Attempts, '{"order": "retry", "ids": ["order-7~~1"]}'
     )
 
     def carry_out(self, place: Place, _timeout_s: float = 0.0) -> Attempts:

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli import word_completion
 from penstock.cli.app_word import split_app
-from penstock.cli.options import DataOptions, JsonOption
+from penstock.cli.options import DataOptions, JsonOption, RequestIdOption, TimeoutOption
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.deployment.loading import load_app
@@ -59,13 +59,8 @@ def command(
         Path | None,
         typer.Option("--file", metavar="FILE", help="Read the events from JSON lines."),
     ] = None,
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
-    ] = 30.0,
+    request_id: RequestIdOption = None,
+    timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Append events to a stream; see `HELP`."""

@@ -12,7 +12,7 @@ import typer
 from penstock.cli import word_completion
 from penstock.cli.app_word import split_app
 from penstock.cli.error_output import REPLY_IS_ERROR, describe, show
-from penstock.cli.options import DataOptions, JsonOption
+from penstock.cli.options import DataOptions, JsonOption, RequestIdOption, TimeoutOption
 from penstock.cli.output import print_json
 from penstock.cli.remote import RemoteOptions
 from penstock.deployment.loading import load_app
@@ -57,13 +57,8 @@ def command(
     ],
     options: DataOptions,
     remote: RemoteOptions,
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="As SQL shows it; default: a new one."),
-    ] = None,
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
-    ] = 30.0,
+    request_id: RequestIdOption = None,
+    timeout_s: TimeoutOption = 30.0,
     as_json: JsonOption = False,
 ) -> None:
     """Send one request and print its reply; see `HELP`."""
