@@ -297,9 +297,16 @@ def test_hostile_handler_damages_no_other_answer(kitchen: httpx.Client, method: 
         assert kitchen.post(f"/call/Pot/pot-{method}/shown").json() == 10
 
 
-def test_a_clock_that_has_decided_needs_one_reader(kitchen: httpx.Client) -> None:
+def test_a_clock_that_has_decided_needs_one_reader(
+    running: RunningGateway, kitchen: httpx.Client
+) -> None:
     """A call whose reader ends behind the time limit does not run again; the caller is told why."""
     create(kitchen, "churned")
+    readers = running.versions.present.readers
+    assert readers is not None
+    count = running.config.gateway.readers
+    # The first readers, and those in place of readers that earlier tests ended, count before this call.
+    wait_for(lambda: readers._idle.qsize() == count, "the start of all readers")
 
     def started() -> float:
         lines = kitchen.get("/metrics").text.splitlines()
