@@ -1,0 +1,70 @@
+"""Targets as an application names them: the kind of store, without its address, which is a setting."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+POSTGRES_NAME_BYTES: Final = 63
+"""PostgreSQL cuts longer names, so that two of them could become one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """The kind of a view's target.
+
+    Attributes:
+        kind: `sqlite`, `postgres` or `search`.
+        personal: Whether tables of personal classes may be shown there, where they are not encrypted.
+        schema: The schema of PostgreSQL; empty: that with the name of the view.
+        text: The columns of a search index whose words are found; empty: all columns of text.
+        facets: Its columns whose values are counted.
+    """
+
+    kind: str
+    personal: bool = False
+    schema: str = ""
+    text: tuple[str, ...] = ()
+    facets: tuple[str, ...] = ()
+
+    def name_complaints(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the reason for each name of a table or column that the target cannot have."""
+        for name in names:
+            if "\0" in name:
+                yield f"{name!r} contains a NUL character, which no target can have in a name"
+            elif self.kind == "postgres" and len(name.encode()) > POSTGRES_NAME_BYTES:
+                yield (
+                    f"the name {name} takes more than {POSTGRES_NAME_BYTES} bytes, and PostgreSQL would cut it; "
+                    "give it a shorter one"
+                )
+
+
+def sqlite(*, personal: bool = False) -> TargetChoice:
+    """Show tables in an SQLite file: that of the setting `views.NAME.url`, or one in the data directory.
+
+    Args:
+        personal: Whether tables of personal classes may be shown there, where they are not encrypted.
+    """
+    return TargetChoice("sqlite", personal)
+
+
+def postgres(*, schema: str = "", personal: bool = False) -> TargetChoice:
+    """Show tables in the PostgreSQL database that the setting `views.NAME.url` names.
+
+    Args:
+        schema: The schema of the tables; it is created if it is missing. Without it, the name of the view.
+        personal: Whether tables of personal classes may be shown there, where they are not encrypted.
+    """
+    return TargetChoice("postgres", personal, schema)
+
+
+def search(
+    *, text: Sequence[str] = (), facets: Sequence[str] = (), personal: bool = False
+) -> TargetChoice:
+    """Show tables in a search index in the data directory.
+
+    Args:
+        text: The columns whose words are found; without it, all columns of text.
+        facets: The columns whose values are counted.
+        personal: Whether tables of personal classes may be shown there, where they are not encrypted.
+    """
+    return TargetChoice("search", personal, "", tuple(text), tuple(facets))

@@ -1,0 +1,329 @@
+"""Views: tables of an application that a database or a search index shows, fed from the journal.
+
+`view` names a target and tables. A table is an entity class, a stream, or a row function, which makes rows of one entity.
+`App` checks the tables, so that what it accepts can be shown.
+"""
+
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.base.case_twins import case_twins
+from penstock.base.record import fields_of, is_record, simplified
+from penstock.base.schema import entities_in, name_of, reference_type
+from penstock.errors import DefinitionError, UserError
+from penstock.model.declaration import caller_place, where_of
+from penstock.model.entity_type import EntityType
+from penstock.model.resolver import Resolver
+from penstock.model.streams.event_type import EventType
+from penstock.model.streams.stream import NAME, UNKNOWN, Stream
+from penstock.model.views.target_choice import TargetChoice
+
+E = TypeVar("E")
+R = TypeVar("R")
+
+_SEVERAL: Final = frozenset({"Iterator", "Iterable", "Generator", "list", "Sequence", "tuple"})
+_HIDDEN: Final = "_"
+
+
+class RowFunction(Generic[E, R]):
+    """A function that makes the rows of one entity; see `rows`.
+
+    Attributes:
+        name: The name of the function, which is that of the table.
+        source: The entity class.
+    """
+
+    def __init__(self, function: Callable[[E], R], source: type[E]) -> None:
+        self.function = function
+        self.source = source
+        self.name = function.__name__
+        self.where = where_of(function)
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<rows {self.name}>"
+
+    def __call__(self, entity: E) -> R:
+        """Make the rows of an entity, as in a test."""
+        return self.function(entity)
+
+
+def rows(source: type[E], /) -> Callable[[Callable[[E], R]], RowFunction[E, R]]:
+    """Make a function the source of a table of a view.
+
+    The function takes one entity, and returns or yields records: none, one or several. It may read the attributes of the
+    entity, and the keys of its references. It runs again when the entity has changed. If it raises an error, the rows of
+    this entity are absent, and the table `_failed` of the view says why.
+
+    Args:
+        source: The entity class.
+    """
+    return lambda function: RowFunction(function, source)
+
+
+class View:
+    """A name, a target and tables; see `view`.
+
+    Attributes:
+        where: `file:line` of the declaration.
+    """
+
+    def __init__(
+        self, name: str, target: TargetChoice, tables: tuple[Any, ...], where: str
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.tables = tables
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"<View {self.name}>"
+
+
+def view(
+    name: str, target: TargetChoice, /, *tables: type | Stream[Any] | RowFunction[Any, Any]
+) -> View:
+    """Show tables in a database or a search index, fed from the journal.
+
+    The view always shows the state at exactly one epoch. It is a member of the `App`.
+
+    Args:
+        name: Letters, digits, `-` and `_`. The settings of the target have this name: `views.NAME.url`.
+        target: `sqlite()`, `postgres()` or `search()`.
+        tables: Entity classes, streams and functions marked with `rows`.
+    """
+    return View(name, target, tables, caller_place())
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTable:
+    """A table that shows an entity class."""
+
+    name: str
+    source: EntityType
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """A table whose rows a function makes.
+
+    Attributes:
+        row_type: The type of its rows, a record.
+        is_single: Whether the function returns one row or None, and not several.
+    """
+
+    name: str
+    source: EntityType
+    function: Callable[[Any], Any]
+    row_type: EventType[Any]
+    is_single: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTable:
+    """A table that shows the events of a stream."""
+
+    name: str
+    source: Stream[Any]
+
+
+ShownTable = ClassTable | RowTable | StreamTable
+
+
+@dataclass(frozen=True, slots=True)
+class ViewPlan:
+    """A view whose tables are those of one application."""
+
+    name: str
+    target: TargetChoice
+    tables: tuple[ShownTable, ...]
+    where: str
+
+
+def plans_of(
+    views: Iterable[View],
+    classes: Mapping[type, EntityType],
+    streams: Mapping[str, Stream[Any]],
+    resolver: Resolver,
+) -> dict[str, ViewPlan]:
+    """Return the views of an application by name; mistakes become complaints of the resolver.
+
+    Args:
+        classes: The entity classes of the application.
+        streams: Its streams, by name.
+    """
+    planning = _Planning(classes, streams, resolver)
+    plans: dict[str, ViewPlan] = {}
+    for each in views:
+        if not isinstance(each.name, str) or not NAME.fullmatch(each.name):
+            planning.complain(each.where, f"{each.name!r} cannot name a view: letters, digits, - and _ only")
+        elif each.name in plans:
+            planning.complain(each.where, f"the name {each.name} is taken by the view of {plans[each.name].where}")
+        else:
+            plans[each.name] = planning.plan_of(each)
+    return plans
+
+
+class _Planning:
+    """Finds the table of each thing that a view names, and checks it."""
+
+    def __init__(
+        self,
+        classes: Mapping[type, EntityType],
+        streams: Mapping[str, Stream[Any]],
+        resolver: Resolver,
+    ) -> None:
+        self._classes = classes
+        self._streams = streams
+        self._resolver = resolver
+
+    def complain(self, where: str, what: str) -> None:
+        self._resolver.complaints.append(f"{where}: {what}")
+
+    def plan_of(self, view: View) -> ViewPlan:
+        tables: list[ShownTable] = []
+        if not isinstance(view.target, TargetChoice):
+            self._complain(view, f"its target is {view.target!r}; name sqlite(), postgres() or search()")
+            return ViewPlan(view.name, TargetChoice("sqlite"), (), view.where)
+        if not view.tables:
+            self._complain(view, "it shows nothing; name entity classes, streams or functions with @rows")
+        for each in view.tables:
+            tables += self._tables_of(view, each)
+        for earlier, later in case_twins([table.name for table in tables]):
+            self._complain(view, f"the tables {earlier} and {later} differ only in case, which SQL ignores")
+        names = [table.name for table in tables]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._complain(view, f"it has two tables with the name {name}")
+        return ViewPlan(view.name, view.target, tuple(tables), view.where)
+
+    def _complain(self, view: View, what: str) -> None:
+        self.complain(view.where, f"view {view.name}: {what}")
+
+    def _tables_of(self, view: View, shown: Any) -> Iterator[ShownTable]:
+        """Yield the table of one thing; none after a complaint."""
+        table: ShownTable | None
+        if isinstance(shown, RowFunction):
+            table = self._row_table(view, shown)
+        elif isinstance(shown, Stream):
+            table = self._stream_table(view, shown)
+        elif isinstance(shown, type) and reference_type(shown) is not None:
+            table = self._class_table(view, shown)
+        else:
+            table = None
+            self._complain(
+                view, f"{shown!r} cannot be shown; name entity classes, streams or functions with @rows"
+            )
+        if table is not None and self._has_fitting_names(view, table):
+            yield table
+
+    def _class_table(self, view: View, shown: type) -> ClassTable | None:
+        entity_type = self._entity_type(view, shown)
+        return None if entity_type is None else ClassTable(entity_type.name, entity_type)
+
+    def _entity_type(self, view: View, shown: type) -> EntityType | None:
+        entity_type = self._classes.get(shown)
+        if entity_type is None:
+            self._complain(view, f"{shown.__name__} is not part of the application; name it there")
+        elif entity_type.personal and not view.target.personal:
+            self._complain(
+                view,
+                f"{shown.__name__} is a personal class, and a view copies its data out of the encrypted files; allow it "
+                f"with {view.target.kind}(personal=True)",
+            )
+        else:
+            return entity_type
+        return None
+
+    def _stream_table(self, view: View, shown: Stream[Any]) -> StreamTable | None:
+        if self._streams.get(shown.name) is not shown.origin:
+            self._complain(view, f"stream {shown.name} is not part of the application; name it there")
+        elif shown.annotation is UNKNOWN:
+            self._complain(view, f"nothing declares the type of the events of stream {shown.name}")
+        elif self._is_personal(shown.annotation) and not view.target.personal:
+            self._complain(
+                view,
+                f"the events of stream {shown.name} refer to persons, and a view copies them out of the encrypted files; "
+                f"allow it with {view.target.kind}(personal=True)",
+            )
+        else:
+            return StreamTable(shown.name, shown)
+        return None
+
+    def _is_personal(self, annotation: Any) -> bool:
+        return any(
+            each in self._classes and self._classes[each].personal for each in entities_in(annotation)
+        )
+
+    def _row_table(self, view: View, shown: RowFunction[Any, Any]) -> RowTable | None:
+        if not isinstance(shown.source, type) or reference_type(shown.source) is None:
+            self.complain(shown.where, f"@rows({shown.source!r}): name an entity class")
+            return None
+        source = self._entity_type(view, shown.source)
+        if source is None:
+            return None
+        before = len(self._resolver.complaints)
+        hints = self._resolver.hints(shown.function, shown.name)
+        row_type, is_single = _row_type_in(hints.get("return", Any))
+        if len(self._resolver.complaints) > before:
+            return None
+        if not is_record(row_type):
+            self.complain(
+                shown.where,
+                f"{shown.name} returns {name_of(row_type)}; annotate it with the record of its rows, as in "
+                "-> Iterator[OpenOrder], or -> OpenOrder | None",
+            )
+            return None
+        resolved = self._resolver.resolve(row_type, shown.function, shown.where, f"{shown.name} ->")
+        if len(self._resolver.complaints) > before:
+            return None
+        rows_of = EventType(f"the rows of {shown.name}", resolved, "rows")
+        return RowTable(shown.name, source, shown.function, rows_of, is_single)
+
+    def _has_fitting_names(self, view: View, table: ShownTable) -> bool:
+        columns = columns_of(table)
+        complaints = list(view.target.name_complaints([table.name, *columns]))
+        complaints += [
+            f"{earlier} and {later} differ only in case, which SQL ignores"
+            for earlier, later in case_twins(columns)
+        ]
+        if table.name.startswith(_HIDDEN):
+            complaints.append("a table whose name begins with _ is one of the view's own; rename it")
+        complaints += [
+            f"the column {name} begins with _, as the view's own columns do; rename it"
+            for name in columns
+            if name in OWN_COLUMNS
+        ]
+        for complaint in complaints:
+            self._complain(view, f"{table.name}: {complaint}")
+        return not complaints
+
+
+OWN_COLUMNS: Final = frozenset({"_key", "_place", "_atom", "_epoch", "_time", "_unshown"})
+"""The columns that views add to tables."""
+
+
+def columns_of(table: ShownTable) -> list[str]:
+    """Return the names of the columns that the application gives to a table."""
+    match table:
+        case ClassTable(source=entity_type):
+            return [entity_type.key_name, *entity_type.attributes]
+        case RowTable(row_type=row_type):
+            return [field.member.wire for field in fields_of(row_type.annotation)]
+        case StreamTable(source=stream):
+            if not is_record(stream.annotation):
+                return ["event"]
+            return [field.member.wire for field in fields_of(stream.annotation)]
+
+
+def _row_type_in(annotation: Any) -> tuple[Any, bool]:
+    """Return the type of a row in the return type of a row function, and whether it returns at most one row."""
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if getattr(origin, "__name__", "") in _SEVERAL and arguments:
+        return arguments[0], False
+    others = [each for each in arguments if each is not type(None)]
+    if len(others) == 1 and len(arguments) > 1:
+        return others[0], True
+    return annotation, True
