@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from penstock.model.streams.stream import emit, stream
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
+    from penstock.model.views.target_choice import postgres, search, sqlite
+    from penstock.model.views.view import rows, view
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
     from penstock.runtime.spark.data_source import SparkSource
@@ -154,6 +156,7 @@ __all__ = [
     "migrate",
     "now",
     "portal",
+    "postgres",
     "random",
     "read_table",
     "readonly",
@@ -161,17 +164,21 @@ __all__ = [
     "registry",
     "request_id",
     "route",
+    "rows",
     "savepoint",
+    "search",
     "send",
     "send_after",
     "send_at",
     "sequencer",
     "service",
     "splitter",
+    "sqlite",
     "states",
     "stream",
     "transactional",
     "uuid",
+    "view",
     "was",
 ]
 
@@ -198,6 +205,8 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.stream": ("emit", "stream"),
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
+    "penstock.model.views.target_choice": ("postgres", "search", "sqlite"),
+    "penstock.model.views.view": ("rows", "view"),
 }
 """Module to names that applications use. The first use of a name imports all of them, so
 that no handler imports a module while it runs."""

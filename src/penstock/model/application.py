@@ -39,6 +39,7 @@ from penstock.model.streams.event_list import encoded_events, given_events
 from penstock.model.streams.flow import Flow
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
+from penstock.model.views.view import RowFunction, View, plans_of
 
 
 def protected_request(
@@ -224,6 +225,7 @@ class Members:
         migrations: The functions that are marked `@migrate`.
         flowing: Streams, workflows and all else that atoms flow through.
         interfaces: The interfaces of entity classes of other applications.
+        views: The views that databases and search indexes show.
     """
 
     classes: dict[str, type] = field(default_factory=dict)
@@ -231,6 +233,7 @@ class Members:
     migrations: list[Callable[..., Any]] = field(default_factory=list)
     flowing: list[StreamMember | Flow[Any]] = field(default_factory=list)
     interfaces: list[EntityInterface] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
 
 
 def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
@@ -243,6 +246,9 @@ def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
         label = getattr(member, "__name__", repr(member))
         if hasattr(member, "__migration__"):
             sorted_members.migrations.append(member)
+        elif isinstance(member, View):
+            sorted_members.views.append(member)
+            sorted_members.flowing += [each for each in member.tables if isinstance(each, Stream)]
         elif _is_bound(member):
             continue  # its entity class is a member, too
         elif label in taken and taken[label] is not member:
@@ -267,14 +273,17 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
     elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
         members.functions[label] = member
     else:
+        where = member.where if isinstance(member, RowFunction) else where_of(member)
         complaints.append(
-            f"{where_of(member)}: {label} is neither an @entity class "
+            f"{where}: {label} is neither an @entity class "
             f"nor a @transactional function{_advice_on(member)}"
         )
 
 
 def _advice_on(member: object) -> str:
-    """Return what to do with a member that is the class of a task; empty for any other member."""
+    """Return what to do with the class of a task, or with a row function; empty for any other member."""
+    if isinstance(member, RowFunction):
+        return f'; a row function belongs to a view: view("name", sqlite(), {member.name})'
     if not isinstance(member, type) or not hasattr(member, "on_event"):
         return ""
     return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"
@@ -299,6 +308,7 @@ class App:
         shapes: The stored shape of each of them.
         removed: The classes that the application does not declare any more, and whose rows are stored; see `removed_class`.
         topology: The streams, workflows and portals.
+        views: The views that databases and search indexes show, by name.
         members: The members, as they were given.
         interfaces: The interfaces of other applications, from `registry`.
         parts: The applications that this one combines; empty if it is a single application.
@@ -306,13 +316,16 @@ class App:
         is_personal: Whether there are rows of personal classes.
     """
 
-    def __init__(self, name: str, *members: type | Callable[..., Any] | StreamMember) -> None:
+    def __init__(
+        self, name: str, *members: type | Callable[..., Any] | StreamMember | View
+    ) -> None:
         """Check the members and bind them together.
 
         Args:
             name: Letters, digits, `-` and `_`.
             members: Entity classes, functions marked `@transactional` or `@migrate`, the workflows, streams, portals,
-                splitters, sequencers, connections and generators of the application, and what it declares with `registry`.
+                splitters, sequencers, connections, generators and views of the application, and what it declares with
+                `registry`.
 
         Raises:
             DefinitionError: There are mistakes; the error has each with its file and line.
@@ -320,7 +333,6 @@ class App:
         self.name = name
         self.members = members
         self.parts: tuple[App, ...] = ()
-        self.functions: dict[str, Signature] = {}
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
@@ -329,8 +341,9 @@ class App:
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
         self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
         self.former = by_former_name(self.entities.values(), complaints)
-        for label, function in own.functions.items():
-            self.functions[label] = resolver.signature(label, function)
+        self.functions = {
+            label: resolver.signature(label, function) for label, function in own.functions.items()
+        }
         if not complaints + resolver.complaints:
             self._settle()
         self.topology = topology_of(own.flowing, resolver)
@@ -344,7 +357,8 @@ class App:
         self.time_limits = declare_times(
             self.entities, self.functions, self.topology.workflows, complaints
         )
-        if complaints := [*complaints, *self._case_complaints()]:
+        self.views = plans_of(own.views, self.entities, self.topology.streams, resolver)
+        if complaints := [*complaints, *resolver.complaints, *self._case_complaints()]:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         classes = {each.stored_name: each for each in self.entities.values()}
         self.stored = {**classes, **self.topology.rows}

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.base.case_twins import case_twins
-from penstock.base.record import fields_of, is_record, simplified
+from penstock.base.record import fields_of, is_record
 from penstock.base.schema import entities_in, name_of, reference_type
-from penstock.errors import DefinitionError, UserError
 from penstock.model.declaration import caller_place, where_of
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
@@ -144,23 +143,28 @@ class ViewPlan:
 
 def plans_of(
     views: Iterable[View],
-    classes: Mapping[type, EntityType],
+    entities: Mapping[str, EntityType],
     streams: Mapping[str, Stream[Any]],
     resolver: Resolver,
 ) -> dict[str, ViewPlan]:
     """Return the views of an application by name; mistakes become complaints of the resolver.
 
     Args:
-        classes: The entity classes of the application.
+        entities: The entity classes of the application, by name.
         streams: Its streams, by name.
     """
+    classes = {each.cls: each for each in entities.values()}
     planning = _Planning(classes, streams, resolver)
     plans: dict[str, ViewPlan] = {}
     for each in views:
-        if not isinstance(each.name, str) or not NAME.fullmatch(each.name):
-            planning.complain(each.where, f"{each.name!r} cannot name a view: letters, digits, - and _ only")
+        if not NAME.fullmatch(str(each.name)):
+            planning.complain(
+                each.where, f"{each.name!r} cannot name a view: letters, digits, - and _ only"
+            )
         elif each.name in plans:
-            planning.complain(each.where, f"the name {each.name} is taken by the view of {plans[each.name].where}")
+            planning.complain(
+                each.where, f"the name {each.name} is taken by the view of {plans[each.name].where}"
+            )
         else:
             plans[each.name] = planning.plan_of(each)
     return plans
@@ -184,15 +188,20 @@ class _Planning:
 
     def plan_of(self, view: View) -> ViewPlan:
         tables: list[ShownTable] = []
-        if not isinstance(view.target, TargetChoice):
-            self._complain(view, f"its target is {view.target!r}; name sqlite(), postgres() or search()")
+        target: object = view.target
+        if not isinstance(target, TargetChoice):
+            self._complain(view, f"its target is {target!r}; name sqlite(), postgres() or search()")
             return ViewPlan(view.name, TargetChoice("sqlite"), (), view.where)
         if not view.tables:
-            self._complain(view, "it shows nothing; name entity classes, streams or functions with @rows")
+            self._complain(
+                view, "it shows nothing; name entity classes, streams or functions with @rows"
+            )
         for each in view.tables:
             tables += self._tables_of(view, each)
         for earlier, later in case_twins([table.name for table in tables]):
-            self._complain(view, f"the tables {earlier} and {later} differ only in case, which SQL ignores")
+            self._complain(
+                view, f"the tables {earlier} and {later} differ only in case, which SQL ignores"
+            )
         names = [table.name for table in tables]
         for name in sorted({name for name in names if names.count(name) > 1}):
             self._complain(view, f"it has two tables with the name {name}")
@@ -213,7 +222,8 @@ class _Planning:
         else:
             table = None
             self._complain(
-                view, f"{shown!r} cannot be shown; name entity classes, streams or functions with @rows"
+                view,
+                f"{shown!r} cannot be shown; name entity classes, streams or functions with @rows",
             )
         if table is not None and self._has_fitting_names(view, table):
             yield table
@@ -238,7 +248,9 @@ class _Planning:
 
     def _stream_table(self, view: View, shown: Stream[Any]) -> StreamTable | None:
         if self._streams.get(shown.name) is not shown.origin:
-            self._complain(view, f"stream {shown.name} is not part of the application; name it there")
+            self._complain(
+                view, f"stream {shown.name} is not part of the application; name it there"
+            )
         elif shown.annotation is UNKNOWN:
             self._complain(view, f"nothing declares the type of the events of stream {shown.name}")
         elif self._is_personal(shown.annotation) and not view.target.personal:
@@ -253,33 +265,40 @@ class _Planning:
 
     def _is_personal(self, annotation: Any) -> bool:
         return any(
-            each in self._classes and self._classes[each].personal for each in entities_in(annotation)
+            each in self._classes and self._classes[each].personal
+            for each in entities_in(annotation)
         )
 
     def _row_table(self, view: View, shown: RowFunction[Any, Any]) -> RowTable | None:
-        if not isinstance(shown.source, type) or reference_type(shown.source) is None:
-            self.complain(shown.where, f"@rows({shown.source!r}): name an entity class")
+        given: Any = shown.source
+        if not isinstance(given, type) or reference_type(given) is None:
+            self.complain(shown.where, f"@rows({given!r}): name an entity class")
             return None
-        source = self._entity_type(view, shown.source)
-        if source is None:
+        source = self._entity_type(view, given)
+        rows_of = self._rows_of(shown)
+        if source is None or rows_of is None:
             return None
-        before = len(self._resolver.complaints)
-        hints = self._resolver.hints(shown.function, shown.name)
-        row_type, is_single = _row_type_in(hints.get("return", Any))
-        if len(self._resolver.complaints) > before:
-            return None
-        if not is_record(row_type):
+        row_type, is_single = rows_of
+        return RowTable(shown.name, source, shown.function, row_type, is_single)
+
+    def _rows_of(self, shown: RowFunction[Any, Any]) -> tuple[EventType[Any], bool] | None:
+        """Return the type of the rows of a function, and whether it returns one at most; None after a complaint."""
+        complaints = self._resolver.complaints
+        before = len(complaints)
+        annotation = self._resolver.hints(shown.function, shown.name).get("return", Any)
+        row_type, is_single = _row_type_in(annotation)
+        if len(complaints) == before and not is_record(row_type):
             self.complain(
                 shown.where,
                 f"{shown.name} returns {name_of(row_type)}; annotate it with the record of its rows, as in "
                 "-> Iterator[OpenOrder], or -> OpenOrder | None",
             )
+        if len(complaints) == before:
+            what = f"{shown.name} ->"
+            row_type = self._resolver.resolve(row_type, shown.function, shown.where, what)
+        if len(complaints) > before:
             return None
-        resolved = self._resolver.resolve(row_type, shown.function, shown.where, f"{shown.name} ->")
-        if len(self._resolver.complaints) > before:
-            return None
-        rows_of = EventType(f"the rows of {shown.name}", resolved, "rows")
-        return RowTable(shown.name, source, shown.function, rows_of, is_single)
+        return EventType(f"the rows of {shown.name}", row_type, "rows"), is_single
 
     def _has_fitting_names(self, view: View, table: ShownTable) -> bool:
         columns = columns_of(table)
@@ -289,7 +308,9 @@ class _Planning:
             for earlier, later in case_twins(columns)
         ]
         if table.name.startswith(_HIDDEN):
-            complaints.append("a table whose name begins with _ is one of the view's own; rename it")
+            complaints.append(
+                "a table whose name begins with _ is one of the view's own; rename it"
+            )
         complaints += [
             f"the column {name} begins with _, as the view's own columns do; rename it"
             for name in columns
