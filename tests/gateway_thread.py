@@ -21,9 +21,7 @@ from penstock.console.routes import console_handlers
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
-from penstock.gateway.assembly import Assembly, assemble
-from penstock.gateway.serving import free_port, server_of, url_of
-from penstock.gateway.version_switch import VersionSwitch
+from penstock.gateway.serving import Assembly, VersionSwitch, assemble, free_port, server_of, url_of
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver

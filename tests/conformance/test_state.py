@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import StateUnavailable
 from penstock.state.api import Change, State
-from penstock.state.catchup import owned_mask
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.lmdb import LmdbState
 from penstock.state.partition_spec import PartitionSpec
+from penstock.state.stores import owned_mask
 from tests.memory_state import MemoryState
 
 BOOT = "boot-1"

@@ -10,10 +10,9 @@ from penstock.base.ids import EntityKey, Epoch, entity_key, split_entity_key
 from penstock.errors import Diverged, StateUnavailable
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind
 from penstock.state.api import Change
-from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.partition_spec import WHOLE
-from penstock.state.stores import Stores, remove_former_stores
+from penstock.state.stores import Stores, catch_up, remove_former_stores
 from tests.memory_journal import MemoryJournal
 from tests.memory_state import MemoryState
 

@@ -18,7 +18,7 @@ from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.sealed import seal
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.history.verification.finding import Finding, Remedy
+from penstock.history.verification import Finding, Remedy
 from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.control import Erase, encode_control

@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.deployment.loading import load_app
 from penstock.history.reader import HistoryReader
-from penstock.history.verification.verify import verify
+from penstock.history.verification import verify
 from penstock.log.api import Entry
 from penstock.process.config import Config
 from penstock.state.digest import digest_of_mapping

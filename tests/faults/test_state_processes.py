@@ -11,12 +11,11 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, entity_key
 from penstock.errors import StateUnavailable
-from penstock.state.catchup import catch_up
 from penstock.state.digest import digest_of_mapping
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
 from penstock.state.partition_spec import WHOLE
-from penstock.state.stores import Stores
+from penstock.state.stores import Stores, catch_up
 from tests.faults.state_cases import (
     BOOT,
     LAST,

@@ -2,13 +2,15 @@
 
 SIGTERM and SIGINT, or the end of standard input where a supervisor holds it, begin the drain: new
 requests and those that are not in the log yet get 503, those in the log get their answers, then the
-process ends. Several gateways share
-one port (`SO_REUSEPORT`), and the kernel spreads connections over them.
+process ends. Several gateways share one port (`SO_REUSEPORT`), and the kernel spreads connections.
 """
 
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,18 +19,302 @@ import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from penstock.errors import TimedOut
-from penstock.gateway.assembly import assemble
-from penstock.gateway.version import MoreHandlers, no_handlers
+from penstock.base.http import (
+    EPOCH,
+    IDEMPOTENCY_KEY,
+    MIN_EPOCH,
+    OLDEST_ATOM,
+    REQUEST_ID,
+    RETRY_AFTER,
+)
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.deployment.code_in_force import CodeInForce
+from penstock.errors import PenstockError, TimedOut
+from penstock.gateway.append_batcher import AppendBatcher
+from penstock.gateway.application import Gateway
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.origin_policy import allowed_origins
+from penstock.gateway.connections import Connections
+from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.flow.admission import Admission, watched_pauses
+from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
+from penstock.gateway.handlers.deployments import DeploymentHandler
+from penstock.gateway.handlers.health import HealthHandler
+from penstock.gateway.handlers.history import HistoryHandler
+from penstock.gateway.handlers.load import LoadHandler
+from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.intake import Intake
+from penstock.gateway.pipeline.endpoint import PipelineEndpoint
+from penstock.gateway.pipeline.intake import PipelineIntake
+from penstock.gateway.telemetry.load_sampler import LoadSampler, StreamSampler
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
+from penstock.gateway.version import (
+    MoreHandlers,
+    ServedVersion,
+    SharedParts,
+    no_handlers,
+    version_of,
+)
+from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import Deployment
+from penstock.journal.tail import AsyncJournalTail
+from penstock.log.api import Log
+from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.model.route import VERBS
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
+from penstock.process.data_directory import DataDirectory
+from penstock.process.open_files import connections_within
 from penstock.process.process_limits import keep_present_objects
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
+
+_GOES_ON: Final = "the gateway goes on with the code that it has: %s"
+
+
+_LOOK_S: Final = 1.0
+"""The longest time between two looks: a driver that starts records a deployment without an epoch."""
+
+READY_S: Final = 60.0
+"""How long the first reader of a version may take to load the application."""
+
+
+class VersionSwitch:
+    """Lets the gateway serve each deployment of the application from its commit on; for one event loop.
+
+    If a deployment cannot be served, the gateway goes on with the version that it has, tells of the
+    failure in `/readyz` and in its log, and tries again.
+
+    Attributes:
+        on_retired: Is called when the last request of a former version has its response.
+    """
+
+    def __init__(
+        self, gateway: Gateway, code: CodeInForce, shared: SharedParts, more: MoreHandlers
+    ) -> None:
+        self.on_retired: Callable[[], None] = lambda: None
+        self._gateway = gateway
+        self._code = code
+        self._shared = shared
+        self._more = more
+        self._retiring: dict[asyncio.Task[None], ServedVersion] = {}
+
+    @property
+    def present(self) -> ServedVersion:
+        """The version that gets new requests."""
+        return self._gateway.version
+
+    @property
+    def _following(self) -> Epoch:
+        return Epoch(self._shared.tail.epoch + 1)
+
+    def is_behind(self) -> bool:
+        """Say whether a newer deployment than the served one is in force."""
+        try:
+            return self._code.wanted(self._following) is not None
+        except PenstockError:
+            return True
+
+    async def run(self) -> None:
+        """Serve the deployment that executes the next epoch, after each epoch, until the task is cancelled."""
+        while True:
+            if (deployment := self._code.due(self._following)) is not None:
+                with self._code.exchange(deployment):
+                    await self._take(deployment)
+            with suppress(TimedOut):
+                await self._shared.tail.until(self._following, _LOOK_S)
+
+    async def _take(self, deployment: Deployment) -> None:
+        former = self.present
+        config = self._shared.config
+        loaded = await asyncio.to_thread(self._code.load, deployment)
+        if loaded is None:
+            return
+        app, spec = loaded.app, loaded.location.spec
+        handlers = await asyncio.to_thread(self._more, app)
+        limits = limits_in_force(app, config.gateway.limits)
+        version = version_of(app, spec, self._shared, handlers)
+        try:
+            # The new version is complete before a single assignment gives it the next request.
+            if version.readers is not None:
+                await version.readers.ready(READY_S)
+        except BaseException:
+            await version.close()
+            raise
+        self._shared.admission.apply_limits(limits)
+        self._shared.history.serve(app, spec)
+        self._shared.streams.serve(app)
+        self._shared.load.serve(app)
+        # Requests under way end with the version that began them; connections stay open.
+        self._gateway.version = version
+        _log.info("a deployment is served", extra={"deployment": deployment.number})
+        retiring = asyncio.create_task(former.retire())
+        self._retiring[retiring] = former
+        retiring.add_done_callback(self._retired)
+
+    async def close(self) -> None:
+        """End the readers of all versions; no request may be running."""
+        retiring = list(self._retiring.items())
+        for task, version in retiring:
+            task.cancel()
+            await asyncio.wait({task})
+            await version.close()
+        await self.present.close()
+
+    def _retired(self, retiring: asyncio.Task[None]) -> None:
+        del self._retiring[retiring]
+        if not retiring.cancelled():
+            self.on_retired()
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A gateway and the resources that it holds open.
+
+    Attributes:
+        served: The ASGI application: the gateway inside its middleware.
+        deployments: The deployments, and the one that the gateway serves.
+        versions: Exchanges the version of the gateway.
+    """
+
+    gateway: Gateway
+    served: ASGIApp
+    tail: AsyncJournalTail
+    deployments: CodeInForce
+    versions: VersionSwitch
+    connections: Connections
+    _following: asyncio.Task[None]
+    _load: LoadSampler
+    _shared: SharedParts
+    _tracing: RequestTracer | None
+    _log: SqliteLog
+    _journal: DeltaJournal
+
+    def refuse_waiting(self) -> None:
+        """Refuse the requests that are not in the log yet and wait for their turn, and end event streams."""
+        self._shared.admission.refuse_waiting()
+        self._shared.streams.stop()
+
+    async def close(self) -> None:
+        """Close all resources; no request may be running."""
+        self._following.cancel()
+        await asyncio.wait({self._following})
+        self._load.close()
+        self._shared.metrics.flush()
+        self._shared.history.close()
+        self._shared.streams.close()
+        await self.versions.close()
+        await self._shared.sql.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
+        await self._shared.batcher.close()
+        self._shared.admission.close()
+        self.tail.close()
+        self._shared.entities.close()
+        self._journal.close()
+        self._log.close()
+
+
+async def assemble(
+    app: App, spec: str, config: Config, *, more: MoreHandlers = no_handlers
+) -> Assembly:
+    """Open log, journal and state of an application, and build its gateway.
+
+    Call this in the event loop that serves.
+    """
+    directory = DataDirectory(config.data)
+    directory.create(config.key_service)
+    journal, log = directory.open_journal(app), directory.open_log(config)
+    deployments = CodeInForce(config.data, spec, partial(_log.error, _GOES_ON))
+    metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
+    tail = AsyncJournalTail(journal, metrics.waiting)
+    load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
+    connections = Connections(connections_within(config.gateway.connections_max, config.partitions))
+    authenticator = Authenticator.of(config, app, journal.secret)
+    gateway = Gateway(config.gateway, authenticator, metrics, load, connections)
+    limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
+    pauses = watched_pauses(config.data)
+    batcher = AppendBatcher(log, metrics)
+    admission = Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end())
+    shared = SharedParts(
+        config=config,
+        tail=tail,
+        batcher=batcher,
+        entities=EntityReader(config.data, app.name),
+        sql=SqlHandler(config.data, config),
+        admission=admission,
+        intake=Intake(config.gateway, admission, batcher, tail),
+        connections=connections,
+        metrics=metrics,
+        health=HealthHandler(
+            config, tail, batcher, load, lambda: gateway.draining, lambda: deployments.problem
+        ),
+        load=LoadHandler(app, config, metrics, load, journal, log),
+        history=HistoryHandler(app, spec, config),
+        streams=StreamHandler(
+            app, journal, tail, metrics.follow, gateway.authenticator, connections
+        ),
+        deployments=DeploymentHandler(config),
+    )
+    gateway.version = version_of(app, spec, shared, more(app))
+    pipelined = PipelineIntake(lambda: gateway.version, shared.intake, config.gateway)
+    gateway.pipeline = PipelineEndpoint(
+        gateway.authenticator, pipelined, metrics, load, connections
+    )
+    versions = VersionSwitch(gateway, deployments, shared, more)
+    gateway.is_behind = versions.is_behind
+    tracing = RequestTracer.from_environment(app.name, config.data)
+    served = _with_cors(gateway if tracing is None else TracingMiddleware(gateway, tracing), config)
+    return Assembly(
+        gateway,
+        served,
+        tail,
+        deployments,
+        versions,
+        connections,
+        asyncio.create_task(versions.run()),
+        load,
+        shared,
+        tracing,
+        log,
+        journal,
+    )
+
+
+def _with_cors(served: ASGIApp, config: Config) -> ASGIApp:
+    """Answer the CORS requests of browsers for pages of the configured origins."""
+    origins = allowed_origins(config.gateway)
+    if not origins:
+        return served
+    return CORSMiddleware(
+        served,
+        allow_origins=origins,
+        allow_methods=VERBS,
+        allow_headers=[
+            "Authorization",
+            "X-API-Key",
+            "Content-Type",
+            "Last-Event-ID",
+            IDEMPOTENCY_KEY,
+            MIN_EPOCH,
+        ],
+        expose_headers=[EPOCH, REQUEST_ID, RETRY_AFTER, OLDEST_ATOM],
+    )
+
+
+def _sampled_load(log: Log, tail: AsyncJournalTail, streams: StreamSampler) -> LoadSampler:
+    load = LoadSampler(
+        streams.data, log.end, lambda: tail.positions.get(ONLY_PARTITION, Lsn(0)), streams
+    )
+    load.start()
+    return load
+
 
 _log = logging.getLogger(__name__)
 

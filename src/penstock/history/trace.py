@@ -9,13 +9,14 @@ shown, and the deviation is named. Only the data directory is read.
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
 from penstock.base.difference import ElementDifference, attribute_differences
 from penstock.base.http import ErrorBody
 from penstock.base.ids import (
+    PRINCIPAL_SEPARATOR,
     EntityKey,
     Epoch,
     RequestId,
@@ -25,8 +26,9 @@ from penstock.base.ids import (
     split_entity_key,
 )
 from penstock.base.instants import instant_of
-from penstock.base.json_keys import with_texts
+from penstock.base.json_keys import as_text, json_bytes, with_texts
 from penstock.base.subject_keys import SubjectKeys
+from penstock.deployment.loading import load_app
 from penstock.engine import tracing
 from penstock.engine.execute import Limits, Outcome
 from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, reply_of, runs_again
@@ -51,7 +53,9 @@ from penstock.history.trace_document import (
 )
 from penstock.model.application import App
 from penstock.model.control import is_control
+from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
+from penstock.process.question import answer_question
 from penstock.process.reports import ReportReader
 
 AHEAD_EPOCHS: Final = 1_000
@@ -438,3 +442,78 @@ def _change_of(
         parts.left_out,
         deviations,
     )
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
+
+
+class TraceQuery(msgspec.Struct, frozen=True, tag="trace"):
+    """A question for the trace of one request: its id, or the unique beginning of its id."""
+
+    request_id: str
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, tag="history"):
+    """A question for the newest changes of one entity.
+
+    Attributes:
+        key: The text of the entity's key.
+        first: The first epoch; None is the oldest that is held.
+        last: The last epoch; None is the newest.
+        changes_max: How many changes are listed.
+    """
+
+    entity: str
+    key: str
+    first: int | None
+    last: int | None
+    changes_max: int
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """The question to the process.
+
+    Attributes:
+        spec: The application, as on the command line.
+        config: Its configuration; handlers run within its limits.
+        query: The request or the entity to look up.
+    """
+
+    spec: str
+    config: Config
+    query: TraceQuery | HistoryQuery
+
+
+def _look_up(lookup: Lookup, _: BinaryIO) -> bytes:
+    return json_bytes(_encode, _found(lookup))
+
+
+def _found(lookup: Lookup) -> dict[str, Any]:
+    app, data, limits = load_app(lookup.spec), lookup.config.data, lookup.config.limits
+    match lookup.query:
+        case TraceQuery(request_id):
+            with (
+                HistoryReader(data, app, "trace") as history,
+                CodeVersions(history, app, lookup.spec) as versions,
+            ):
+                named = _own(history.complete(request_id), request_id)
+                return document_json(trace(history, versions, named, limits))
+        case HistoryQuery(entity, key, first, last, changes_max):
+            name = entity_key(app.stored_name(entity), key)
+            with (
+                HistoryReader(data, app, "history") as history,
+                CodeVersions(history, app, lookup.spec) as versions,
+            ):
+                span = history.span(first, last)
+                changes = entity_history(history, versions, name, span, changes_max, limits)
+                return document_json(changes)
+
+
+def _own(completed: str, text: str) -> str:
+    """Return a completed id, unless it belongs to a principal that the text does not name."""
+    is_own = (PRINCIPAL_SEPARATOR in completed) == (PRINCIPAL_SEPARATOR in text)
+    return completed if is_own else text
+
+
+if __name__ == "__main__":
+    answer_question(Lookup, _look_up)

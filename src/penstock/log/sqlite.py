@@ -1,9 +1,9 @@
 """`SqliteLog`: the embedded log, one file that many threads and processes append to and read.
 
 An append is on the disk before it is acknowledged (`database`). Positions have no gaps and are never
-reused. Ids stay known for the retention (`request_id_index`, `deduplication`). Damage is found and
-named (`block`). Callers that append at the same time share one fsync (`group_commit`). Readers block
-no other process.
+reused. Ids stay known for the retention (`request_id_index`). Damage is found and
+named (`block`). Callers that append at the same time share one fsync (`GroupCommit`). Readers block no
+other process.
 
 It needs a local file system: SQLite's write-ahead log does not work over a network. An object
 belongs to the process that opened it; a forked child opens the log again (pickling does that).
@@ -13,20 +13,31 @@ import copyreg
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import add
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast
 
 import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
-from penstock.errors import Corrupt, LogUnavailable, RequestConflict, Truncated
+from penstock.base.instants import instant_of
+from penstock.errors import (
+    Corrupt,
+    LogUnavailable,
+    PenstockError,
+    RecordTooLarge,
+    RequestConflict,
+    Truncated,
+)
 from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry, Record, marked
-from penstock.log.block import Block
+from penstock.log.block import ID_HASH_BYTES, Block, body_hashes_of, id_hashes_of
 from penstock.log.clock import LogTime, no_jump, wall_clock_us
 from penstock.log.database import (
     CHECKPOINT_BYTES,
@@ -38,12 +49,275 @@ from penstock.log.database import (
     newest_append_s,
     start_of,
 )
-from penstock.log.deduplication import Deduplicator
-from penstock.log.group_commit import GroupCommit, PendingAppend, pending_append
-from penstock.log.request_id_index import RequestIdIndex
+from penstock.log.request_id_index import RequestIdIndex, SeenRequest
 from penstock.log.schedule import ScheduledEntry
 
-# A range never mixes a control record with other records. The caller supplies the transaction.
+GROUP_BYTES: Final = 16_777_216
+"""A group takes no further call once its bodies have this many bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """The entries that a caller appends or schedules, and later the outcome."""
+
+    entries: Sequence[Entry]
+    id_hashes: list[bytes]
+    body_hashes: list[bytes]
+    dedup_hashes: list[bytes]  # for each entry, its id hash and its body hash joined
+    size: int  # bytes of bodies
+    due_us: int | None = None  # schedule the only entry instead of appending it
+    positions: list[Lsn] | None = None
+    failure: PenstockError | None = None
+    signal: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is an outcome."""
+        return self.positions is not None or self.failure is not None
+
+    def settle(self, outcome: list[Lsn] | PenstockError) -> None:
+        """Set the outcome: the positions, or the failure."""
+        if isinstance(outcome, PenstockError):
+            self.failure = outcome
+        else:
+            self.positions = outcome
+
+    def outcome(self) -> list[Lsn]:
+        """Return the positions, or raise the failure."""
+        if self.positions is not None:
+            return self.positions
+        assert self.failure is not None, "a call is settled before its caller goes on"
+        # Each caller gets an exception of its own: the calls of a group share one failure, and a
+        # thread that raises an exception writes to it.
+        raise type(self.failure)(str(self.failure)) from self.failure
+
+
+def pending_append(
+    entries: Sequence[Entry], seed: int, record_bytes_max: int | None
+) -> PendingAppend:
+    """Hash the ids and bodies of entries.
+
+    Args:
+        record_bytes_max: The longest body; None if a body may have any length.
+    """
+    sizes = [len(entry.body) for entry in entries]
+    if record_bytes_max is not None and max(sizes, default=0) > record_bytes_max:
+        largest = entries[sizes.index(max(sizes))]
+        raise RecordTooLarge(
+            f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
+            f"the limit is {record_bytes_max}"
+        )
+    id_hashes = id_hashes_of([entry.request_id for entry in entries], seed)
+    body_hashes = body_hashes_of([entry.body for entry in entries], seed)
+    dedup_hashes = list(map(add, id_hashes, body_hashes))
+    return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
+
+
+class GroupCommit:
+    """Forms groups of calls. `carry_out` settles each call of a group, or raises for all."""
+
+    def __init__(
+        self, carry_out: Callable[[Sequence[PendingAppend]], None], tidy_up: Callable[[], None]
+    ) -> None:
+        self._carry_out = carry_out
+        self._tidy_up = tidy_up
+        self._lock = threading.Lock()
+        self._waiting: deque[PendingAppend] = deque()
+        self._has_leader = False
+
+    def submit(self, call: PendingAppend) -> list[Lsn]:
+        """Carry out a call, in this thread or in the leader's, and return its outcome."""
+        with self._lock:
+            self._waiting.append(call)
+            # The first caller that finds no leader carries out all calls that wait: no extra
+            # thread, and one fsync for all of them (DeWitt et al., Implementation Techniques for
+            # Main Memory Database Systems, 1984, 5.2).
+            leads = not self._has_leader
+            self._has_leader = True
+        if not leads:
+            call.signal.wait()
+        if not call.settled:  # the signal made this thread the leader
+            self._lead()
+        return call.outcome()
+
+    def _lead(self) -> None:
+        group = self._take_group()
+        try:
+            self._carry_out(group)
+        except PenstockError as failure:
+            _fail(group, failure)
+        finally:
+            # An interrupt of this thread must not leave the other callers waiting.
+            _fail(group, LogUnavailable("the append was interrupted before its commit"))
+            for call in group:
+                call.signal.set()
+            try:
+                self._tidy_up()
+            finally:
+                self._hand_over()
+
+    def _take_group(self) -> list[PendingAppend]:
+        group: list[PendingAppend] = []
+        size = 0
+        with self._lock:
+            while self._waiting and size <= GROUP_BYTES:
+                group.append(self._waiting.popleft())
+                size += group[-1].size
+        assert group, "the leader's own call is among those that wait"
+        return group
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            if self._waiting:
+                # The next caller leads, so that no caller waits for groups that formed after its
+                # own.
+                self._waiting[0].signal.set()
+            else:
+                self._has_leader = False
+
+
+def _fail(group: Sequence[PendingAppend], failure: PenstockError) -> None:
+    for call in group:
+        if not call.settled:
+            call.failure = failure
+
+
+class Deduplicator:
+    """Admits the calls of one group, in order; a call as a whole or not at all, and each id once.
+
+    Attributes:
+        first, end: The positions [first, end) of the admitted entries.
+        dedup_hashes: For each of them, the hashes of its id and body.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[bytes, SeenRequest],
+        waiting: Mapping[bytes, ScheduledEntry],
+        end: Lsn,
+        now_s: int,
+    ) -> None:
+        """Begin a group.
+
+        Args:
+            known: Those of the group's requests that were appended before, by the hash of their id.
+            end: The position of the next entry.
+            now_s: Seconds since the Unix epoch.
+        """
+        self.first = end
+        self.end = end
+        self.entries: list[Entry] = []
+        self.dedup_hashes: list[bytes] = []
+        self.fresh: dict[bytes, Lsn] = {}
+        self.postponed: list[ScheduledEntry] = []
+        self._waiting = dict(waiting)
+        self._known = known
+        self._now_s = now_s
+
+    def outcome(self, call: PendingAppend) -> list[Lsn] | RequestConflict:
+        """Admit a call; return what `admit` returns, or the conflict that it raises."""
+        try:
+            return self.admit(call)
+        except RequestConflict as conflict:
+            return conflict
+
+    def admit(self, call: PendingAppend) -> list[Lsn]:
+        """Return the position of each entry of a call; nothing for an entry to schedule.
+
+        Raises:
+            RequestConflict: An id is known with another body, or an entry to append is scheduled;
+                nothing of the call is admitted.
+        """
+        if call.due_us is not None:
+            self._postpone(call, call.due_us)
+            return []
+        if self._waiting:
+            self._refuse_waiting(call)
+        positions = self._admit_all_new(call)
+        if positions is None:
+            positions = self._admit_one_by_one(call)
+        assert self.end - self.first == len(self.entries), "positions have no gaps"
+        return positions
+
+    def _admit_all_new(self, call: PendingAppend) -> list[Lsn] | None:
+        """Admit the usual call, which has no known id and no id twice; None for any other."""
+        hashes = call.id_hashes
+        if not (self._known.keys().isdisjoint(hashes) and self.fresh.keys().isdisjoint(hashes)):
+            return None
+        positions = cast("list[Lsn]", [*range(self.end, self.end + len(hashes))])
+        fresh = dict(zip(hashes, positions, strict=True))
+        if len(fresh) < len(hashes):
+            return None
+        self._take(list(call.entries), call.dedup_hashes, fresh)
+        return positions
+
+    def _admit_one_by_one(self, call: PendingAppend) -> list[Lsn]:
+        positions: list[Lsn] = []
+        entries: list[Entry] = []
+        dedup_hashes: list[bytes] = []
+        fresh: dict[bytes, SeenRequest] = {}
+        for entry, id_hash, body in zip(
+            call.entries, call.id_hashes, call.body_hashes, strict=True
+        ):
+            # The first append of an id wins, also inside one call; `fresh` is added only when the
+            # whole call is admitted.
+            seen = self._seen(id_hash) or fresh.get(id_hash)
+            if seen is None:
+                seen = SeenRequest(Lsn(self.end + len(entries)), body, self._now_s)
+                fresh[id_hash] = seen
+                entries.append(entry)
+                dedup_hashes.append(id_hash + body)
+            elif seen.body_hash != body:
+                raise _conflict(entry, seen)
+            positions.append(seen.lsn)
+        self._take(entries, dedup_hashes, {id_hash: seen.lsn for id_hash, seen in fresh.items()})
+        return positions
+
+    def _seen(self, id_hash: bytes) -> SeenRequest | None:
+        """Return the first append of a request, before this group or in it."""
+        lsn = self.fresh.get(id_hash)
+        if lsn is None:
+            return self._known.get(id_hash)
+        return SeenRequest(lsn, self.dedup_hashes[lsn - self.first][ID_HASH_BYTES:], self._now_s)
+
+    def _postpone(self, call: PendingAppend, due_us: int) -> None:
+        (entry,), (id_hash,), (body,) = call.entries, call.id_hashes, call.body_hashes
+        seen = self._seen(id_hash)
+        waiting = self._waiting.get(id_hash)
+        if seen is not None:
+            if seen.body_hash != body:
+                raise _conflict(entry, seen)
+        elif waiting is None:
+            # An id is appended or scheduled, never both, so later calls of the group must see it.
+            self._waiting[id_hash] = ScheduledEntry(due_us, id_hash, entry)
+            self.postponed.append(self._waiting[id_hash])
+        elif waiting.entry.body != entry.body:
+            raise RequestConflict(
+                f"request {entry.request_id!r} was scheduled before, with another body"
+            )
+
+    def _refuse_waiting(self, call: PendingAppend) -> None:
+        for entry, id_hash in zip(call.entries, call.id_hashes, strict=True):
+            if id_hash in self._waiting:
+                raise RequestConflict(
+                    f"request {entry.request_id!r} is scheduled for "
+                    f"{instant_of(self._waiting[id_hash].due_us).isoformat()}; it is appended then, "
+                    "and not before"
+                )
+
+    def _take(
+        self, entries: list[Entry], dedup_hashes: list[bytes], fresh: dict[bytes, Lsn]
+    ) -> None:
+        self.entries += entries
+        self.dedup_hashes += dedup_hashes
+        self.fresh.update(fresh)
+        self.end = Lsn(self.end + len(entries))
+
+
+def _conflict(entry: Entry, seen: SeenRequest) -> RequestConflict:
+    return RequestConflict(
+        f"request {entry.request_id!r} was appended before, with another body, at lsn {seen.lsn}"
+    )
 
 
 OVERLAPPING: Final = (
@@ -87,7 +361,7 @@ def controls(connection: sqlite3.Connection, start: Lsn, end: Lsn) -> list[Lsn]:
 
 
 def _before_control(block: Block, start: Lsn, end: Lsn) -> Lsn:
-    """Return the end of a range from `start` that keeps control records apart."""
+    """Return the end of a range from `start` that keeps control records apart from others."""
     for lsn in blocks.controls_of(block.first, block.shape):
         if lsn >= start:
             return min(end, Lsn(max(lsn, start + 1)))
@@ -319,6 +593,7 @@ class SqliteLog:
                 if version != version_seen or self._known_end > after:
                     end, version_seen = end_of(connection), version
             left_s = deadline - time.monotonic()
+            # The connection is free while this thread sleeps: `close` waits for it.
             if end > after or left_s <= 0:
                 return end
             with self._appended:
@@ -446,6 +721,7 @@ class SqliteLog:
                 packed = blocks.pack(end, deduplicator.entries, deduplicator.dedup_hashes, now_s)
                 connection.executemany(INSERT_BLOCK, packed)
                 schedule.add(connection, deduplicator.postponed)
+            # Only after the commit: an id of a transaction that was undone must not count as known.
             self._index.learn(list(deduplicator.fresh), end, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
             call.settle(outcome)

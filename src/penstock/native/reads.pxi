@@ -2,7 +2,7 @@
 
 
 def stored_read(list fetches, fingerprint, checksum, Py_ssize_t skip, python_read):
-    """Return a compiled `get` over stores; see `penstock.state.partitioned_get`.
+    """Return a compiled `get` over stores; see `penstock.state.stores`.
 
     Args:
         fetches: The functions that fetch the record of a key, by bucket; their number is a power of two.

@@ -11,7 +11,7 @@ import duckdb
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import Epoch
-from penstock.history.verification.finding import Finding, NotChecked, harmless, rebuildable
+from penstock.history.verification import Finding, NotChecked, harmless, rebuildable
 from penstock.process import presence
 from penstock.snapshots.column import quoted
 from penstock.sql.system_tables import SYSTEM

@@ -13,7 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from penstock.errors import Diverged
-from penstock.gateway import version_switch
+from penstock.gateway import serving
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from tests.deployments import kept_imports, record, write_version
 from tests.gateway_thread import RunningGateway
@@ -162,7 +162,7 @@ def test_version_that_cannot_be_served_changes_nothing(
     tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway goes on with the version before, `/readyz` has the reason, and the next deployment is served."""
-    monkeypatch.setattr(version_switch, "READY_S", 3.0)
+    monkeypatch.setattr(serving, "READY_S", 3.0)
     first = write_version(tmp_path / "1", "jars", FIRST)
     if broken == "a reader fails":
         broken = f"import os\nif os.getpid() != {os.getpid()}:\n    raise ValueError"
@@ -183,7 +183,7 @@ def test_version_that_cannot_be_served_changes_nothing(
             patch.setattr(EntityReadHandler, "show", unreadable)
             refused = client.get("/entities/Jar/tin")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "state-unavailable")
-        monkeypatch.setattr(version_switch, "READY_S", 60.0)
+        monkeypatch.setattr(serving, "READY_S", 60.0)
         deployment = record(gateway, third)
         wait_for(lambda: gateway.deployments.served == deployment, "the switch")
         assert client.get("/jars/tin").text == "3 beans, blue lid"

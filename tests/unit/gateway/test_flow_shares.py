@@ -12,14 +12,18 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import Overloaded, Stopping
 from penstock.gateway.flow.admission import (
     BYTES_OF_ONE,
+    FIXED_TIMES,
+    SIZE_FIRST,
+    SIZE_MAX,
     Admission,
     FairQueue,
+    Progress,
     Ticket,
+    Window,
     watched_pauses,
 )
 from penstock.gateway.flow.limit_table import Caller, LimitTable
-from penstock.gateway.flow.window import FIXED_TIMES, SIZE_FIRST, SIZE_MAX, Progress, Window
-from penstock.gateway.telemetry.flow_metrics import FlowMetrics
+from penstock.gateway.telemetry.metrics import FlowMetrics
 from penstock.journal.api import Commit
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import parse_limits

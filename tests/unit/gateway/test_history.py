@@ -107,7 +107,7 @@ def test_what_cannot_be_shown_is_refused(
 
 
 CHILD = (
-    "import os; from penstock import errors; from penstock.history.lookup import Lookup\n"
+    "import os; from penstock import errors; from penstock.history.trace import Lookup\n"
     "from penstock.process.question import answer_question\n"
 )
 ENDLESS = "import time; time.sleep(600)"

@@ -24,8 +24,7 @@ from penstock.base.lowering import alike, lower_reply
 from penstock.cli.running.first_request import first_request
 from penstock.deployment.loading import load_app
 from penstock.errors import DefinitionError, RequestError
-from penstock.gateway.openapi.document import openapi_document
-from penstock.gateway.openapi.error_responses import REFUSED, meanings
+from penstock.gateway.openapi.document import REFUSED, meanings, openapi_document
 from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
 from penstock.gateway.responses import json_of, route_response
 from penstock.model.reply import Reply

@@ -22,10 +22,8 @@ from penstock.gateway.auth.principal import ANONYMOUS, Principal
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Ticket
 from penstock.gateway.intake import Admitted
-from penstock.gateway.pipeline.connection import FRAME_ANSWERS, PipelineConnection
-from penstock.gateway.pipeline.endpoint import PipelineEndpoint
-from penstock.gateway.pipeline.intake import PipelineIntake
-from penstock.gateway.pipeline.pipelined_request import PipelinedRequest
+from penstock.gateway.pipeline.endpoint import FRAME_ANSWERS, PipelineConnection, PipelineEndpoint
+from penstock.gateway.pipeline.intake import PipelinedRequest, PipelineIntake
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.gateway import assembly
+from penstock.gateway import serving
 from penstock.gateway.telemetry import request_tracing as tracing
 from penstock.gateway.telemetry.request_timings import TracedRead, TracedRequest
 from penstock.gateway.telemetry.request_tracing import RequestTracer
@@ -305,7 +305,7 @@ def test_gateway_is_as_it_was_without_traces(
 ) -> None:
     """Nothing is put around the gateway while traces are off."""
     monkeypatch.delenv(ENDPOINT, raising=False)
-    monkeypatch.setattr(assembly, "TracingMiddleware", None)
+    monkeypatch.setattr(serving, "TracingMiddleware", None)
     with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
         assert httpx.get(f"{gateway.url}/healthz", timeout=60).status_code == 200
 

@@ -10,8 +10,8 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
 from penstock.engine.execute import Limits
-from penstock.history import companion
-from penstock.history.companion import SpanReplay, Turns, is_worth_sharing
+from penstock.history import replay as replays
+from penstock.history.replay import SpanReplay, Turns, is_worth_sharing
 from penstock.journal.api import Commit, Part, PartKind
 from penstock.journal.delta import DeltaJournal
 from tests.history import Call, journal_of
@@ -44,9 +44,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         epochs.append(len(changes))
         take(span, changes)
 
-    monkeypatch.setattr(companion, "TURN_REQUESTS", 1)
-    monkeypatch.setattr(companion, "SHARED_MIN", 1)
-    monkeypatch.setattr(companion, "_has_room", lambda: True)
+    monkeypatch.setattr(replays, "TURN_REQUESTS", 1)
+    monkeypatch.setattr(replays, "SHARED_MIN", 1)
+    monkeypatch.setattr(replays, "_has_room", lambda: True)
     monkeypatch.setattr(SpanReplay, "take", noted)
     return epochs
 
@@ -68,7 +68,7 @@ def replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Replay:
 def alone(replayed: Replay, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Any]:
     """Replay without a companion."""
     with monkeypatch.context() as patch:
-        patch.setattr(companion, "SHARED_MIN", 1_000_000)
+        patch.setattr(replays, "SHARED_MIN", 1_000_000)
         return replayed()
 
 
@@ -81,7 +81,7 @@ def commit_of(epoch: int, requests: int) -> Commit:
 
 def test_turns_end_with_enough_requests() -> None:
     """Small epochs share a turn, and the turns belong to both processes in alternation."""
-    half, whole = companion.TURN_REQUESTS // 2, companion.TURN_REQUESTS
+    half, whole = replays.TURN_REQUESTS // 2, replays.TURN_REQUESTS
     divided = Turns()
     sizes = [half, half, half, half, whole, 3 * whole, 1]
     commits = [commit_of(epoch, size) for epoch, size in enumerate(sizes)]
@@ -91,10 +91,10 @@ def test_turns_end_with_enough_requests() -> None:
 
 def test_short_spans_are_not_shared() -> None:
     """The commits are read only until there are enough requests."""
-    commits = iter([commit_of(0, companion.SHARED_MIN - 1), commit_of(1, 1), commit_of(2, 1)])
+    commits = iter([commit_of(0, replays.SHARED_MIN - 1), commit_of(1, 1), commit_of(2, 1)])
     assert is_worth_sharing(commits)
     assert next(commits).epoch == 2
-    assert not is_worth_sharing([commit_of(0, companion.SHARED_MIN - 1)])
+    assert not is_worth_sharing([commit_of(0, replays.SHARED_MIN - 1)])
 
 
 def test_shared_replay_finds_the_same(
@@ -159,7 +159,7 @@ def test_companion_that_is_lost_changes_nothing(
     method: str,
 ) -> None:
     """If a handler ends or stops the companion, or closes its files, the replay runs all further epochs itself."""
-    monkeypatch.setattr(companion, "_IDLE_S", 0.2)
+    monkeypatch.setattr(replays, "_IDLE_S", 0.2)
     journal_of(TILL, tmp_path, adding(method, 3))
     code, found = replayed()
     assert (code, found["divergence"]) == (0, None)

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.history.verification.verify import verify
+from penstock.history.verification import verify
 from penstock.journal.api import SCHEMAS, Commit, CompactionPolicy, Journal, PartKind
 from penstock.journal.atoms import AtomReader
 from penstock.log.api import Entry

@@ -15,7 +15,7 @@ from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.history.verification.verify import verify
+from penstock.history.verification import verify
 from penstock.journal.deployments import (
     Deployments,
     deployment_at,

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, QueryError, RequestConflict
 from penstock.history.backup import Backups
 from penstock.history.branch import DROPPED
 from penstock.history.restore import fork, parse_restore_point, restore
-from penstock.history.verification.verify import verify
+from penstock.history.verification import verify
 from penstock.journal.api import CompactionPolicy
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.replies import find_reply

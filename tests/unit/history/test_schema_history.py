@@ -14,7 +14,7 @@ from penstock.deployment.loading import load_app
 from penstock.errors import ClassChanged
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
-from penstock.history.verification.verify import verify
+from penstock.history.verification import verify
 from penstock.journal.api import CHANGES, Commit, PartKind
 from penstock.process.data_directory import DataDirectory
 from tests.history import journal_of

@@ -18,9 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn,
 from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
 from penstock.files.sealed import seal
-from penstock.history.verification.components import check_tables
-from penstock.history.verification.finding import Remedy
-from penstock.history.verification.rows import JournalRows
+from penstock.history.verification import JournalRows, Remedy, check_tables
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import EpochUnit

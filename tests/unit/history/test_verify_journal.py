@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
-from penstock.history.verification.files import JournalFiles
-from penstock.history.verification.rows import misplaced
+from penstock.history.verification import JournalFiles, misplaced
 from penstock.journal.api import CHANGES, Commit, CompactionPolicy, Part, PartKind
 from penstock.journal.delta import DeltaJournal
 from tests.unit.history.copied_shop import made

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
-from penstock.history.verification.rows import CascadeRows
+from penstock.history.verification import CascadeRows
 from penstock.journal.api import SCHEMAS, Commit, PartKind
 from penstock.journal.atoms import encode_atom
 from tests.memory_journal import MemoryJournal

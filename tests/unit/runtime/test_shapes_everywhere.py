@@ -14,7 +14,7 @@ from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.errors import ClassChanged
-from penstock.gateway.assembly import assemble
+from penstock.gateway.serving import assemble
 from penstock.process.config import Config
 from penstock.retention.maintenance import maintain
 from penstock.runtime.spark.messages import WorkerSettings

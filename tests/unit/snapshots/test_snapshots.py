@@ -23,9 +23,8 @@ from penstock.snapshots.snapshot_writer import (
     write_slices,
 )
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
-from penstock.state.catchup import catch_up
 from penstock.state.partition_spec import WHOLE, PartitionSpec
-from penstock.state.stores import Stores
+from penstock.state.stores import Stores, catch_up
 from tests import forked
 from tests.memory_state import MemoryState
 from tests.unit.sql.gallery_app import Written, app, state_of

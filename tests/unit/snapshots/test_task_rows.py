@@ -11,8 +11,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
-from penstock.state.catchup import catch_up
 from penstock.state.partition_spec import PartitionSpec
+from penstock.state.stores import catch_up
 from tests.memory_state import MemoryState
 from tests.unit.sql.words_app import WrittenStreams, app, row_of
 

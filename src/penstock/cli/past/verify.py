@@ -10,12 +10,12 @@ from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import ProgressBar
-from penstock.history.verification.finding import Remedy
+from penstock.history.verification import Remedy
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.history.verification.verify import VerificationReport
+    from penstock.history.verification import VerificationReport
 
 HELP: Final = """Check every checksum and invariant of a data directory.
 
@@ -48,7 +48,7 @@ def command(
 ) -> None:
     """Verify a data directory; see `HELP`."""
     application, settings = options.load_unchecked()
-    from penstock.history.verification.verify import repair, verify
+    from penstock.history.verification import repair, verify
     from penstock.sql.verification import check_view
 
     with ProgressBar("verify") as bar:

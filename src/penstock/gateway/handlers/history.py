@@ -40,7 +40,7 @@ from penstock.gateway.route import (
     epoch_bound,
     json_content,
 )
-from penstock.history.lookup import HistoryQuery, Lookup, TraceQuery
+from penstock.history.trace import HistoryQuery, Lookup, TraceQuery
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.question import ChildEnded, ChildOutput, answer_in, encode_question
@@ -51,7 +51,7 @@ RUNNING_MAX: Final = 2
 """Child processes of one gateway at the same time."""
 
 # -P: a module in the current directory must not replace one of Penstock.
-PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.lookup")
+PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.trace")
 TIME_S: Final = 60.0
 BYTES_MAX: Final = 16 << 20
 """The largest answer of a child process; the gateway holds it in memory."""

@@ -1,18 +1,10 @@
 """Counters of a gateway, and the `/metrics` page, on which one gateway reports all processes."""
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
-
-from penstock.process.metrics import LATENCY_S, LATENCY_S_LONG
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter, Histogram
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.gateway.telemetry.flow_metrics import FlowMetrics
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -21,6 +13,9 @@ from penstock.process.clock_jumps import clock_jumps
 from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
     APPEND_S,
+    LATENCY_S,
+    LATENCY_S_LONG,
+    UNDER_WAY,
     forget_dead,
     write_metrics_into,
 )
@@ -29,7 +24,45 @@ from penstock.process.status import status_of
 from penstock.sql.view_client import view_epoch
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Counter, Histogram
     from prometheus_client.metrics_core import Metric
+
+
+class FlowMetrics:
+    """Counts refusals and requests under way."""
+
+    def __init__(self, registry: "CollectorRegistry") -> None:
+        """Add the metrics to the registry of a gateway."""
+        from prometheus_client import Counter, Gauge  # noqa: PLC0415 -- after its variable is set
+
+        self._under_way = Gauge(
+            UNDER_WAY,
+            "Admitted requests that no epoch has committed.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._queued = Gauge(
+            "penstock_requests_queued",
+            "Admitted requests that wait for the turn of their principal.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._refused = Counter(
+            "penstock_requests_refused",
+            "Requests that were not admitted, by reason, and by the limit or the pause.",
+            ["reason", "target"],
+            registry=registry,
+        )
+
+    def under_way(self, count: int, queued: int) -> None:
+        """Set the number of requests under way, and of those that wait for their turn."""
+        self._under_way.set(count)
+        self._queued.set(queued)
+
+    def refused(self, reason: str, target: str) -> None:
+        """Count a request that was not admitted; the declared limits and pauses bound the targets."""
+        self._refused.labels(reason, target).inc()
+
 
 _FLUSH_S: Final = 0.25
 
