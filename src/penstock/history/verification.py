@@ -381,9 +381,9 @@ class JournalRows:
         wanted: list[dict[str, Any]] = held.select(
             ["lsn", "request_id", "request", "time_us"]
         ).to_pylist()
-        for row, found in zip(wanted, records, strict=True):
-            if tuple(row.values()) != msgspec.structs.astuple(found):
-                what = f"request {row['request_id']} differs from the log's at {found.lsn}"
+        for row, held in zip(wanted, records, strict=True):
+            if tuple(row.values()) != msgspec.structs.astuple(held):
+                what = f"request {row['request_id']} differs from the log's at {held.lsn}"
                 yield unrecoverable(what, LOG)
                 return
 
