@@ -24,6 +24,7 @@ PRELOADED: Final = [
     "penstock.snapshots.snapshot_writer",
     "penstock.sql.as_of_query",
     "penstock.sql.view",
+    "penstock.testing",
     "pytest",
     "tests.differential.inline",
 ]

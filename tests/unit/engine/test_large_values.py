@@ -7,6 +7,7 @@ import pytest
 from penstock import App, Emit, Entity, LimitExceeded, emit, flow, key, send, stream
 from penstock.engine.limits import Limits
 from penstock.testing import Kit
+from tests.forked import run
 
 Rows = list[list[bytes]]
 LIMITS = Limits(time_ms=60_000, wall_ms=60_000, memory_bytes=64 << 20)
@@ -70,11 +71,34 @@ class Depot(Entity):
 app = App("depot", Depot, wanted, told, filled)
 
 
-@pytest.fixture(scope="module")
-def kit() -> Kit:
+def made() -> Kit:
     kit = Kit(app, limits=LIMITS)
     kit.call.Depot.create("a")
     return kit
+
+
+def in_a_process(check: str) -> None:
+    """Call a function of this file in another process: a limit of memory is one of the whole process."""
+    module = "tests.unit.engine.test_large_values"
+    done = run(f"import {module} as tests; tests.{check}")
+    assert done.returncode == 0, done.stderr
+
+
+def fails(method: str) -> None:
+    kit = made()
+    with pytest.raises(LimitExceeded, match="memory_bytes = 67108864"):
+        getattr(kit.call.Depot("a"), method)()
+    assert kit.call.Depot("a").take([]) == 0
+
+
+def fails_in_a_task() -> None:
+    kit = made()
+    for number in range(2):
+        kit.append(wanted, [number], check=False)
+        (failure,) = kit.runtime.failures
+        assert "memory_bytes = 67108864" in str(failure)
+    kit.append(wanted, range(100), check=False)
+    assert "memory_bytes = 67108864" in str(kit.runtime.failures[0])
 
 
 @pytest.mark.parametrize(
@@ -83,18 +107,11 @@ def kit() -> Kit:
         "reply", "reply_text", "reply_loosely", "store", "store_loosely", "tell", "tell_often", "pass_on", "pass_on_often",
     ],
 )  # fmt: skip
-def test_a_value_beyond_the_memory_limit_fails_its_request(kit: Kit, method: str) -> None:
+def test_a_value_beyond_the_memory_limit_fails_its_request(method: str) -> None:
     """Whether it is a reply, a row, an event or an argument, and also if many of them add up."""
-    with pytest.raises(LimitExceeded, match="memory_bytes = 67108864"):
-        getattr(kit.call.Depot("a"), method)()
-    assert kit.call.Depot("a").take([]) == 0
+    in_a_process(f"fails({method!r})")
 
 
-def test_an_event_of_a_task_beyond_the_memory_limit_fails_its_step(kit: Kit) -> None:
+def test_an_event_of_a_task_beyond_the_memory_limit_fails_its_step() -> None:
     """The step fails, and the next one takes its atom."""
-    for number in range(2):
-        kit.append(wanted, [number], check=False)
-        (failure,) = kit.runtime.failures
-        assert "memory_bytes = 67108864" in str(failure)
-    kit.append(wanted, range(100), check=False)
-    assert "memory_bytes = 67108864" in str(kit.runtime.failures[0])
+    in_a_process("fails_in_a_task()")
