@@ -38,7 +38,7 @@ class RunningConsole:
         program = [sys.executable, "-m", "penstock"]
         children = [
             self._child("driver", serial),
-            self._child("view", [*program, "view", *common]),
+            self._child("view", [*program, "view", "serve", *common]),
             self._child("gateway", [*program, "gateway", *common, *flags]),
         ]
         self._supervisor = Supervisor(children, self._note, self._note)

@@ -48,7 +48,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gateway(data: Path) -> Iterator[RunningGateway]:
     """Run a view and a gateway."""
-    command = [sys.executable, "-m", "penstock", "view", SHOP, "--data", str(data), "--supervised"]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "view",
+        "serve",
+        SHOP,
+        "--data",
+        str(data),
+        "--supervised",
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + DEADLINE_S
     while not presence.find(data, "view"):

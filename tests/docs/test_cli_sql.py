@@ -1,4 +1,4 @@
-"""`penstock view` and `penstock sql` as a person uses them."""
+"""`penstock view serve` and `penstock sql` as a person uses them."""
 
 import json
 import signal
@@ -44,7 +44,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(data: Path) -> Iterator[Path]:
     """Run a view in a process of its own; it must end well when its standard input does."""
-    command = [sys.executable, "-m", "penstock", "view", SHOP, "--data", str(data), "--supervised"]
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "view",
+        "serve",
+        SHOP,
+        "--data",
+        str(data),
+        "--supervised",
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + DEADLINE_S
     while not presence.find(data, "view") and process.poll() is None:
@@ -110,7 +120,7 @@ def test_query_cannot_take_the_memory_of_all(running: Path) -> None:
 
 def test_second_view_is_refused(running: Path) -> None:
     """One view at a time serves a directory; a second one gets the first one's process id."""
-    second = forked.command("view", SHOP, "--data", str(running))
+    second = forked.command("view", "serve", SHOP, "--data", str(running))
     assert second.returncode == 2
     assert "open already" in second.stderr.decode()
 
@@ -146,7 +156,7 @@ def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_view_ends_at_sigterm(tmp_path: Path) -> None:
     """A signal ends the view in good order, and its socket and presence with it."""
     deep = tmp_path / ("d" * 60) / ("e" * 60)  # too long a path for a socket
-    command = [sys.executable, "-m", "penstock", "view", SHOP, "--data", str(deep)]
+    command = [sys.executable, "-m", "penstock", "view", "serve", SHOP, "--data", str(deep)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     deadline = time.monotonic() + DEADLINE_S
     while not (found := presence.find(deep, "view")):

@@ -23,7 +23,17 @@ SMALL = Scale(items=60, customers=30)
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
     """A gateway of the company, with a view in a process of its own."""
     data = tmp_path / "data"
-    command = [sys.executable, "-P", "-m", "penstock", "view", tpcc.APP, "--data", str(data)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "penstock",
+        "view",
+        "serve",
+        tpcc.APP,
+        "--data",
+        str(data),
+    ]
     with RunningGateway(tpcc.APP, data) as gateway, subprocess.Popen(command) as view:
         yield gateway
         view.terminate()

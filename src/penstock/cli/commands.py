@@ -64,7 +64,8 @@ COMMANDS: Final = {
         "Run one of an application's gateways alone: it serves requests over HTTP.",
     ),
     "view": Listing(
-        "penstock.cli.running.view", "Run an application's SQL view alone: it answers queries."
+        "penstock.cli.running.view",
+        "Run the SQL view or the views of an application.",
     ),
     "sql": Listing("penstock.cli.queries.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(

@@ -71,7 +71,9 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         former = deployment_at(deployments.every(), since)
         live = former is not None and former.live and is_same_source(former.code, code)
         now_us, waiting = wall_clock_us(), waiting_types(app)
-        deployment = deployments.record(since, now_us, code, tags, live=live, waiting=waiting)
+        deployment = deployments.record(
+            since, now_us, code, tags, live=live, waiting=waiting, views=app.views
+        )
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}
         _log.info("a deployment is recorded", extra=facts)

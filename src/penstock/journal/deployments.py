@@ -37,6 +37,7 @@ class Deployment(msgspec.Struct, frozen=True):
             driver did.
         by: The principal that has ordered it through a gateway; else empty.
         waiting: The types of waiting values, as far as an earlier deployment has not the same; see `waiting_types`.
+        views: The names of the views that the code declares.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Deployment(msgspec.Struct, frozen=True):
     live: bool = False
     by: str = ""
     waiting: WaitingTypes = {}
+    views: tuple[str, ...] = ()
 
 
 class Deployments:
@@ -55,7 +57,7 @@ class Deployments:
     def __init__(self, root: Path) -> None:
         """Name the folder of the journal; nothing is read yet."""
         self.folder = root
-        self._path = root / NAME
+        self.path = root / NAME
 
     def every(self) -> tuple[Deployment, ...]:
         """Return all deployments, the oldest first; empty if no driver has recorded any.
@@ -63,13 +65,13 @@ class Deployments:
         Raises:
             Corrupt: The file is damaged.
         """
-        with storage(f"read {self._path}"):
+        with storage(f"read {self.path}"):
             try:
-                return deployments_in(self._path.read_bytes())
+                return deployments_in(self.path.read_bytes())
             except FileNotFoundError:
                 return ()
             except ValueError as error:
-                raise Corrupt(f"{self._path} {error}; put the file back from a backup") from error
+                raise Corrupt(f"{self.path} {error}; put the file back from a backup") from error
 
     def record(  # noqa: PLR0913 -- the facts of a deployment
         self,
@@ -81,6 +83,7 @@ class Deployments:
         live: bool = False,
         by: str = "",
         waiting: Mapping[str, Shape] = MappingProxyType({}),
+        views: Iterable[str] = (),
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -90,6 +93,7 @@ class Deployments:
             since: The first epoch that the code may execute.
             time_us: The time, microseconds since the Unix epoch.
             live: Whether a record of the log brings it.
+            views: The names of the views that the code declares.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -108,9 +112,19 @@ class Deployments:
         if refusals := misread_types(known, waiting):
             raise ClassChanged(refusal_of(refusals))
         fresh = {what: shape for what, shape in waiting.items() if known.get(what) != shape}
-        added = Deployment(len(used) + 1, since, time_us, code, shapes, live, by, fresh)
+        number = len(used) + 1
+        added = Deployment(number, since, time_us, code, shapes, live, by, fresh, tuple(views))
         self._write([*used, added])
         return added
+
+    def views(self) -> tuple[str, ...]:
+        """Return the views of the newest deployment; none before the first.
+
+        Raises:
+            Corrupt: The file is damaged.
+        """
+        every = self.every()
+        return every[-1].views if every else ()
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.
@@ -147,8 +161,8 @@ class Deployments:
             self._write(kept)
 
     def _write(self, deployments: Sequence[Deployment]) -> None:
-        with storage(f"write {self._path}"):
-            durable.replace(self._path, seal(_FIELD, deployments))
+        with storage(f"write {self.path}"):
+            durable.replace(self.path, seal(_FIELD, deployments))
 
 
 def deployments_in(data: bytes) -> tuple[Deployment, ...]:

@@ -111,6 +111,33 @@ class ViewConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """Settings of the target of one view, `views.NAME.url` and so on.
+
+    Attributes:
+        url: The address of the target, with its password. It is never printed.
+        url_file: A file that contains the address.
+    """
+
+    url: str = field(default="", repr=False)
+    url_file: Path = Path()
+
+    def address(self) -> str:
+        """Return the address; empty if there is none.
+
+        Raises:
+            ConfigError: The file with the address cannot be read.
+        """
+        if self.url or self.url_file == Path():
+            return self.url
+        try:
+            return self.url_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise ConfigError(f"url_file = {self.url_file}: {reason}") from error
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryConfig:
     """Settings of snapshots, merging and forgetting.
 
@@ -178,6 +205,7 @@ class Config:
         log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
         view: The settings of the SQL view.
         history: The settings of snapshots, merging and forgetting.
+        views: The settings of the targets of views, by the name of the view; see `target_settings`.
         fault: `step@count` kills a process there (`process.fault`); empty outside of tests.
     """
 
@@ -206,6 +234,7 @@ class Config:
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
     fault: str = ""
 
     def __post_init__(self) -> None:
@@ -230,6 +259,20 @@ class Config:
             raise ConfigError(_joined(complaints))
         if self.partitions == 0:
             object.__setattr__(self, "partitions", self.cores)
+
+    def target_settings(self, view: str) -> TargetSettings:
+        """Return the settings of the target of a view; a variable of the environment spells its name in its own way."""
+        name = next((each for each in self.views if _spelling(each) == _spelling(view)), view)
+        return self.views.get(view) or self.views.get(name) or TargetSettings()
+
+    def views_without(self, names: Iterable[str]) -> list[str]:
+        """Return the names in `views` that no view of an application has.
+
+        Args:
+            names: The names of its views.
+        """
+        known = {_spelling(name) for name in names}
+        return [name for name in self.views if _spelling(name) not in known]
 
     @property
     def spark_master(self) -> str:
@@ -283,9 +326,13 @@ def load_config(
     settings = [*_from_file(file), *_from_environment(environment or {}), *flags]
     complaints: list[str] = []
     chosen: dict[str, object] = {"data": data}
+    views: dict[str, TargetSettings] = {}
     for setting in settings:
         try:
-            chosen[setting.name] = _checked(setting)
+            if setting.name.startswith(_OF_VIEWS):
+                _add_target(views, setting)
+            else:
+                chosen[setting.name] = _checked(setting)
         except ConfigError as error:
             complaints.append(f"{setting.where}: {error}")
     if complaints:
@@ -295,7 +342,8 @@ def load_config(
     for name, value in chosen.items():
         table, dot, rest = name.partition(".")
         (tables[table] if dot else built)[rest or name] = value
-    return Config(**built, **{name: _TABLES[name](**table) for name, table in tables.items()})
+    made = {name: _TABLES[name](**table) for name, table in tables.items()}
+    return Config(**built, **made, views=views)
 
 
 def setting_names() -> list[str]:
@@ -310,6 +358,11 @@ def parse_assignment(text: str) -> Setting:
         ConfigError: The text has no `=`.
     """
     name, equals, value = text.partition("=")
+    if name.strip().startswith(_OF_VIEWS) and name.strip().endswith(".url"):
+        raise ConfigError(
+            f"--set {name.strip()}: every user of the machine can read a command line, and the address of a target may "
+            "contain a password; write it into a file, or give it in the environment"
+        )
     if not equals:
         raise ConfigError(f"--set {text}: wants NAME=VALUE, for example --set small_epoch=200")
     return Setting(name.strip(), value.strip(), f"--set {name.strip()}")
@@ -342,6 +395,11 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower()
             head, _, rest = name.partition("_")
+            if name.startswith(_VIEWS + "_"):
+                view, url, end = rest.rpartition("_url")
+                of_view = f"{_OF_VIEWS}{view}.url{end}" if url else f"{_OF_VIEWS}{rest}"
+                yield Setting(of_view, text, f"${variable}")
+                continue
             yield Setting(f"{head}.{rest}" if head in _TABLES else name, text, f"${variable}")
 
 
@@ -362,6 +420,32 @@ def _checked(setting: Setting) -> object:
         raise ConfigError(complaint)
     return value
 
+
+def _add_target(views: dict[str, TargetSettings], setting: Setting) -> None:
+    """Add a setting of the target of a view. The value may be a secret, so that no message contains it."""
+    view, _, name = setting.name.removeprefix(_OF_VIEWS).rpartition(".")
+    kinds = {each.name: each.type for each in dataclasses.fields(TargetSettings)}
+    if name not in kinds or not view:
+        raise ConfigError(f"setting {setting.name!r} does not exist; a view has url and url_file")
+    if not isinstance(setting.value, str) or not setting.value:
+        raise ConfigError(f"{setting.name}: must be text")
+    is_variable = setting.where.startswith("$")
+    near = [each for each in views if is_variable and _spelling(each) == _spelling(view)]
+    known = near[0] if near else view
+    # The later source decides, also if it gives the address in the other way.
+    if name == "url":
+        views[known] = TargetSettings(setting.value)
+    else:
+        path = setting.base / Path(setting.value).expanduser()
+        views[known] = TargetSettings(url_file=path)
+
+
+def _spelling(view: str) -> str:
+    return view.lower().replace("-", "_")
+
+
+_VIEWS: Final = "views"
+_OF_VIEWS: Final = f"{_VIEWS}."
 
 _NEAR: Final = 0.8
 """How alike a name is that a wrong one means; a smaller ratio suggests settings of the same table."""
@@ -451,7 +535,7 @@ _KINDS: Final = {
     **{
         field.name: _kind_of(field.type)
         for field in dataclasses.fields(Config)
-        if field.name not in _TABLES
+        if field.name not in _TABLES and field.name != _VIEWS
     },
     **{
         f"{name}.{field.name}": _kind_of(field.type)

@@ -19,7 +19,7 @@ from penstock.errors import ConfigError
 from penstock.files import private
 from penstock.files.layout import RUN
 
-ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator")
+ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator", "applier")
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
 

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
-from penstock.cli.running.processes import ChildOptions, children_of
+from msgspec.structs import replace
+
+from penstock.base.ids import Epoch
+from penstock.cli.running.processes import Appliers, ChildOptions, children_of
+from penstock.journal.deployments import Deployments
+from penstock.model.control import DeployedCode
 from penstock.process.config import Config
 
 
@@ -24,3 +29,28 @@ def test_standby_is_a_second_driver(tmp_path: Path) -> None:
     assert (driver.role, standby.role, standby.spare_of) == ("driver", "standby", "driver")
     assert "--standby" in driver.command
     assert driver.command == standby.command
+
+
+def test_each_view_of_the_newest_deployment_has_an_applier(tmp_path: Path) -> None:
+    """A deployment changes the list; a file that cannot be read leaves it as it is."""
+    appliers = Appliers(ChildOptions("app.py", None, ()), Config(tmp_path))
+
+    def names() -> list[str]:
+        return [child.command[child.command.index("feed") + 2] for child in appliers()]
+
+    assert names() == []
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    deployments = Deployments(journal)
+    code = DeployedCode("a", "app", "app", "3.11", {})
+    deployments.record(Epoch(0), 1, code, {}, views=["reporting", "names"])
+    assert names() == ["reporting", "names"]
+    assert all(not child.needed and "--deployed" in child.command for child in appliers())
+    assert appliers() is appliers(), "the same children, so that the supervisor keeps them"
+    whole = deployments.path.read_bytes()
+    deployments.path.write_bytes(b"{")
+    assert names() == ["reporting", "names"]
+    deployments.path.write_bytes(whole)
+    deployments.record(Epoch(4), 2, replace(code, archive="b"), {}, views=["names"])
+    assert names() == ["names"]
+    assert Deployments(journal).views() == ("names",)

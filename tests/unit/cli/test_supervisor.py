@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -77,11 +77,14 @@ class Yard:
         return path.read_text().split() if path.exists() else []
 
     @contextmanager
-    def running(self, *children: Child) -> Iterator[Supervisor]:
+    def running(
+        self, *children: Child, changing: Callable[[], Sequence[Child]] = tuple
+    ) -> Iterator[Supervisor]:
         supervisor = Supervisor(
             children,
             lambda role, line: self.said.append((role, line)),
             lambda role, line: self.told.append((role, line)),
+            changing,
         )
         try:
             yield supervisor
@@ -364,3 +367,44 @@ def test_children_end_when_their_supervisor_is_killed(yard: Yard) -> None:
     _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
     assert alive == []
     assert sorted(yard.ends()) == ["driver", "gateway"]
+
+
+def test_further_children_come_and_go(yard: Yard) -> None:
+    """The supervisor starts them when they are named, ends them when they are not, and the others stay."""
+    wanted: list[Child] = []
+    with yard.running(yard.child("driver"), changing=lambda: wanted) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        driver = supervisor.pids("driver")
+        wanted += [yard.child("first"), yard.child("second")]
+        look_until(supervisor, lambda: bool(supervisor.pids("first") and supervisor.pids("second")))
+        second = supervisor.pids("second")
+        look_until(supervisor, lambda: not supervisor.waiting)
+        del wanted[0]
+        look_until(supervisor, lambda: not supervisor.pids("first"))
+        assert yard.ends() == ["first"]
+        wanted.insert(0, yard.child("first"))
+        look_until(supervisor, lambda: bool(supervisor.pids("first")))
+        assert (supervisor.pids("driver"), supervisor.pids("second")) == (driver, second)
+        look_until(supervisor, lambda: not supervisor.waiting)
+        supervisor.stop()
+        assert sorted(yard.ends()[1:3]) == ["first", "second"]
+        assert yard.ends()[3:] == ["driver"]
+    assert yard.told == []
+
+
+def test_further_child_that_does_not_end_is_killed(yard: Yard) -> None:
+    """It has the time that it was given, and no look waits for it meanwhile."""
+    wanted = [yard.child("stubborn", STUBBORN, stop_s=0.1)]
+    with yard.running(yard.child("driver"), changing=lambda: wanted) as supervisor:
+        look_until(supervisor, lambda: not supervisor.waiting and bool(supervisor.pids("stubborn")))
+        wanted.clear()
+        look_until(supervisor, lambda: not supervisor.pids("stubborn"))
+
+
+def test_further_child_with_wrong_options_is_tried_again(yard: Yard) -> None:
+    """A view that cannot be fed stops nothing, and delays no announcement that the application runs."""
+    wanted = [yard.child("applier", "raise SystemExit(2)")]
+    with yard.running(yard.child("driver"), changing=lambda: wanted) as supervisor:
+        look_until(supervisor, lambda: len(yard.told) >= 3)
+        look_until(supervisor, lambda: supervisor.ready)
+        assert {role for role, _ in yard.told} == {"applier"}

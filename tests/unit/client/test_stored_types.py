@@ -33,7 +33,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
     """Run a driver, a gateway and a view; an entity of each class has been written."""
     data = tmp_path_factory.mktemp("types")
     with RunningGateway(SPEC, data) as running:
-        command = [sys.executable, "-m", "penstock", "view", SPEC, "--data", str(data)]
+        command = [sys.executable, "-m", "penstock", "view", "serve", SPEC, "--data", str(data)]
         view = subprocess.Popen([*command, "--supervised"], stdin=subprocess.PIPE)
         try:
             wait_for(lambda: presence.find(data, "view") or view.poll() is not None, "the view")

@@ -1,7 +1,9 @@
 """Configuration: sources, their priority, and complaints that say where they come from."""
 
+import pickle
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.engine.execute import Limits
@@ -9,6 +11,7 @@ from penstock.errors import ConfigError
 from penstock.process.config import (
     Config,
     Setting,
+    TargetSettings,
     load_config,
     parse_assignment,
     setting_names,
@@ -163,3 +166,57 @@ def test_assignment_without_value_is_refused() -> None:
     """`--set name` without a value says which form was expected."""
     with pytest.raises(ConfigError, match="NAME=VALUE"):
         parse_assignment("cores")
+
+
+SECRET = "postgresql://shop:hunter2@db/shop"
+
+
+def test_target_of_a_view_has_settings(directory: Path) -> None:
+    """A file names the address of each target, or a file with it, whose path counts from its own folder."""
+    (directory / "address").write_text(f"{SECRET}\n")
+    path = directory / "own.toml"
+    path.write_text(f'[views.reporting]\nurl = "{SECRET}"\n[views.names]\nurl_file = "address"\n')
+    config = load_config(data=Path("d"), file=path)
+    assert config.target_settings("reporting").address() == SECRET
+    assert config.target_settings("names") == TargetSettings(url_file=directory / "address")
+    assert config.target_settings("names").address() == SECRET
+    assert config.target_settings("other").address() == ""
+    assert config.views_without(["reporting", "other"]) == ["names"]
+    (directory / "address").unlink()
+    with pytest.raises(ConfigError, match=r"url_file = .*address: No such file"):
+        config.target_settings("names").address()
+
+
+def test_environment_names_a_target(directory: Path) -> None:
+    """A variable beats the file, and finds the view whatever its case and dashes are."""
+    (directory / "penstock.toml").write_text('[views.My-View]\nurl_file = "address"\n')
+    variables = {"PENSTOCK_VIEWS_MY_VIEW_URL": SECRET, "PENSTOCK_VIEWS_NEW_ONE_URL_FILE": "/a/b"}
+    config = load_config(data=Path("d"), environment=variables)
+    assert config.target_settings("My-View") == TargetSettings(SECRET)
+    assert config.target_settings("new-one") == TargetSettings(url_file=Path("/a/b"))
+    assert config.views_without(["My-View", "new-one"]) == []
+
+
+def test_address_of_a_target_is_in_no_message(directory: Path) -> None:
+    """It may contain a password: neither the text of the settings nor an error shows it."""
+    config = load_config(data=Path("d"), environment={"PENSTOCK_VIEWS_A_URL": SECRET})
+    assert "hunter2" not in f"{config!r} {config}"
+    (directory / "penstock.toml").write_text(f'[views.a]\nuri = "{SECRET}"\nurl = ["{SECRET}"]\n')
+    with pytest.raises(
+        ConfigError, match=r"a view has url and url_file(.|\n)*must be text"
+    ) as caught:
+        load_config(data=Path("d"))
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="every user of the machine can read") as caught:
+        parse_assignment(f"views.a.url={SECRET}")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_settings_of_views_reach_a_child_process() -> None:
+    """A question to a child may contain them."""
+    config = Config(Path("d"), views={"a": TargetSettings(SECRET)})
+    encoded = msgspec.msgpack.encode(config, enc_hook=str)
+    decoded = msgspec.msgpack.decode(encoded, type=Config, dec_hook=lambda kind, text: kind(text))
+    assert decoded == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert hash(decoded) == hash(config)

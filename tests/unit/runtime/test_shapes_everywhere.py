@@ -43,7 +43,7 @@ COMMAND_LINES = {
     "dev": ["APP", "--port", "0"],
     "driver": ["APP"],
     "gateway": ["APP", "--port", "0"],
-    "view": ["APP"],
+    "view": ["serve", "APP"],
     "sql": ["FROM Item", "APP"],
     "changes": ["Item", "APP"],
     "call": ["APP", "Item", "i1", "sell"],

@@ -19,7 +19,7 @@ of SQL, such as Order, is written "Order". The result is of the newest epoch.
 With --as-of, or with AS OF at the end of the query, the result is of an earlier epoch, or of the newest
 epoch at a time.
 
-The query goes to the view of penstock run or penstock view or, with --url, to a gateway. If no view
+The query goes to the view of penstock run or penstock view serve or, with --url, to a gateway. If no view
 runs, this command builds the view itself; it then needs the APP.
 
 \b

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.running.processes import ChildOptions, children_of
+from penstock.cli.running.processes import Appliers, ChildOptions, children_of
 from penstock.cli.running.replaced_source import replacement_text
 from penstock.cli.running.status_line import shown
 from penstock.cli.running.supervisor import Child, Supervisor
@@ -41,6 +41,7 @@ _STYLES: Final = {
     "view": "magenta",
     "gateway": "green",
     "generator": "blue",
+    "applier": "magenta",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
 
@@ -88,7 +89,11 @@ class Foreground:
         self._ask_for_partitions()
         with reserved(settings.gateway.host, settings.gateway.port) as port:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
-            supervisor = Supervisor(self.children(self.options, settings), self.say, self.tell)
+            children, appliers = (
+                self.children(self.options, settings),
+                Appliers(self.options, settings),
+            )
+            supervisor = Supervisor(children, self.say, self.tell, appliers)
             url = url_of(settings)
             with (
                 presence.present(settings.data, ROLE, app, url=url),
@@ -150,17 +155,20 @@ class Foreground:
             return
         self.console.print(Text.assemble((f"{role} {line}", "bold yellow")), soft_wrap=True)
 
-    def _tell_replacement(self) -> None:
-        """Say which deployment runs instead of the source, if one does."""
+    def _tell_deviations(self) -> None:
+        """Say which deployment runs instead of the source, if one does, and which views the settings alone name."""
         if (deployment := self.replacement) is not None:
             self.tell("source", replacement_text(deployment, self.settings.app))
+        known = ", ".join(self.app.views) or "none"
+        for name in self.settings.views_without(self.app.views):
+            self.tell("settings", f"name a target for {name}, which is no view; the views: {known}")
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
         starting = f"{self.options.app} in {data}: starting driver, view and gateways; "
         starting += f"transactions run {choice.describe()} …"
         self._print("\n".join([starting, *map(text_of, self.schema_changes), *self.tried]))
-        self._tell_replacement()
+        self._tell_deviations()
         step = partial(look, supervisor)
 
         def first_epoch_can_run() -> bool:

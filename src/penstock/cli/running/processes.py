@@ -1,10 +1,11 @@
-"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators.
+"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators, appliers.
 
 Each is a command of its own that can be run alone, with the same settings.
 """
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Final
 
 from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
-from penstock.process import presence
+from penstock.errors import PenstockError
+from penstock.files.layout import JOURNAL
+from penstock.journal.deployments import Deployments
+from penstock.process import presence, view_files
 from penstock.process.config import Config
 from penstock.process.generator_progress import ROLE
 from penstock.process.reports import ReportReader
@@ -65,17 +69,60 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     flags = ["--dev"] if options.development else []
     stop_s = settings_of_gateways.drain_ms / 1_000 + _SLACK_S
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
-    generating = _child(ROLE, options, settings, command="generate", stop_s=_GENERATOR_STOP_S)
+    generating = _child(ROLE, options, settings, words=("generate",), stop_s=_GENERATOR_STOP_S)
     generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
     waits = ["--standby"] if options.standby else []
     driver = _child("driver", options, settings, flags=waits, progress=newest_epoch)
     return [
         driver,
         *([_standby(driver, settings)] if options.standby else []),
-        replace(_child("view", options, settings), needed=False, patience_s=_PATIENCE_S),
+        replace(
+            _child("view", options, settings, words=("view", "serve")),
+            needed=False,
+            patience_s=_PATIENCE_S,
+        ),
         *[gateway] * settings_of_gateways.processes,
         *([generating] if options.generates else []),
     ]
+
+
+class Appliers:
+    """The appliers of the views that the newest deployment declares."""
+
+    def __init__(self, options: ChildOptions, settings: Config) -> None:
+        """Read nothing yet."""
+        self._options = options
+        self._settings = settings
+        self._path = Deployments(settings.data / JOURNAL).path
+        self._stamp: object = None
+        self._children: list[Child] = []
+
+    def __call__(self) -> Sequence[Child]:
+        """Return a child for each view; a file of deployments that cannot be read changes nothing."""
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return self._children
+        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if stamp != self._stamp:
+            with suppress(PenstockError):
+                views = Deployments(self._path.parent).views()
+                self._children = [self._applier(view) for view in views]
+                self._stamp = stamp
+        return self._children
+
+    def _applier(self, view: str) -> Child:
+        # The views of the deployment are perhaps not in the source that the command line names.
+        flags = ["--deployed"]
+        child = _child(
+            view_files.ROLE,
+            self._options,
+            self._settings,
+            words=("view", "feed"),
+            behind=(view,),
+            flags=flags,
+        )
+        return replace(child, needed=False, patience_s=_PATIENCE_S)
 
 
 def _standby(driver: Child, settings: Config) -> Child:
@@ -101,7 +148,8 @@ def _child(
     options: ChildOptions,
     settings: Config,
     *,
-    command: str = "",
+    words: Sequence[str] = (),
+    behind: Sequence[str] = (),
     flags: Sequence[str] = (),
     progress: Callable[[], object] = lambda: None,
     stop_s: float = _STOP_S,
@@ -110,12 +158,12 @@ def _child(
         return any(process.pid == pid for process in presence.find(settings.data, role))
 
     # -P: a module in the current directory must not replace one of Penstock.
-    program = [sys.executable, "-P", "-m", "penstock", command or role, options.app, "--supervised"]
-    program += [*flags, "--data", str(settings.data)]
+    program = [sys.executable, "-P", "-m", "penstock", *(words or (role,)), options.app, *behind]
+    program += ["--supervised", *flags, "--data", str(settings.data)]
     if options.config is not None:
         program += ["--config", str(options.config)]
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         program += ["--set", assignment]
     # A process that has ended comes back with the code that is in force: the source may have changed since.
-    again = () if command else ("--deployed",)
+    again = () if role in (ROLE, view_files.ROLE) else ("--deployed",)
     return Child(role, program, ready, progress, stop_s, again=again)

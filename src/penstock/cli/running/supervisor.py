@@ -6,7 +6,7 @@ takes its place, and another spare starts when the other children are ready.
 A child that ends unexpectedly is restarted at once, and after longer and longer pauses if it ends
 again. A child whose exit code says that its options are wrong is not restarted. The supervisor gives
 up after too many failures of a needed child; the SQL view is not needed, since only queries wait for
-it, so its restarts go on. No child outlives the supervisor: the standard input of each is a pipe that
+it, so its restarts go on. Further children may come and go while it runs; they are not needed either. No child outlives the supervisor: the standard input of each is a pipe that
 closes when the supervisor ends, even if it is killed.
 """
 
@@ -81,6 +81,8 @@ class _ProcessRun:
     failures: int = 0
     has_ended: bool = False
     is_again: bool = False
+    is_further: bool = False
+    kill_at: float | None = None
     progress: object = field(default_factory=_nothing)
 
     @property
@@ -96,14 +98,22 @@ class _ProcessRun:
 class Supervisor:
     """Keeps children running; one thread calls `look` repeatedly."""
 
-    def __init__(self, children: Sequence[Child], say: Say, tell: Say) -> None:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        say: Say,
+        tell: Say,
+        changing: Callable[[], Sequence[Child]] = tuple,
+    ) -> None:
         """Take the children in the order of their start; they stop in the reverse order.
 
         Args:
             children: The processes to run.
             say: Takes each line of a child's output.
             tell: Takes each event of a child, as a line.
+            changing: Returns the further processes to run now; each look asks it. The same command is the same process.
         """
+        self._changing = changing
         self._runs = [_ProcessRun(child) for child in children]
         self._say = say
         self._tell = tell
@@ -111,8 +121,8 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether every child does its work; spares may still start."""
-        runs = [run for run in self._runs if not run.child.spare_of]
+        """Whether every child does its work; spares and further children may still start."""
+        runs = [run for run in self._runs if not run.child.spare_of and not run.is_further]
         return all(run.has_ended or (run.alive and run.is_ready) for run in runs)
 
     @property
@@ -143,6 +153,7 @@ class Supervisor:
         now = time.monotonic()
         if self._began is None:
             self._began = now
+        self._take_changes(now)
         for run in [run for run in self._runs if not run.has_ended]:
             if run.process is None:
                 if now >= run.due and self._may_start(run.child, now - self._began):
@@ -153,6 +164,24 @@ class Supervisor:
                 run.ready_since = now
                 if run.failures:
                     self._tell(run.child.role, "runs again")
+
+    def _take_changes(self, now: float) -> None:
+        """Add the children that have come, and end those that are not wanted any more; no look waits for an end."""
+        wanted = {tuple(child.command): child for child in self._changing()}
+        for run in [run for run in self._runs if run.is_further]:
+            is_wanted = wanted.pop(tuple(run.child.command), None) is not None
+            if is_wanted and run.kill_at is None:
+                continue
+            if not run.alive:
+                if run.process is not None:
+                    self._drop(run, wait_s=0.0)
+                self._runs = [each for each in self._runs if each is not run]
+            elif run.kill_at is None:
+                run.kill_at, run.has_ended = now + run.child.stop_s, True
+                _ask_to_end([run])
+            elif now >= run.kill_at and run.process is not None:
+                run.process.kill()
+        self._runs += [_ProcessRun(child, is_further=True) for child in wanted.values()]
 
     def stop(self) -> None:
         """Ask the children to end, role after role, and wait; kill those that do not end in time.
@@ -215,7 +244,9 @@ class Supervisor:
         run.failures += 1
         run.progress = progress
         given_up = run.failures >= FAILURES_MAX and (run.child.needed or run.child.spare_of)
-        hopeless = bool(code == USER_ERROR or given_up)
+        # The options of a further child may come from a deployment, and another deployment may correct them.
+        is_wrong = code == USER_ERROR and not run.is_further
+        hopeless = bool(is_wrong or given_up)
         self._drop(run, wait_s=1.0 if hopeless else 0.0)
         if hopeless:
             self._give_up(run, code)

@@ -1,20 +1,38 @@
-"""`penstock view`: run an application's SQL view in the foreground, until a signal."""
+"""`penstock view`: run the SQL view, and the appliers of views, in the foreground, until a signal."""
 
-from typing import Final
+import importlib
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
 
 from penstock.cli.options import (
     AppOptions,
+    DataOptions,
     DeployedOption,
     JsonLogOption,
     SupervisedOption,
+    expanded,
     log_flags,
     with_deployed_code,
 )
 from penstock.cli.running.replaced_source import load_to_run
+from penstock.errors import ConfigError
 from penstock.process import logs
 from penstock.process.process_limits import end_with_threads
 
-HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
+HELP: Final = """Run the SQL view of an application, or one of its views alone.
+
+A view of an application is a database or a search index that shows its tables, fed from the journal. The SQL view
+answers penstock sql. penstock run starts all of them.
+
+\b
+Examples:
+  penstock view serve examples/shop
+  penstock view feed examples/shop reporting
+"""
+
+SERVE_HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 
 The gateways of the same data directory pass POST /sql on to the view, and penstock sql queries it.
 The view is a cache: if its file is lost or damaged, the view rebuilds it from the journal and logs
@@ -24,18 +42,42 @@ If a deployment has replaced the source since it ran, the command runs that depl
 
 \b
 Examples:
-  penstock view examples/shop
-  penstock view examples/shop --data /var/lib/shop --set view.memory_mb=4096
+  penstock view serve examples/shop
+  penstock view serve examples/shop --data /var/lib/shop --set view.memory_mb=4096
 """
 
+FEED_HELP: Final = """Feed one view of an application from the journal, until SIGINT or SIGTERM.
 
-def command(
+The process is the applier of the view: it fills the tables in the target, and then applies each epoch. The address of
+the target is the setting views.NAME.url. penstock run starts an applier for each view.
+
+\b
+Examples:
+  penstock view feed examples/shop reporting
+  penstock view feed examples/shop reporting --config production.toml
+"""
+
+command: Final = typer.Typer(
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
+)
+
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="APP NAME",
+        help="The application, if no option or setting names it; then the view.",
+        show_default=False,
+    ),
+]
+
+
+def serve(
     options: AppOptions,
     supervised: SupervisedOption = False,
     deployed: DeployedOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
-    """Run a view in the foreground; see `HELP`."""
+    """Run the SQL view in the foreground; see `SERVE_HELP`."""
     flags = log_flags(as_json=as_json)
     application, settings = (
         with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
@@ -45,3 +87,53 @@ def command(
     logs.configure_service(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
     serve_view(application, settings.app, settings, supervised=supervised)
+
+
+def feed(
+    options: DataOptions,
+    words: WordsArgument = None,
+    supervised: SupervisedOption = False,
+    deployed: DeployedOption = False,
+    as_json: JsonLogOption = False,
+) -> None:
+    """Run the applier of a view in the foreground; see `FEED_HELP`."""
+    options, name = named_view(options, words)
+    flags = log_flags(as_json=as_json)
+    chosen = AppOptions(
+        named=options.spec,
+        data=options.data,
+        config=options.config,
+        assignments=options.assignments,
+    )
+    application, settings = (
+        with_deployed_code(chosen).load(**flags) if deployed else load_to_run(chosen, flags)
+    )
+    if name not in application.views:
+        known = ", ".join(application.views) or "none"
+        raise ConfigError(f"application {application.name} has no view {name}; its views: {known}")
+    from penstock.process.view_files import ROLE
+
+    serve_applier = importlib.import_module("penstock.views.applier").serve_applier
+
+    logs.configure_service(ROLE, settings.log_format, settings.log_level)
+    end_with_threads()
+    serve_applier(application, name, settings, supervised=supervised)
+
+
+def named_view(options: DataOptions, words: list[str] | None) -> tuple[DataOptions, str]:
+    """Return the options with the application that the words name, and the view.
+
+    Args:
+        words: `APP NAME`, or `NAME` if options or settings name the application or its data directory.
+    """
+    match words:
+        case [name]:
+            return options, name
+        case [app, name]:
+            return replace(options, named=app), name
+        case _:
+            raise ConfigError("write the name of a view; before it, the application: APP NAME")
+
+
+command.command("serve", help=SERVE_HELP)(expanded(serve))
+command.command("feed", help=FEED_HELP)(expanded(feed))

@@ -84,6 +84,7 @@ class DeployExecutor:
                     live=True,
                     by=control.by,
                     waiting=loaded.waiting,
+                    views=loaded.views,
                 )
 
 

@@ -380,7 +380,9 @@ class Worker:
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
         schemas = self._codes.schemas(code, since, command.dropped)
-        loaded = messages.LoadedCode(schemas, tags, late, waiting_types(code.app))
+        loaded = messages.LoadedCode(
+            schemas, tags, late, waiting_types(code.app), tuple(code.app.views)
+        )
         return TaskResult(loaded=messages.encode(loaded))
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:

@@ -1,0 +1,190 @@
+"""The files of views in a data directory, by which processes know of each other's work.
+
+`views/NAME/report.json` is what the applier of a view tells: its state, with reason and remedy. It is a hint for people
+and for displays; the position of a view is in its target. `views/NAME/orders.json` is what operators want of the view:
+that it is paused, or filled again. It is durable, and changes under a lock. `held.json` says that the directory is a copy,
+so that its appliers must not write into targets that belong to the original.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Corrupt
+from penstock.files import durable, shared_file
+from penstock.files.layout import HELD, VIEWS
+from penstock.files.sealed import seal, unseal
+
+ROLE: Final = "applier"
+"""The role of the process that feeds a view; its presence has the detail `view`."""
+
+T = TypeVar("T")
+
+_REPORT: Final = "report.json"
+_ORDERS: Final = "orders.json"
+_LOCK: Final = "orders.lock"
+_FIELD: Final = "orders"
+_HELD_FIELD: Final = "held"
+
+
+class ViewState(StrEnum):
+    """What an applier does with its view.
+
+    FILLING: The tables are filled for the first time, or again. FOLLOWING: It takes each epoch. WAITING: The target
+    cannot be written now; the applier tries it again. REFUSED: The target is not written until an operator has done what
+    the remedy says. PAUSED: By an order. HELD: The directory is a copy; see `Held`.
+    """
+
+    FILLING = "filling"
+    FOLLOWING = "following"
+    WAITING = "waiting"
+    REFUSED = "refused"
+    PAUSED = "paused"
+    HELD = "held"
+
+
+class ViewReport(msgspec.Struct, frozen=True):
+    """What an applier tells of its view.
+
+    Attributes:
+        name: The name of the view.
+        target: The kind of its target, such as `postgres`.
+        epoch: The last epoch that the tables show; -1 before the first.
+        failed: The number of rows that are absent because their row function has failed.
+        reason: Why the state is not `following`, in a sentence without secrets; else empty.
+        remedy: What the operator does; empty if waiting helps.
+        time_us: When it was written, microseconds since the Unix epoch.
+        pid: The process of the applier.
+        filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
+        rebuilt: The number of the last order to rebuild that was carried out.
+    """
+
+    name: str
+    target: str
+    state: ViewState
+    epoch: Epoch = BEFORE_FIRST
+    failed: int = 0
+    reason: str = ""
+    remedy: str = ""
+    time_us: int = 0
+    pid: int = 0
+    filled: float | None = None
+    rebuilt: int = 0
+
+
+class ViewOrders(msgspec.Struct, frozen=True):
+    """What operators want of a view.
+
+    Attributes:
+        by: The user or the principal of the newest order; empty before the first.
+        time_us: The time of the newest order, microseconds since the Unix epoch.
+        rebuild: The number of the newest order to rebuild; the applier carries it out if its report's `rebuilt` is smaller.
+    """
+
+    paused: bool = False
+    by: str = ""
+    reason: str = ""
+    time_us: int = 0
+    rebuild: int = 0
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The hold of a restored or forked directory: its appliers write nothing until `penstock resume`.
+
+    Attributes:
+        reason: Where the directory comes from: `restored from …`.
+        time_us: When, microseconds since the Unix epoch.
+    """
+
+    reason: str
+    time_us: int
+
+
+def folder_of(data: Path, name: str) -> Path:
+    """Return the folder of a view, which may not exist."""
+    return data / VIEWS / name
+
+
+def write_report(data: Path, report: ViewReport) -> None:
+    """Replace the report of a view; on a full disk it stays as it was."""
+    path = folder_of(data, report.name) / _REPORT
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(f".{os.getpid()}")
+        written.write_bytes(msgspec.json.encode(report))
+        written.replace(path)
+
+
+def read_report(data: Path, name: str) -> ViewReport | None:
+    """Return the newest report of a view; None if there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder_of(data, name) / _REPORT).read_bytes(), type=ViewReport)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def read_reports(data: Path) -> list[ViewReport]:
+    """Return the newest report of each view, in the order of their names."""
+    reports = (read_report(data, path.parent.name) for path in (data / VIEWS).glob(f"*/{_REPORT}"))
+    return sorted(
+        (report for report in reports if report is not None), key=lambda report: report.name
+    )
+
+
+def read_orders(data: Path, name: str) -> ViewOrders:
+    """Return what operators want of a view.
+
+    Raises:
+        Corrupt: The file is damaged; the message names it.
+    """
+    path = folder_of(data, name) / _ORDERS
+    return shared_file.read(path, _decoder(_FIELD, ViewOrders)) or ViewOrders()
+
+
+def change_orders(data: Path, name: str, change: Callable[[ViewOrders], ViewOrders]) -> ViewOrders:
+    """Change the orders of a view durably, as their only writer, and return them; raises as `read_orders`."""
+    folder = folder_of(data, name)
+    with shared_file.changing(folder / _ORDERS, folder / _LOCK):
+        orders = change(read_orders(data, name))
+        durable.replace(folder / _ORDERS, seal(_FIELD, orders))
+    return orders
+
+
+def held(data: Path) -> Held | None:
+    """Return the hold of a data directory; None if it has none.
+
+    Raises:
+        Corrupt: The file is damaged; the message names it.
+    """
+    return shared_file.read(data / HELD, _decoder(_HELD_FIELD, Held))
+
+
+def hold(data: Path, hold: Held) -> None:
+    """Hold the views of a data directory, durably."""
+    with durable.storage(f"write {data / HELD}"):
+        durable.replace(data / HELD, seal(_HELD_FIELD, hold))
+
+
+def end_hold(data: Path) -> None:
+    """End the hold of a data directory durably, if it has one; also a hold whose file is damaged."""
+    with durable.storage(f"remove {data / HELD}"):
+        (data / HELD).unlink(missing_ok=True)
+        durable.sync_directory(data)
+
+
+def _decoder(name: str, value_type: type[T]) -> Callable[[bytes | None], T | None]:
+    def decode(data: bytes | None) -> T | None:
+        try:
+            return None if data is None else unseal(name, data, value_type)
+        except ValueError as error:
+            raise Corrupt(
+                f"the content {error}; remove the file, and give the order again"
+            ) from error
+
+    return decode
