@@ -1,0 +1,39 @@
+"""`open_target`: the store of a view, by the kind that the application names and the URL of the settings."""
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from penstock.errors import ConfigError
+from penstock.model.views.view import ViewPlan
+from penstock.views.sqlite_target import SqliteTarget
+from penstock.views.target import Target
+
+FILE: Final = "view.sqlite"
+_SCHEME: Final = "sqlite://"
+
+
+def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
+    """Return the target of a view; it connects at its first use.
+
+    Args:
+        url: The setting `views.NAME.url`; empty for a target in the folder.
+        folder: A directory for this view in the data directory.
+
+    Raises:
+        ConfigError: The URL does not fit the kind, or a library is missing.
+    """
+    match plan.target.kind:
+        case "sqlite":
+            return SqliteTarget(_sqlite_path(plan, url, folder), plan.name)
+        case kind:
+            raise ConfigError(f"view {plan.name}: there is no target of the kind {kind}")
+
+
+def _sqlite_path(plan: ViewPlan, url: str, folder: Path) -> Path:
+    if not url:
+        return folder / FILE
+    path = unquote(url.removeprefix(_SCHEME))
+    if not url.startswith(_SCHEME) or not path.startswith("/"):
+        raise ConfigError(f"views.{plan.name}.url names no file; write it as sqlite:///PATH")
+    return Path(path)
