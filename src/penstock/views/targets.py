@@ -26,8 +26,8 @@ def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
     match plan.target.kind:
         case "sqlite":
             return SqliteTarget(_sqlite_path(plan, url, folder), plan.name)
-        case kind:
-            raise ConfigError(f"view {plan.name}: there is no target of the kind {kind}")
+        case unknown:
+            raise ConfigError(f"view {plan.name}: there is no target of the kind {unknown}")
 
 
 def _sqlite_path(plan: ViewPlan, url: str, folder: Path) -> Path:
