@@ -10,6 +10,7 @@ from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.reply import Reply
 from penstock.orders.erasure_order import certificates, request_erasure
+from penstock.orders.order import Place
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate
 from tests.differential.inline import ONLY, Inline
@@ -58,7 +59,7 @@ class Persons:
             return find_reply(journal, (ONLY, lsn))
 
     def certificates(self) -> list[Certificate]:
-        return certificates(self.runtime.config)
+        return certificates(Place(self.runtime.config))
 
     def user(self, key: str) -> Any:
         return self.app.entities["User"].cls(key)

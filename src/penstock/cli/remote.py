@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.client.operation import HttpResponse
     from penstock.client.synchronous import Client
     from penstock.model.application import App
-    from penstock.orders.order import Order, Place
+    from penstock.orders.order import Order, Place, Report
 
 UrlOption = Annotated[
     str | None,
@@ -91,6 +91,10 @@ class RemoteOptions:
         body = msgspec.json.encode(order)
         result: R = self.post(way.path + query, body, JSON, way.result, waits_s)
         return result
+
+    def report(self, report: "Report[T]", place: "Callable[[], Place]") -> T:
+        """Return the report of a gateway, if the command line names one, or else of a place on this machine."""
+        return report.at(place()) if self.url is None else self.get(report.path, report.answer)
 
     def get(self, path: str, returns: type[T]) -> T:
         """Return the answer to a `GET` request; raises as `response`."""

@@ -39,10 +39,12 @@ _WORK_S: Final = 180.0
 """A gateway reads and checks the code before it waits for the driver."""
 
 _WAY: Final = Way(
-    "a deployment",
-    "/deployments",
-    DeploymentResult,
-    '{"number": 2} or {"remove": "stock"}',
+    noun="a deployment",
+    path="/deployments",
+    name="deployments.order",
+    result=DeploymentResult,
+    text="The code is in force, or the report.",
+    example='{"number": 2} or {"remove": "stock"}',
     work_s=_WORK_S,
     waits=lambda made: made.changed and made.number is None,
     conflicts=True,

@@ -1,37 +1,127 @@
-"""`OrderDesk`: it carries out the orders of operators, and answers them. Each order is a line of the log output."""
+"""`OrderDesk`: it carries out the orders of operators, and answers them. Each order is a line of the log output.
+
+Each order and each report of the folder `orders` has a path without further code here: `order_routes` makes it. An
+order whose path does more has a handler of its own, such as a deployment.
+"""
 
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
+from penstock import orders
 from penstock.base.http import JSON, STATUS
 from penstock.errors import PenstockError, RequestError, TimedOut, UserError
 from penstock.gateway.errors import error_response, failure_of
+from penstock.gateway.flow import orders as pauses
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import json_of
+from penstock.gateway.route import (
+    ADMIN,
+    AN_OBJECT,
+    ORDER_TIMEOUT,
+    Answer,
+    Route,
+    admin_key,
+    json_content,
+    texts_of,
+    waits,
+)
+from penstock.gateway.routing import Handler
 from penstock.model.application import App
-from penstock.orders.order import WAIT_S, Order, Place
+from penstock.orders.order import WAIT_S, Order, Place, Report, Way
 from penstock.process.config import Config
 
 _log: Final = logging.getLogger(__name__)
 
+_PREFIX: Final = f"{orders.__name__}."
+
 T = TypeVar("T")
+
+
+Turns = defaultdict[str, asyncio.Lock]
+"""A lock for each path of orders."""
+
+
+def order_routes() -> Iterator[tuple[Route, type[Order[Any]] | Report[Any]]]:
+    """Yield the path of each order and report, in the folder `orders` and in `gateway.flow.orders`."""
+    modules = [import_module(each.name) for each in iter_modules(orders.__path__, _PREFIX)]
+    for module in (*modules, pauses):  # the order of pauses knows the limits of the gateway
+        for member in vars(module).values():
+            if isinstance(member, Report):
+                yield _report_route(member), member
+            elif isinstance(getattr(member, "way", None), Way):
+                yield _order_route(member), member
+
+
+def _order_route(order_type: type[Order[Any]]) -> Route:
+    way, (summary, description) = order_type.way, texts_of(order_type)
+    right = admin_key(way.noun) if way.needs_key else ADMIN
+    answers = [Answer(way.text, json_content(way.result))]
+    if way.is_awaited:
+        # A late order has only a message, unless its result can say that the driver has not executed it.
+        answers.append(waits(AN_OBJECT if way.waits is None else json_content(way.result)))
+    return Route(
+        "POST",
+        way.path,
+        way.path.strip("/"),
+        name=way.name,
+        right=right,
+        parameters=(ORDER_TIMEOUT,) if way.is_awaited else (),
+        body=json_content(order_type),
+        answers=tuple(answers),
+        summary=summary,
+        description=f"{description} {right.text}".strip(),
+    )
+
+
+def _report_route(report: Report[Any]) -> Route:
+    return Route(
+        "GET",
+        report.path,
+        report.path.strip("/"),
+        name=report.name,
+        right=ADMIN,
+        answers=(Answer(report.text, json_content(report.answer)),),
+        summary=texts_of(report.at)[0],
+        description=ADMIN.text,
+    )
 
 
 class OrderDesk:
     """Takes orders: of each path, one after the other, because an order may hold a thread for as long as it waits."""
 
-    def __init__(self, config: Config, app: App | None = None) -> None:
+    def __init__(self, config: Config, app: App | None = None, turns: Turns | None = None) -> None:
+        """Create the desk.
+
+        Args:
+            app: The application; None for orders that need only the data directory.
+            turns: Shared by the desks of all versions of an application: an order may be under way when a deployment
+                takes effect. None for a desk that is alone.
+        """
         self._config = config
         self._app = app
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns = defaultdict(asyncio.Lock) if turns is None else turns
 
-    async def take(self, request: HttpRequest, order_type: type[Order[Any]]) -> Response:
-        """Carry out the order in the body of a request; raises as `give`, and `RequestError`."""
+    def routes(self) -> Iterator[tuple[Route, Handler]]:
+        """Yield the paths of all orders and reports with their handlers."""
+        for route, served in order_routes():
+            if isinstance(served, Report):
+                yield route, partial(self._report, served)
+            else:
+                yield route, partial(self._take, served)
+
+    async def _report(self, report: Report[Any], request: HttpRequest) -> Response:
+        return ok(await asyncio.to_thread(report.at, Place(self._config, self._app)))
+
+    async def _take(self, order_type: type[Order[Any]], request: HttpRequest) -> Response:
         order = order_in(await request.json(), order_type, order_type.way.example)
         return await self.give(request, order)
 
@@ -51,7 +141,7 @@ class OrderDesk:
             async with self._turns[way.path]:
                 made = await asyncio.to_thread(order.carry_out, place, timeout_s)
         except PenstockError as error:
-            if isinstance(error, TimedOut) and way.is_durable:
+            if isinstance(error, TimedOut) and way.is_awaited:
                 _log.warning("%s waits for the driver", way.noun, extra=told)
                 return _accepted({"message": str(error)}, way.path)
             facts = told | {"code": error.code, "error": str(error)}
@@ -60,7 +150,7 @@ class OrderDesk:
                 return error_response(409, failure_of(error))
             raise
         _log.info("%s was ordered", way.noun, extra=told)
-        return _accepted(made, way.path) if way.waits(made) else ok(made)
+        return ok(made) if way.waits is None or not way.waits(made) else _accepted(made, way.path)
 
 
 def _accepted(answer: object, path: str) -> Response:

@@ -6,7 +6,9 @@ handler is the text of the document: its first line is the summary, the paragrap
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args, get_origin
+
+import msgspec
 
 from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID
 from penstock.gateway.auth.principal import Principal
@@ -14,11 +16,39 @@ from penstock.gateway.auth.principal import Principal
 Content = Mapping[str, Mapping[str, Any]]
 """The JSON schemas of a body, by media type."""
 
+Body = type[msgspec.Struct]
+"""The struct of a body."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROUTES: Final = "__penstock_routes__"
 
 SCHEMAS: Final = "#/components/schemas/"
+
+COMPONENTS: Final[dict[str, Body]] = {}
+"""The structs that routes refer to, by the names of their components in the document."""
+
+_NAMES: Final = {
+    "AtomBody": "Atom",
+    "AtomsBody": "Atoms",
+    "CancelledRequest": "Cancelled",
+    "ErrorAnswer": "Error",
+    "FailedAtomBody": "FailedAtom",
+    "FailedRequests": "Failed",
+    "FlowState": "Flow",
+    "HistoryDocument": "History",
+    "ListedDeployment": "Deployment",
+    "PartitionProposal": "Partitions",
+    "QueryBody": "Question",
+    "ReadBody": "Reads",
+    "RecentLoad": "Load",
+    "RequestStatus": "Request",
+    "StreamBody": "Stream",
+    "StreamsBody": "Streams",
+    "TraceDocument": "Trace",
+    "TracedCall": "Call",
+}
+"""The names of structs in the document, where they differ; clients are generated with them."""
 
 REQUESTS: Final = "Requests"
 STREAMS: Final = "Streams"
@@ -150,7 +180,7 @@ class Route:
 
     def __call__(self, handler: F) -> F:
         """Declare this route at its handler, which may have several."""
-        summary, description = _texts(handler.__doc__ or "")
+        summary, description = texts_of(handler)
         text = " ".join(filter(None, (description, self.right.text)))
         route = replace(self, summary=summary, description=text)
         setattr(handler, _ROUTES, (route, *routes_at(handler)))
@@ -170,27 +200,37 @@ def routes_at(method: Callable[..., Any]) -> tuple[Route, ...]:
     return routes
 
 
-def reference_to(component: str) -> dict[str, str]:
-    """Return a schema that refers to the schema of a component."""
+def component_of(struct: str) -> str:
+    """Return the name of a struct in the document."""
+    return f"Penstock{_NAMES.get(struct, struct)}"
+
+
+def reference_to(component: str | Body) -> dict[str, str]:
+    """Return a schema that refers to a component; a struct becomes a component of the document."""
+    if not isinstance(component, str):
+        struct, component = component, component_of(component.__name__)
+        COMPONENTS[component] = struct
     return {"$ref": SCHEMAS + component}
 
 
-def json_content(component: str, *other_types: str) -> dict[str, Any]:
-    """Return the content of a JSON body that has the schema of a component; other media types have no schema."""
-    return {
-        JSON: {"schema": reference_to(component)},
-        **{each: {"schema": {}} for each in other_types},
-    }
+def json_content(body: Any, *other_types: str) -> dict[str, Any]:
+    """Return the content of a JSON body.
+
+    Args:
+        body: A struct, or a list of a struct.
+        other_types: Further media types, which have no schema.
+    """
+    schema: dict[str, Any]
+    if get_origin(body) is list:
+        schema = {"type": "array", "items": reference_to(*get_args(body))}
+    else:
+        schema = reference_to(body)
+    return {JSON: {"schema": schema}, **{each: {"schema": {}} for each in other_types}}
 
 
-def list_content(component: str) -> dict[str, Any]:
-    """Return the content of a JSON body that is a list of a component."""
-    return {JSON: {"schema": {"type": "array", "items": reference_to(component)}}}
-
-
-def any_of(*components: str) -> dict[str, Any]:
-    """Return the schema of a body that is one of several components."""
-    return {"schema": {"anyOf": [reference_to(each) for each in components]}}
+def any_of(*bodies: Body) -> dict[str, Any]:
+    """Return the schema of a body that is one of several structs."""
+    return {"schema": {"anyOf": [reference_to(each) for each in bodies]}}
 
 
 def page(media_type: str, schema: Mapping[str, Any] | None = None) -> Answer:
@@ -217,7 +257,7 @@ def seconds(name: str, text: str) -> Parameter:
 AN_OBJECT: Final[Content] = {JSON: {"schema": {"type": "object"}}}
 TO_EPOCH: Final = epoch_bound("to", "The last epoch. The default is the newest.")
 TIMEOUT: Final = seconds("timeout", "Seconds to wait for the reply.")
-ORDER_TIMEOUT: Final = seconds("timeout", "Seconds to wait; at most 60.")
+ORDER_TIMEOUT: Final = seconds("timeout", "Seconds to wait for the driver; at most 60.")
 ID: Final = Parameter(
     IDEMPOTENCY_KEY,
     "header",
@@ -242,12 +282,12 @@ NAMED: Final = Parameter(
 """The parameter of a path that names a request."""
 
 
-def _texts(docstring: str) -> tuple[str, str]:
+def texts_of(declared: Callable[..., Any]) -> tuple[str, str]:
     """Return the first line of a docstring, and the paragraphs up to its first section, as one line."""
-    summary, *paragraphs = docstring.split("\n\n")
+    summary, *paragraphs = (declared.__doc__ or "").split("\n\n")
     kept = []
     for paragraph in paragraphs:
-        if paragraph.lstrip().startswith(("Args:", "Returns:", "Raises:")):
+        if paragraph.lstrip().startswith(("Args:", "Attributes:", "Returns:", "Raises:")):
             break
         kept.append(" ".join(paragraph.split()))
     return summary.strip(), " ".join(kept)

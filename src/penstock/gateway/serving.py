@@ -48,6 +48,7 @@ from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.intake import Intake
+from penstock.gateway.order_desk import Turns
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.pipeline.intake import PipelineIntake
 from penstock.gateway.telemetry.load_sampler import LoadSampler, StreamSampler
@@ -261,6 +262,7 @@ async def assemble(
             app, journal, tail, metrics.follow, gateway.authenticator, connections
         ),
         deployments=DeploymentHandler(config),
+        turns=Turns(asyncio.Lock),
     )
     gateway.version = version_of(app, spec, shared, more(app))
     pipelined = PipelineIntake(lambda: gateway.version, shared.intake, config.gateway)

@@ -21,9 +21,7 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
-from penstock.gateway.handlers.erasures import ErasureHandler
 from penstock.gateway.handlers.failed import FailedHandler
-from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
@@ -32,6 +30,7 @@ from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.intake import Intake
+from penstock.gateway.order_desk import OrderDesk, Turns
 from penstock.gateway.reader_pool import ReaderPool
 from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
@@ -70,6 +69,7 @@ class SharedParts:
     history: HistoryHandler
     streams: StreamHandler
     deployments: DeploymentHandler
+    turns: Turns
 
 
 class ServedVersion:
@@ -139,8 +139,6 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         entity_reads,
         changes,
         pages,
-        ErasureHandler(app, config),
-        FlowHandler(app, config),
         FailedHandler(config),
         shared.health,
         shared.load,
@@ -151,6 +149,8 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         *more,
     ):
         routing.serve(handlers)
+    for route, handler in OrderDesk(config, app, shared.turns).routes():
+        routing.add(route, handler)
     for own in app.routes:
         routing.add(*endpoint_of(app, own, calls, entity_reads))
     return ServedVersion(app, spec, routing, reads.encoder, readers)

@@ -143,7 +143,9 @@ class Attempts(msgspec.Struct, frozen=True):
 
 
 class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to run failed requests again, or to discard them; see `order.Order`.
+    """Run several failed requests again, or discard them.
+
+    A refused request does not end the order.
 
     Attributes:
         order: `retry` or `discard`.
@@ -153,7 +155,14 @@ class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ids: list[str]
 
     way: ClassVar[Way] = Way(
-        "a retry or a discard", "/failed", Attempts, '{"order": "retry", "ids": ["order-7~~1"]}'
+        noun="a retry or a discard",
+        path="/failed",
+        name="failed.order",
+        result=Attempts,
+        text="The attempts in the log, and the requests without an attempt.",
+        example='{"order": "retry", "ids": ["order-7~~1"]}',
+        needs_key=False,
+        is_awaited=False,
     )
 
     def carry_out(self, place: Place, _timeout_s: float = 0.0) -> Attempts:

@@ -13,7 +13,7 @@ from penstock.journal.api import newest_epoch
 from penstock.log.api import Log
 from penstock.model.control import Erase
 from penstock.model.reply import Reply
-from penstock.orders.order import Place, Way, append_control, settled
+from penstock.orders.order import Place, Report, Way, append_control, settled
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures, subject_named
@@ -24,8 +24,28 @@ ORDER: Final = "erase"
 _LOOK_S: Final = 0.02
 
 
+def certificates(place: Place) -> list[Certificate]:
+    """List the certificates of erasures."""
+    directory = DataDirectory(place.settings.data)
+    if (name := directory.app_name) is None:
+        return []
+    with closing(directory.open_journal_of(name)) as journal:
+        return Erasures(place.settings.data).every(journal.identity, newest_epoch(journal))
+
+
+CERTIFICATES: Final = Report(
+    path="/erasures",
+    name="erasures.list",
+    answer=list[Certificate],
+    text="All certificates, in order.",
+    at=certificates,
+)
+
+
 class ErasureOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to erase a person; see `order.Order`.
+    """Erase a person.
+
+    Deletes an entity of a personal class, and destroys the key of its data. This cannot be undone.
 
     Attributes:
         subject: The entity of a personal class, such as `User/ada`.
@@ -33,12 +53,18 @@ class ErasureOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     subject: str
 
-    way: ClassVar[Way] = Way("an erasure", "/erasures", Certificate, '{"subject": "User/ada"}')
+    way: ClassVar[Way] = Way(
+        noun="an erasure",
+        path="/erasures",
+        name="erasures.order",
+        result=Certificate,
+        text="The key is destroyed; the certificate.",
+        example='{"subject": "User/ada"}',
+    )
 
     def carry_out(self, place: Place, timeout_s: float) -> Certificate:
         """Append the control record, and return the certificate when the key is destroyed."""
-        settings, app = place.settings, place.app
-        assert app is not None, "the names of subjects are those of the application"
+        app, settings = place.loaded()
         subject, erasures = subject_named(app, self.subject), Erasures(settings.data)
         directory, _ = place.directory()
         deadline = time.monotonic() + timeout_s
@@ -67,15 +93,6 @@ def _outcome(
         if reply.error is None or reply.lsn >= end:
             return reply
         failures += 1  # it is the reply to an earlier order
-
-
-def certificates(settings: Config) -> list[Certificate]:
-    """Return the certificates of all committed erasures, in order."""
-    directory = DataDirectory(settings.data)
-    if (name := directory.app_name) is None:
-        return []
-    with closing(directory.open_journal_of(name)) as journal:
-        return Erasures(settings.data).every(journal.identity, newest_epoch(journal))
 
 
 def request_erasure(log: Log, subject: EntityKey, generation: int, failures: int = 0) -> Lsn:

@@ -2,12 +2,14 @@
 
 An order is a struct. Its `carry_out` prepares the work and appends a control record, which takes effect at its place in
 the log. It waits for the reply (`settled`) and returns the result, a struct, too. A command and a gateway call the same
-`carry_out`; the struct is also the body that a command sends to a gateway. `way` says where an order goes.
+`carry_out`; the struct is also the body that a command sends to a gateway. `way` says where an order goes: a gateway
+makes the HTTP path of each order in this folder from it. A `Report` shows what an order changes, and has a path, too.
 """
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.engine.streams.derived_ids import MARK
@@ -26,6 +28,7 @@ WAIT_S: Final = 60.0
 """How long an order waits for the driver, if its command or request does not say."""
 
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -58,27 +61,63 @@ class Place(NamedTuple):
             )
         return directory, name
 
+    def loaded(self) -> tuple[App, Config]:
+        """Return the application and the settings, for an order whose names are those of the application."""
+        assert self.app is not None, "the command loads the application"
+        return self.app, self.settings
 
-class Way(NamedTuple):
-    """How an order travels.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Generic[T]):
+    """The answer to a `GET` of a path: what an order changes. It is a constant of the order's module.
+
+    Attributes:
+        path: The path of the gateway.
+        name: The id of the operation in the OpenAPI document.
+        answer: The type of the answer.
+        text: The sentence about the answer in the OpenAPI document.
+        at: Returns the answer. The first line of its docstring is the summary in the OpenAPI document.
+    """
+
+    path: str
+    name: str
+    answer: type[T]
+    text: str
+    at: Callable[[Place], T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How an order travels, and how the OpenAPI document describes its path.
+
+    The docstring of the order is the text of the path: its first line is the summary, the paragraphs up to `Attributes`
+    are the description.
 
     Attributes:
         noun: The order, for the log output: `an erasure`.
         path: The path of the gateway.
+        name: The id of the operation in the OpenAPI document.
+        result: The struct of the result.
+        text: The sentence about the result in the OpenAPI document.
+        example: A body, for the message of a refusal.
+        needs_key: Whether a gateway without keys refuses it; otherwise a key needs the scope `admin`, if there are keys.
         work_s: The seconds that a gateway may need beside the wait for the driver.
-        waits: Says of a result whether the order waits for a driver.
+        is_awaited: Whether it waits for the driver. If the driver is late, the order stays in the log.
+        waits: Says of a result whether the driver has not executed the order yet; None: a result is complete.
         conflicts: Whether a refusal says that the order does not fit the application, with the status 409.
-        is_durable: Whether an order that is late stays in the log.
     """
 
     noun: str
     path: str
+    name: str
     result: Any
+    text: str
     example: str
+    needs_key: bool = True
     work_s: float = 60.0
-    waits: Callable[[Any], bool] = lambda _: False
+    is_awaited: bool = True
+    waits: Callable[[Any], bool] | None = None
     conflicts: bool = False
-    is_durable: bool = True
 
 
 class Order(Protocol[R]):

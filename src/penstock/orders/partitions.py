@@ -29,7 +29,7 @@ from penstock.journal.api import Commit
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Move
-from penstock.orders.order import Place, Way, append_control, driver_runs, settled
+from penstock.orders.order import Place, Report, Way, append_control, driver_runs, settled
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -52,7 +52,7 @@ REPEATED_MAX: Final = 0.4
 
 
 def proposal_at(place: Place) -> PartitionProposal:
-    """Propose a number for the application of a data directory; raises as `proposal_for`, and `ConfigError`."""
+    """Return the number of partitions, and a proposal."""
     directory, name = place.directory()
     with closing(directory.open_journal_of(name)) as journal:
         return proposal_for(place.settings, journal.last())
@@ -130,16 +130,30 @@ _COPY_S: Final = 3_600.0
 """How long a gateway lets the state be copied."""
 
 
+PROPOSAL: Final = Report(
+    path="/partitions",
+    name="partitions.get",
+    answer=PartitionProposal,
+    text="The proposal.",
+    at=proposal_at,
+)
+
+
 class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to change the number of partitions; see `order.Order`."""
+    """Change the number of partitions.
+
+    The state is copied while requests continue, and the change takes effect between two epochs.
+    """
 
     partitions: Annotated[int, msgspec.Meta(ge=1, le=BUCKETS)]
 
     way: ClassVar[Way] = Way(
-        "a move of buckets",
-        "/partitions",
-        PartitionMove,
-        '{"partitions": 8}',
+        noun="a move of buckets",
+        path="/partitions",
+        name="partitions.move",
+        result=PartitionMove,
+        text="The number is in force.",
+        example='{"partitions": 8}',
         work_s=_COPY_S + 60.0,
         waits=lambda made: made.before != made.partitions and made.epoch is None,
     )

@@ -64,7 +64,9 @@ def command(
             "place of APP, and so does --url"
         )
     if listed:
-        every = _listed(options, remote)
+        from penstock.orders.erasure_order import CERTIFICATES
+
+        every = remote.report(CERTIFICATES, lambda: _place(options))
         print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
     _confirm(subjects[0], confirmed=confirmed)
@@ -73,17 +75,6 @@ def command(
     made = remote.give(ErasureOrder(subjects[0]), lambda: _place(options), timeout_s)
     line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
     print_result(made, lambda console: console.print(line, soft_wrap=True), as_json=as_json)
-
-
-def _listed(options: DataOptions, remote: RemoteOptions) -> "list[Certificate]":
-    """Return the certificates of a gateway, or of the data directory."""
-    from penstock.process.erasures import Certificate
-
-    if remote.url is not None:
-        return remote.get("/erasures", list[Certificate])
-    from penstock.orders.erasure_order import certificates
-
-    return certificates(options.load()[1])
 
 
 def _place(options: DataOptions) -> "Place":

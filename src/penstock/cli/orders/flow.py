@@ -21,7 +21,6 @@ from penstock.orders.pauses import EFFECTIVE_S, describe, target_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.gateway.flow.orders import FlowState
     from penstock.gateway.flow.standing import FlowStanding
     from penstock.orders.order import Place
     from penstock.orders.paused_workflows import PausedWorkflow
@@ -170,12 +169,12 @@ def drain(
     """Pause everything and wait for the requests under way; see `DRAIN_HELP`."""
     from rich.console import Console
 
-    from penstock.gateway.flow.orders import PauseOrder
+    from penstock.gateway.flow.orders import STATE, PauseOrder
 
     place = _place(options) if remote.url is None else None
     remote.give(PauseOrder("pause", EVERYTHING, reason), lambda: place or _place(options))
     Console(stderr=True).print("Paused everything. Waiting for the requests under way …")
-    await_drained(lambda: _state(remote, place).under_way, timeout)
+    await_drained(lambda: remote.report(STATE, lambda: place or _place(options)).under_way, timeout)
     where = f"--url {remote.url}"
     if place is not None:
         where = f"{place.settings.app} --data {place.settings.data}"
@@ -188,24 +187,14 @@ def drain(
 
 def show(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
     """Show limits, pauses and paused workflows; see `SHOW_HELP`."""
-    place, urls = None, []
-    if remote.url is None:
-        from penstock.process import presence
+    from penstock.gateway.flow.orders import STATE
+    from penstock.process import presence
 
-        place = _place(options)
-        running = presence.find(place.settings.data, "gateway")
-        urls = [gateway.details.get("url") for gateway in running]
-    flow = _state(remote, place).standing
+    place = _place(options) if remote.url is None else None
+    running = presence.find(place.settings.data, "gateway") if place else ()
+    urls = [gateway.details.get("url") for gateway in running]
+    flow = remote.report(STATE, lambda: place or _place(options)).standing
     print_result(flow, lambda console: _print(flow, console, urls), as_json=as_json)
-
-
-def _state(remote: RemoteOptions, place: "Place | None") -> "FlowState":
-    from penstock.gateway.flow.orders import FlowState, flow_state
-
-    if place is None:
-        return remote.get("/flow", FlowState)
-    assert place.app is not None, "`_place` loads it"
-    return flow_state(place.app, place.settings)
 
 
 def _named(

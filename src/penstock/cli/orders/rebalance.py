@@ -51,7 +51,9 @@ def command(
     """Change the number of partitions, or propose a number; see `HELP`."""
     options.find()
     if partitions is None:
-        proposal = _proposal(options, remote)
+        from penstock.orders.partitions import PROPOSAL
+
+        proposal = remote.report(PROPOSAL, options.place)
         print_result(proposal, lambda console: _propose(proposal, console), as_json=as_json)
         return
     from penstock.orders.partitions import PartitionOrder
@@ -61,16 +63,6 @@ def command(
             PartitionOrder(partitions), lambda: options.place(told=bar.at), timeout_s
         )
     print_result(made, lambda console: console.print(_text_of(made)), as_json=as_json)
-
-
-def _proposal(options: AppOptions, remote: RemoteOptions) -> "PartitionProposal":
-    from penstock.base.deployment_answers import PartitionProposal
-
-    if remote.url is not None:
-        return remote.get("/partitions", PartitionProposal)
-    from penstock.orders.partitions import proposal_at
-
-    return proposal_at(options.place())
 
 
 def _text_of(made: "PartitionMove") -> str:

@@ -10,7 +10,6 @@ from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.cli.progress import ProgressBar
-from penstock.history.verification import Remedy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +35,8 @@ Examples:
   penstock verify examples/shop --repair
 """
 
-_STYLES: Final = {Remedy.NONE: "dim", Remedy.REBUILD: "yellow", Remedy.BACKUP: "bold red"}
+_STYLES: Final = {"none": "dim", "rebuild": "yellow", "backup": "bold red"}
+"""By the value of `Remedy`, whose module is large: help must stay quick."""
 
 
 def command(

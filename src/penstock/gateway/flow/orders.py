@@ -1,6 +1,6 @@
 """Orders of flow control: pauses and resumes of operators, and the state in force."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_wa
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
-from penstock.orders.order import Place, Way
+from penstock.orders.order import Place, Report, Way
 from penstock.orders.paused_workflows import (
     WORKFLOWS,
     PausedWorkflow,
@@ -40,8 +40,37 @@ class FlowState(msgspec.Struct, frozen=True, omit_defaults=True):
     resumed: PausedWorkflow | None = None
 
 
+def flow_state(place: Place) -> FlowState:
+    """Show limits and pauses."""
+    app, settings = place.loaded()
+    standing = flow_standing(app, settings)
+    obeyed_us = wall_clock_us() - int(EFFECTIVE_S * 1_000_000)
+    closed = any(
+        action.target == EVERYTHING and action.time_us <= obeyed_us for action in standing.paused
+    )
+    left = under_way(settings.data, app.name)
+    targets = [EVERYTHING, *targets_of(app)]
+    return FlowState(targets, standing, left, drained=closed and not left)
+
+
+STATE: Final = Report(
+    path="/flow",
+    name="flow.show",
+    answer=FlowState,
+    text="The limits and pauses in force.",
+    at=flow_state,
+)
+
+
 class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An order to pause or resume; `skip` sets the failed atom of a workflow aside. See `order.Order`."""
+    """Pause or resume requests.
+
+    The target is a class, `Class.method`, a function, `streams/NAME`, or `*` for everything; a
+    resume takes a workflow, too. All gateways obey within a second.
+
+    Attributes:
+        skip: Whether the failed atom of a workflow is set aside.
+    """
 
     kind: Literal["pause", "resume"]
     target: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
@@ -49,13 +78,19 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skip: bool = False
 
     way: ClassVar[Way] = Way(
-        "a change of the pauses", "/flow", FlowState, '{"kind": "pause", "target": "Order"}'
+        noun="a change of the pauses",
+        path="/flow",
+        name="flow.order",
+        result=FlowState,
+        text="The limits and pauses in force.",
+        example='{"kind": "pause", "target": "Order"}',
+        needs_key=False,
+        is_awaited=False,
     )
 
     def carry_out(self, place: Place, _timeout_s: float = 0.0) -> FlowState:
         """Pause or resume a target durably, and return the state in force then. No driver is waited for."""
-        app, settings = place.app, place.settings
-        assert app is not None, "targets are those of the application"
+        app, settings = place.loaded()
         now_us, resumed = wall_clock_us(), None
         if self.kind == "pause":
             check_target(app, self.target)
@@ -63,7 +98,7 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             action = PauseAction("resume", self.target, now_us, place.by, self.reason)
             resumed = self._resumed(app, settings, action)
-        return replace(flow_state(app, settings), resumed=resumed)
+        return replace(flow_state(place), resumed=resumed)
 
     def _resumed(self, app: App, settings: Config, action: PauseAction) -> PausedWorkflow | None:
         """End the pause of a target; return the workflow as it was paused, None if the target is not a workflow."""
@@ -80,15 +115,3 @@ class PauseOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         action_kind: Literal["resume", "skip"] = "skip" if self.skip else "resume"
         file.note(replace(action, kind=action_kind, target=f"{WORKFLOWS}{name}"))
         return workflow
-
-
-def flow_state(app: App, settings: Config) -> FlowState:
-    """Return the state in force."""
-    standing = flow_standing(app, settings)
-    obeyed_us = wall_clock_us() - int(EFFECTIVE_S * 1_000_000)
-    closed = any(
-        action.target == EVERYTHING and action.time_us <= obeyed_us for action in standing.paused
-    )
-    left = under_way(settings.data, app.name)
-    targets = [EVERYTHING, *targets_of(app)]
-    return FlowState(targets, standing, left, drained=closed and not left)

@@ -82,7 +82,7 @@ def _sent(path: str, text: str) -> Route:
         "send",
         parameters=(ID, seconds("delay", "Seconds until the request runs.")),
         body={},
-        answers=(Answer(text, json_content("PenstockSent"), (*CALLED, "Location"), 202),),
+        answers=(Answer(text, json_content(Sent), (*CALLED, "Location"), 202),),
         errors=APPENDED,
     )
 
@@ -171,7 +171,7 @@ class CallHandler:
         name="requests.status",
         tag=REQUESTS,
         parameters=(NAMED, seconds("wait", "Seconds to wait for the reply.")),
-        answers=(Answer("The status.", json_content("PenstockRequest", MSGPACK), CALLED),),
+        answers=(Answer("The status.", json_content(RequestStatus, MSGPACK), CALLED),),
         errors=(410, 504),
     )
     async def status(self, request: HttpRequest) -> Response:
@@ -223,7 +223,7 @@ class CallHandler:
                 {"type": "boolean", "default": False},
             ),
         ),
-        answers=(Answer("The request is cancelled.", json_content("PenstockCancelled"), CALLED),),
+        answers=(Answer("The request is cancelled.", json_content(CancelledRequest), CALLED),),
         errors=(409,),
     )
     async def cancel(self, request: HttpRequest) -> Response:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.base.http import ARROW, JSON, NDJSON
+from penstock.client.results import Change, Rows
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.http_request import HttpRequest, parse_epoch
@@ -66,8 +67,8 @@ class ChangesHandler:
             Answer(
                 "The changes, in order.",
                 {
-                    NDJSON: {"schema": reference_to("PenstockChange")},
-                    **json_content("PenstockRows", ARROW),
+                    NDJSON: {"schema": reference_to(Change)},
+                    **json_content(Rows, ARROW),
                 },
                 SHOWN,
             ),

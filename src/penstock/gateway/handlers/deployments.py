@@ -1,7 +1,6 @@
-"""`/deployments` and `/partitions`: the deployments and the partitions of an application, for its operators.
+"""`/deployments`: the deployments of an application, for its operators.
 
-Uploaded code never runs in the gateway's own process: child processes import it, and another copies the state for a
-new number of partitions.
+Uploaded code never runs in the gateway's own process: child processes import it.
 """
 
 import asyncio
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from penstock.base.deployment_answers import (
     DeploymentReport,
     DeploymentResult,
+    ListedDeployment,
 )
 from penstock.base.http import JSON
 from penstock.deployment.archives import without_folder
@@ -36,15 +36,12 @@ from penstock.gateway.route import (
     admin_key,
     any_of,
     json_content,
-    list_content,
-    seconds,
     waits,
 )
 from penstock.history.code_report import report_on
 from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
 from penstock.orders.order import Place, Way
-from penstock.orders.partitions import PartitionOrder, proposal_at
 from penstock.process.config import Config
 
 ZIP: Final = "application/zip"
@@ -91,7 +88,7 @@ class DeploymentHandler:
         "deployments",
         name="deployments.list",
         right=ADMIN,
-        answers=(Answer("All deployments, in order.", list_content("PenstockDeployment")),),
+        answers=(Answer("All deployments, in order.", json_content(list[ListedDeployment])),),
     )
     async def index(self, request: HttpRequest) -> Response:
         """List the deployments."""
@@ -107,7 +104,7 @@ class DeploymentHandler:
         parameters=(
             Parameter("number", "path", "", {"type": "integer", "minimum": 1}, is_required=True),
         ),
-        answers=(Answer("The report.", json_content("PenstockDeploymentReport")),),
+        answers=(Answer("The report.", json_content(DeploymentReport)),),
         errors=(404, 410, 504),
     )
     async def difference(self, request: HttpRequest) -> Response:
@@ -124,39 +121,6 @@ class DeploymentHandler:
         return ok(report)
 
     @Route(
-        "GET",
-        "/partitions",
-        "deployments",
-        name="partitions.get",
-        right=ADMIN,
-        answers=(Answer("The proposal.", json_content("PenstockPartitions")),),
-    )
-    async def partitions(self, request: HttpRequest) -> Response:
-        """Return the number of partitions, and a proposal."""
-        return ok(await asyncio.to_thread(proposal_at, Place(self._config)))
-
-    @Route(
-        "POST",
-        "/partitions",
-        "deployments",
-        name="partitions.move",
-        right=admin_key("a move of buckets"),
-        parameters=(seconds("timeout", "Seconds to wait after the copy; at most 60."),),
-        body=json_content("PenstockPartitionOrder"),
-        answers=(
-            Answer("The number is in force.", json_content("PenstockPartitionMove")),
-            waits(json_content("PenstockPartitionMove")),
-        ),
-        errors=(504,),
-    )
-    async def move(self, request: HttpRequest) -> Response:
-        """Change the number of partitions.
-
-        The state is copied while requests continue, and the change takes effect between two epochs.
-        """
-        return await self._desk.take(request, PartitionOrder)
-
-    @Route(
         "POST",
         PATH,
         "deployments",
@@ -165,12 +129,12 @@ class DeploymentHandler:
         parameters=(*_OF_ARCHIVE, ORDER_TIMEOUT),
         body={
             ZIP: {"schema": {"type": "string", "format": "binary"}},
-            JSON: any_of("PenstockRollback", "PenstockRemoval"),
+            JSON: any_of(Rollback, Removal),
         },
         answers=(
             Answer(
                 "The code is in force, or the report.",
-                {JSON: any_of("PenstockDeploymentResult", "PenstockDeploymentReport")},
+                {JSON: any_of(DeploymentResult, DeploymentReport)},
             ),
             waits(AN_OBJECT),
         ),
@@ -231,8 +195,8 @@ class _Check:
     drop: list[str]
     epochs: int
 
-    way: ClassVar[Way] = DeployOrder.way._replace(
-        noun="a check of a deployment", waits=lambda _: False, is_durable=False
+    way: ClassVar[Way] = replace(
+        DeployOrder.way, noun="a check of a deployment", waits=None, is_awaited=False
     )
 
     def carry_out(self, place: Place, _timeout_s: float) -> DeploymentReport:

@@ -8,14 +8,14 @@ from starlette.responses import Response
 
 from penstock.errors import BY_CODE
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.order_desk import OrderDesk, ok
+from penstock.gateway.order_desk import ok
 from penstock.gateway.route import ADMIN, NAMED, REQUESTS, Answer, Route, json_content
 from penstock.model.reply import raised_by
 from penstock.model.request import Failure
-from penstock.orders.attempts import AttemptOrder
+from penstock.orders.attempts import Attempt, AttemptOrder
 from penstock.orders.order import Place
 from penstock.process.config import Config
-from penstock.sql.failed_requests import failed_in
+from penstock.sql.failed_requests import FailedRequests, failed_in
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def _attempt(order: str) -> Route:
         tag=REQUESTS,
         right=ADMIN,
         parameters=(NAMED,),
-        answers=(Answer("The attempt is in the log.", json_content("PenstockAttempt")),),
+        answers=(Answer("The attempt is in the log.", json_content(Attempt)),),
         errors=(409, 503),
     )
 
@@ -42,7 +42,6 @@ class FailedHandler:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._desk = OrderDesk(config)
 
     @Route(
         "GET",
@@ -51,7 +50,7 @@ class FailedHandler:
         name="failed.list",
         right=ADMIN,
         answers=(
-            Answer("The failed requests that no caller waits for.", json_content("PenstockFailed")),
+            Answer("The failed requests that no caller waits for.", json_content(FailedRequests)),
         ),
         errors=(503, 504),
     )
@@ -59,28 +58,6 @@ class FailedHandler:
         """List failed requests."""
         failed = await asyncio.to_thread(failed_in, self._config.data)
         return ok(failed)
-
-    @Route(
-        "POST",
-        PATH,
-        "failed",
-        name="failed.order",
-        right=ADMIN,
-        body=json_content("PenstockAttemptOrder"),
-        answers=(
-            Answer(
-                "The attempts in the log, and the requests without an attempt.",
-                json_content("PenstockAttempts"),
-            ),
-        ),
-        errors=(503,),
-    )
-    async def order(self, request: HttpRequest) -> Response:
-        """Run several failed requests again, or discard them.
-
-        A refused request does not end the order.
-        """
-        return await self._desk.take(request, AttemptOrder)
 
     @_attempt("retry")
     async def retry(self, request: HttpRequest) -> Response:

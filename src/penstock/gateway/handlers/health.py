@@ -19,7 +19,7 @@ from penstock.base.http import JSON
 from penstock.errors import PenstockError
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.response_bodies import Readiness
+from penstock.gateway.response_bodies import Health, Readiness
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.route import OPEN, Answer, Route, json_content, page, reference_to
 from penstock.gateway.telemetry.load_sampler import Backlog, LoadSampler
@@ -63,7 +63,7 @@ class HealthHandler:
         "health",
         name="gateway.alive",
         right=OPEN,
-        answers=(page(JSON, reference_to("PenstockHealth")),),
+        answers=(page(JSON, reference_to(Health)),),
     )
     async def alive(self, request: HttpRequest) -> Response:
         """Check whether the process is alive."""
@@ -76,8 +76,8 @@ class HealthHandler:
         name="gateway.ready",
         right=OPEN,
         answers=(
-            page(JSON, reference_to("PenstockReadiness")),
-            Answer("The gateway is not ready.", json_content("PenstockReadiness"), status=503),
+            page(JSON, reference_to(Readiness)),
+            Answer("The gateway is not ready.", json_content(Readiness), status=503),
         ),
     )
     async def ready(self, request: HttpRequest) -> Response:

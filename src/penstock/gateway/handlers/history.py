@@ -41,6 +41,7 @@ from penstock.gateway.route import (
     json_content,
 )
 from penstock.history.trace import HistoryQuery, Lookup, TraceQuery
+from penstock.history.trace_document import HistoryDocument, TraceDocument
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.question import ChildEnded, ChildOutput, answer_in, encode_question
@@ -96,7 +97,7 @@ class HistoryHandler:
         tag=REQUESTS,
         right=SQL,
         parameters=(NAMED,),
-        answers=(Answer("The trace.", json_content("PenstockTrace")),),
+        answers=(Answer("The trace.", json_content(TraceDocument)),),
         errors=(413, 429, 504),
     )
     async def trace(self, request: HttpRequest) -> Response:
@@ -127,7 +128,7 @@ class HistoryHandler:
                 is_required=False,
             ),
         ),
-        answers=(Answer("The newest changes, in order.", json_content("PenstockHistory")),),
+        answers=(Answer("The newest changes, in order.", json_content(HistoryDocument)),),
         errors=(413, 429, 504),
     )
     async def history(self, request: HttpRequest) -> Response:

@@ -70,7 +70,7 @@ class LoadHandler:
         name="gateway.load",
         right=ADMIN,
         parameters=(seconds("seconds", "Only the last seconds; all if absent."),),
-        answers=(Answer("The load.", json_content("PenstockLoad")),),
+        answers=(Answer("The load.", json_content(RecentLoad)),),
     )
     async def recent(self, request: HttpRequest) -> Response:
         """Get the load of the last hour.

@@ -137,8 +137,8 @@ class ReadHandler:
         tag=REQUESTS,
         parameters=(MIN_EPOCH_HEADER, seconds("timeout", "Seconds to wait for the answers.")),
         fields=("min_epoch",),
-        body=json_content("PenstockReads", MSGPACK),
-        answers=(Answer("The answers.", json_content("PenstockReadAnswers", MSGPACK), SHOWN),),
+        body=json_content(ReadBody, MSGPACK),
+        answers=(Answer("The answers.", json_content(ReadAnswers, MSGPACK), SHOWN),),
         errors=(429, 504),
     )
     async def batch(self, request: HttpRequest) -> Response:

@@ -25,11 +25,13 @@ from penstock.base.http import (
     RETRY_AFTER,
     VIEW_STATE,
 )
+from penstock.client.results import Rows
 from penstock.errors import ViewUnavailable
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.route import MIN_EPOCH_HEADER, SHOWN, SQL, Answer, Route, json_content
 from penstock.process.config import Config
+from penstock.sql.query_body import QueryBody
 from penstock.sql.view_client import async_view_client, socket_of
 
 if TYPE_CHECKING:
@@ -64,12 +66,12 @@ class SqlHandler:
         tag="SQL",
         right=SQL,
         parameters=(MIN_EPOCH_HEADER,),
-        body=json_content("PenstockQuestion"),
+        body=json_content(QueryBody),
         answers=(
             Answer(
                 "The rows.",
                 {
-                    **json_content("PenstockRows", NDJSON, ARROW),
+                    **json_content(Rows, NDJSON, ARROW),
                     CSV: {"schema": {"type": "string"}},
                 },
                 SHOWN,

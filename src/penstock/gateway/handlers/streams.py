@@ -197,7 +197,7 @@ class StreamHandler:
         "streams",
         name="streams.list",
         tag=STREAMS,
-        answers=(Answer("The streams, by name.", json_content("PenstockStreams"), SHOWN),),
+        answers=(Answer("The streams, by name.", json_content(StreamsBody), SHOWN),),
     )
     async def index(self, request: HttpRequest) -> Response:
         """List the streams that the caller may follow."""

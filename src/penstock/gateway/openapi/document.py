@@ -7,7 +7,7 @@ describes the types. Each method and each stream has a path of its own, so that 
 generators see its arguments and its result.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from penstock.base.http import (
     RETRIABLE,
     RETRY_AFTER,
     STATUS,
+    ErrorAnswer,
 )
 from penstock.base.ids import fingerprint_of
 from penstock.errors import BY_CODE
@@ -29,9 +30,7 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
-from penstock.gateway.handlers.erasures import ErasureHandler
 from penstock.gateway.handlers.failed import FailedHandler
-from penstock.gateway.handlers.flow import FlowHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
@@ -39,7 +38,6 @@ from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
-from penstock.gateway.openapi.builtin_schemas import ERROR, builtin_schemas
 from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
@@ -48,24 +46,29 @@ from penstock.gateway.openapi.json_schema import (
     key_schema,
     media_of,
 )
+from penstock.gateway.order_desk import order_routes
 from penstock.gateway.route import (
     APPENDED,
     CALLED,
+    COMPONENTS,
     ID,
     MIN_EPOCH_HEADER,
     OPEN,
+    SCHEMAS,
     SHOWN,
     STREAMS,
     Answer,
     Content,
     Parameter,
     Route,
+    component_of,
     json_content,
     reference_to,
     routes_at,
     routes_of,
 )
 from penstock.gateway.streams.event_stream import MEDIA_TYPE
+from penstock.gateway.streams.stream_bodies import AtomsBody, FailedAtomBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
@@ -85,6 +88,8 @@ REFUSED: Final = {
     "gateway-failed": (500, "The gateway failed; its log has the error."),
 }
 """The errors of HTTP itself: status and meaning by code."""
+
+_ERROR: Final = json_content(ErrorAnswer)
 
 ALWAYS: Final = (400, 401, 403, 404, 405, 414, 431, 500, 503)
 """The statuses of every path."""
@@ -114,7 +119,7 @@ def error_response_of(status: int) -> dict[str, Any]:
     text = "\n".join(f"- `{code}`: {meaning}" for code, meaning in codes.items())
     described: dict[str, Any] = {
         "description": f"An error:\n\n{text}" if text else "The application refused the request.",
-        "content": json_content(ERROR),
+        "content": _ERROR,
     }
     if status in RETRIABLE:
         described["headers"] = {RETRY_AFTER: {"$ref": f"#/components/headers/{RETRY_AFTER}"}}
@@ -141,6 +146,10 @@ _READ: Final = (
     "Reads the newest committed epoch and is not recorded. With the header `Idempotency-Key` it is a "
     "request in the log, and its reply is kept under that id."
 )
+
+# They are in `route.COMPONENTS` when the first document is made.
+_ATOMS: Final = reference_to(AtomsBody)
+_FAILED_ATOM: Final = reference_to(FailedAtomBody)
 
 (_APPEND, _, _CALL) = routes_at(CallHandler.call)
 (_SEND_ATOM, _, _SEND) = routes_at(CallHandler.send)
@@ -298,13 +307,9 @@ class Operations:
 
     def _follow(self, stream: Stream[Any]) -> Route:
         is_failed = stream.annotation is FailedAtom
-        event = (
-            reference_to("PenstockFailedAtom")
-            if is_failed
-            else self._schemas.written(stream.annotation)
-        )
+        event = _FAILED_ATOM if is_failed else self._schemas.written(stream.annotation)
         atom = {"properties": {"events": {"type": "array", "items": event}}}
-        body = {**reference_to("PenstockAtoms"), "properties": {"atoms": {"items": atom}}}
+        body = {**_ATOMS, "properties": {"atoms": {"items": atom}}}
         content: Content = {
             JSON: {"schema": body},
             MSGPACK: {"schema": {}},
@@ -476,8 +481,6 @@ HANDLERS: Final = (
     LoadHandler,
     PageHandler,
     DeploymentHandler,
-    ErasureHandler,
-    FlowHandler,
     FailedHandler,
 )
 """The handlers whose named routes are in each document."""
@@ -531,6 +534,7 @@ def openapi_document(
         secured: Whether a key or token is required; otherwise the document says that they are
             optional.
     """
+    orders = [route for route, _ in order_routes()]  # they add the schemas of their bodies
     schemas = SchemaRegistry(app, builtin_schemas())
     paths = Paths()
     for route in Operations(app, schemas).routes():
@@ -539,6 +543,8 @@ def openapi_document(
         for route, _ in routes_of(handlers):
             if route.name and (route.tag != STREAMS or app.topology.streams):
                 paths.add(route)
+    for route in orders:
+        paths.add(route)
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
         {"name": name, **_description_of(entity.cls)}
@@ -643,3 +649,28 @@ def _version_of(document: dict[str, Any]) -> str:
     """Return a version that changes with the content of the document."""
     described = {name: document[name] for name in ("paths", "components")}
     return f"{fingerprint_of(msgspec.json.encode(described).decode()):016x}"
+
+
+def builtin_schemas() -> dict[str, Any]:
+    """Return the schemas by the names of their components, in order."""
+    structs = COMPONENTS.values()
+    _, schemas = msgspec.json.schema_components(structs, ref_template=SCHEMAS + "{name}")
+    renamed = {name: component_of(name) for name in schemas}
+    return {renamed[name]: _rewritten(schemas[name], renamed) for name in sorted(renamed)}
+
+
+def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
+    """Return a schema with renamed references, without titles and details of docstrings."""
+    match schema:
+        case {"$ref": str(reference), **rest}:
+            name = renamed[reference.removeprefix(SCHEMAS)]
+            return {"$ref": SCHEMAS + name, **rest}
+        case {"title": _, "description": str(text), "properties": _, **rest}:
+            summary = {"description": text.partition("\n\n")[0], "properties": schema["properties"]}
+            return _rewritten(rest | summary, renamed)
+        case dict():
+            return {key: _rewritten(value, renamed) for key, value in schema.items()}
+        case list():
+            return [_rewritten(item, renamed) for item in schema]
+        case _:
+            return schema
