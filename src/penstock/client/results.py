@@ -1,4 +1,4 @@
-"""Results of reads: rows as plain values or as an Arrow table, changes, and their epochs."""
+"""Results of reads: rows as plain values or as an Arrow table, changes, hits of a search, and their epochs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,6 +76,45 @@ class Change(msgspec.Struct, frozen=True):
     kind: Annotated[str, _KINDS]
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A row that was found.
+
+    Attributes:
+        score: How well it fits; only to compare hits of one answer.
+        row: The row as a dictionary from the names of its columns to values of JSON.
+        highlights: For each column with words that were found, its text in parts: the first and each second one are
+            plain, the others were found.
+    """
+
+    score: float
+    table: str
+    row: Any
+    highlights: dict[str, list[str]] = {}
+
+
+class FacetCount(msgspec.Struct, frozen=True):
+    """A value of a column, and the number of hits that have it."""
+
+    value: Any
+    count: int
+
+
+class SearchAnswer(msgspec.Struct, frozen=True):
+    """The answer of a search index, of exactly one epoch.
+
+    Attributes:
+        epoch: The epoch.
+        total: The number of all hits.
+        hits: The best hits, the best first.
+        facets: For each column that was asked for, its most frequent values.
+    """
+
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
+    total: int
+    hits: list[Hit]
+    facets: dict[str, list[FacetCount]] = {}
 
 
 @dataclass(frozen=True, slots=True)
