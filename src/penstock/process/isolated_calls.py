@@ -27,8 +27,10 @@ CALL_S: Final = 3.0
 PATIENCE: Final = 3
 """The number of failures after which a function is given up."""
 
+MEMORY_BYTES: Final = 512 << 20
+"""The memory of the child beyond that of its parent."""
+
 _CHILD_S: Final = 3_600.0
-_MEMORY_BYTES: Final = 512 << 20
 _FLUSH_S: Final = 0.2
 _LENGTH_BYTES: Final = 4
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -132,7 +134,7 @@ class IsolatedCalls:
         if not indexes:
             return [], ""
         flush_s = 0.0 if is_careful else _FLUSH_S
-        bounds = Bounds(time.monotonic() + _CHILD_S, _MEMORY_BYTES, 1)
+        bounds = Bounds(time.monotonic() + _CHILD_S, MEMORY_BYTES, 1)
         try:
             child = start(partial(_write_results, work, indexes, flush_s), bounds, nullcontext())
         except OSError as error:

@@ -145,17 +145,22 @@ class Reasons(Column):
 
 
 class Reference(Column):
-    """References: their keys' texts, as the other class's key type."""
+    """References: their keys' texts, as the other class's key type.
+
+    Attributes:
+        key: The column of the keys.
+        keys: Turns texts of keys into keys.
+    """
 
     def __init__(self, key: Column, annotation: Any) -> None:
         self.sql, self.arrow, self.cast = key.sql, key.arrow, key.cast
         self.wire = str | None
-        self._key = key
-        self._read_keys = key_reader(annotation)
+        self.key = key
+        self.keys = key_reader(annotation)
 
     def build(self, values: Sequence[Any]) -> pa.Array:
         """Make the column."""
-        return self._key.build(self._read_keys(values))
+        return self.key.build(self.keys(values))
 
 
 class Lists(Column):

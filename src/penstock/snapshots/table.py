@@ -183,14 +183,50 @@ class EntityTable:
             )
         }
 
-    def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
+    def values(
+        self, texts: Sequence[str], states: Sequence[bytes]
+    ) -> tuple[Sequence[Sequence[Any]], list[Reason] | None]:
+        """Return the decoded attributes of entities, of the type `Column.wire` of each column.
+
+        Returns:
+            The values of each attribute, and for each entity the reasons why values are None; None without any.
+
+        Raises:
+            Diverged: A state is of another shape than this class, or does not fit it.
+        """
         try:
-            decoded = self._decoded(self._opened(texts, states))
+            decoded = self._all_decoded(texts, states)
+        except MemoryError:
+            raise
+        except UNFIT:
+            reasons: list[Reason] = [{} for _ in states]
+            shown = presented(self.entity_type, texts, states)
+            decoded = [
+                (None, *self._row(*row, _ANY_SIZE))
+                for row in zip(texts, shown, reasons, strict=True)
+            ]
+        else:
+            reasons = []
+        parts = list(islice(zip(*decoded, strict=True), 1, None))  # no tags
+        return parts or [()] * len(self._attributes), reasons or None
+
+    def key_values(self, texts: Sequence[str]) -> Sequence[Any]:
+        """Return keys as SQL has them, from their texts."""
+        return self._read_keys(texts)
+
+    def _all_decoded(
+        self, texts: Sequence[str], states: Sequence[bytes]
+    ) -> Sequence[Sequence[Any]]:
+        try:
+            return self._decoded(self._opened(texts, states))
         except msgspec.MsgspecError:
             try:
-                decoded = self._decoded(self._opened(texts, self._present(texts, states)))
+                return self._decoded(self._opened(texts, self._present(texts, states)))
             except msgspec.MsgspecError as error:
                 raise self._diverged(error) from error
+
+    def _at_once(self, texts: Sequence[str], states: Sequence[bytes]) -> list[pa.Array]:
+        decoded = self._all_decoded(texts, states)
         parts: Iterable[Sequence[Any]] = islice(zip(*decoded, strict=True), 1, None)  # no tags
         if not decoded:
             parts = [()] * len(self._attributes)

@@ -22,6 +22,9 @@ BYTES_MAX: Final = 64 << 20
 EntityStates = dict[str, bytes | None]
 """The key's text to the state; None is a deleted entity."""
 
+EVERYTHING: Final = frozenset(PartKind) - {PartKind.APPENDS}
+"""The kinds of rows that the SQL view shows."""
+
 
 @dataclass(slots=True)
 class ChangeBatch:
@@ -34,11 +37,13 @@ class ChangeBatch:
         sent: The journal's rows of sent requests, in order.
         events: The rows of the atoms, in the order of epochs.
         epochs: Of each epoch: number, commit time in microseconds, number of requests.
+        kinds: The kinds of rows that the batch takes.
         rows: The number of changes, transactions and atoms.
         size: Their bytes.
     """
 
     epoch: Epoch
+    kinds: frozenset[PartKind] = EVERYTHING
     changes: dict[str, EntityStates] = field(default_factory=lambda: defaultdict(dict))
     transactions: list[pa.Table] = field(default_factory=list)
     sent: list[pa.Table] = field(default_factory=list)
@@ -52,7 +57,7 @@ class ChangeBatch:
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
         for part in commit.parts:
-            if part.kind is PartKind.APPENDS:
+            if part.kind not in self.kinds:
                 continue
             rows = journal.read(part)
             self.rows += rows.num_rows
@@ -103,13 +108,15 @@ def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[Chang
     yield ChangeBatch(manifest.epoch)
 
 
-def journal_batches(journal: Journal, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
-    """Yield the epochs of (after, upto] as batches."""
-    batch = ChangeBatch(after)
+def journal_batches(
+    journal: Journal, after: Epoch, upto: Epoch, kinds: frozenset[PartKind] = EVERYTHING
+) -> Iterator[ChangeBatch]:
+    """Yield the epochs of (after, upto] as batches of some kinds of rows."""
+    batch = ChangeBatch(after, kinds)
     for commit in journal.commits(after, upto):
         batch.take(journal, commit)
         if batch.full:
             yield batch
-            batch = ChangeBatch(batch.epoch)
+            batch = ChangeBatch(batch.epoch, kinds)
     if batch.epochs:
         yield batch
