@@ -5,7 +5,7 @@ it takes batches of whole epochs, in which the last state of each entity counts.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -44,7 +44,9 @@ class Feed:
     def refusal(self, position: Position, newest: Epoch) -> str:
         """Return why the tables at a position cannot be continued; empty if they can."""
         if position.journal != self._journal.identity:
-            how = "a copy of this journal" if position.lineage == self._lineage else "another journal"
+            how = (
+                "a copy of this journal" if position.lineage == self._lineage else "another journal"
+            )
             return f"its tables were filled from {how}"
         if position.epoch > newest:
             return (
@@ -109,8 +111,6 @@ def changes_in(batch: ChangeBatch, tables: ViewTables) -> list[TableChange]:
 def _of_atoms(tables: ViewTables, atoms: pa.Table) -> Iterator[TableChange]:
     for name in sorted(tables.streams.intersection(pc.unique(atoms["stream"]).to_pylist())):
         yield from tables.of_atoms(name, atoms.filter(pc.equal(atoms["stream"], name)))
-
-
 
 
 class Filling:

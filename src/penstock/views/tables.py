@@ -19,7 +19,7 @@ import xxhash
 
 from penstock.base.record import is_record
 from penstock.engine.failure import failure_of
-from penstock.errors import Unencodable, UserError
+from penstock.errors import OutsideTransaction, Unencodable, UserError
 from penstock.journal.atoms import decode_atom
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import raised_by
@@ -69,6 +69,7 @@ ROWS_MAX: Final = 10_000
 """The most rows that a row function may make of one entity."""
 
 _ROWS_BYTES_MAX: Final = 16 << 20
+_READS_MORE: Final = "it reads another entity; a row function has the attributes of its entity, and the keys of references"
 _TOO_MANY: Final = (
     f"it makes more than {ROWS_MAX} rows of one entity, or more than {_ROWS_BYTES_MAX >> 20} MB"
 )
@@ -224,13 +225,15 @@ class _Events:
     """The columns of the events of a type: the fields of a record, or one column."""
 
     def __init__(self, annotation: Any) -> None:
-        column = column_of(annotation, wide=Width.NARROW)
+        column: Any = column_of(annotation, wide=Width.NARROW)
         is_divided = isinstance(column, Structs) and is_record(annotation)
-        self._record: Any = column if is_divided else None
-        named: list[tuple[str, Column]] = self._record.columns if self._record else [("event", column)]
+        self._record = column if is_divided else None
+        named: list[tuple[str, Column]] = (
+            self._record.columns if self._record is not None else [("event", column)]
+        )
         self.cells = [_cells(name, each) for name, each in named]
         self._wire = column.wire
-        self._decode = msgspec.msgpack.Decoder(list[column.wire]).decode  # type: ignore[name-defined]
+        self._decode = msgspec.msgpack.Decoder(list[column.wire]).decode
 
     def parts(self, events: Sequence[bytes]) -> tuple[list[list[Any]], list[Reason] | None]:
         """Return the decoded values of each column, and the reasons of each event if values are None."""
@@ -309,6 +312,8 @@ class FunctionRows:
                 size += len(encoded[-1])
                 if len(encoded) > ROWS_MAX or size > _ROWS_BYTES_MAX:
                     raise Unencodable(_TOO_MANY)
+        except OutsideTransaction:
+            raise UserError(_READS_MORE) from None
         except BaseException as raised:  # noqa: BLE001 -- the function may raise everything
             raise raised_by(failure_of(raised, MEMORY_BYTES, sys.getrecursionlimit())) from None
         return array_header(len(encoded)) + b"".join(encoded)

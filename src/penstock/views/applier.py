@@ -1,0 +1,346 @@
+"""The applier of a view: a process that feeds one target from the journal, and survives whatever the target does.
+
+It holds no truth. The position is in the target, written with the rows, so an applier that was killed goes on from there,
+and of two appliers one wins each change. Nothing waits for an applier: a target that is down costs a retry with a pause.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from penstock.base.ids import Epoch
+from penstock.deployment.code_in_force import CodeInForce
+from penstock.deployment.isolated_upcasts import isolated_upcasts
+from penstock.errors import PenstockError
+from penstock.files.layout import SNAPSHOTS
+from penstock.journal.api import Journal, newest_epoch
+from penstock.log.clock import wall_clock_us
+from penstock.model.application import App
+from penstock.model.views.view import ViewPlan
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.isolated_calls import IsolatedCalls
+from penstock.process.stop import Stop
+from penstock.process.view_files import (
+    ROLE,
+    ViewOrders,
+    ViewReport,
+    ViewState,
+    folder_of,
+    held,
+    read_orders,
+    read_report,
+    write_report,
+)
+from penstock.retention.leases import lease
+from penstock.snapshots.snapshot import Snapshots
+from penstock.views.feed import Feed, changes_in
+from penstock.views.tables import ViewTables
+from penstock.views.target import (
+    Overtaken,
+    Position,
+    Standing,
+    TableChange,
+    Target,
+    TargetProblem,
+)
+from penstock.views.targets import open_target
+
+_log = logging.getLogger(__name__)
+
+_LOOK_MS: Final = 200
+_IDLE_S: Final = 0.5
+"""How often an applier looks whether an operator has given an order."""
+
+_REPORT_S: Final = 0.5
+_PAUSE_S: Final = 0.5
+"""The pause after a failure; each further failure doubles it."""
+_PAUSE_MAX_S: Final = 15.0
+_NICE: Final = 5
+"""The nice value of an applier: requests come first."""
+
+Opener = Callable[[ViewPlan], Target]
+
+
+class _Undeclared(Exception):
+    """The application has no such view any more."""
+
+
+class Applier:
+    """Feeds one view; for one thread."""
+
+    def __init__(
+        self,
+        app: App,
+        data: Path,
+        name: str,
+        journal: Journal,
+        opener: Opener,
+        code: CodeInForce | None = None,
+    ) -> None:
+        """Begin with the application that the process has loaded; nothing is opened yet.
+
+        Args:
+            name: The name of the view.
+            opener: Opens the target; it may raise `TargetProblem`.
+            code: Loads later deployments; None: the view keeps the application that it was given.
+        """
+        self._data = data
+        self._name = name
+        self._journal = journal
+        self._opener = opener
+        self._code = code
+        self._feed = Feed(journal, Snapshots(data / SNAPSHOTS, journal.identity))
+        self._stop = threading.Event()
+        self._app = app
+        self._target: Target | None = None
+        self._standing: Standing | None = None  # None: not read since the target was opened
+        self._failures = 0  # consecutive
+        former = read_report(data, name)
+        self._rebuilt = 0 if former is None else former.rebuilt
+        kind = app.views[name].target.kind
+        self._report = ViewReport(name, kind, ViewState.FILLING, rebuilt=self._rebuilt)
+        self._reported_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._orders = ViewOrders()
+        self._plan = app.views[name]
+        self._use(app)
+
+    def run(self, stop: threading.Event) -> None:
+        """Feed the view until the process is asked to stop, or the application has the view no more."""
+        self._stop = stop
+        try:
+            while not stop.is_set():
+                try:
+                    self._step()
+                    self._failures = 0
+                except (TargetProblem, PenstockError, OSError, MemoryError) as error:
+                    self._wait_after(error)
+        except _Undeclared:
+            _log.info("applier.undeclared", extra={"view": self._name})
+        finally:
+            self._close()
+
+    def _step(self) -> None:
+        """Do the next piece of work, or wait for some."""
+        if (reason := self._hindrance()) is not None:
+            state, why = reason
+            self._close()
+            self._tell(state, why)
+            self._stop.wait(_IDLE_S)
+            return
+        standing = self._standing_now()
+        position = standing.position
+        newest = newest_epoch(self._journal)
+        if self._orders.rebuild > self._rebuilt or position is None:
+            self._fill(newest, standing)
+        elif refusal := self._feed.refusal(position, newest):
+            self._tell(
+                ViewState.REFUSED, refusal, f"run penstock view rebuild {self._name}", position
+            )
+            self._stop.wait(_IDLE_S)
+        else:
+            self._follow(position, newest, standing)
+
+    def _follow(self, position: Position, newest: Epoch, standing: Standing) -> None:
+        self._take_code(position.epoch)
+        if position.definition != self._tables.definition or not self._feed.continues(
+            position.epoch
+        ):
+            self._fill(newest, standing)
+            return
+        self._tell(ViewState.FOLLOWING, position=position)
+        if self._journal.wait(position.epoch, _LOOK_MS) is None:
+            return
+        upto = newest_epoch(self._journal)
+        begin = None if self._code is None else self._code.next_since(Epoch(position.epoch + 1))
+        if begin is not None:  # its rows need the tables of that deployment
+            upto = min(upto, Epoch(begin - 1))
+        for batch in self._feed.batches(position.epoch, upto):
+            after = self._feed.position(batch.epoch, position.definition)
+            changes = changes_in(batch, self._tables)
+            self._change(position, after, changes)
+            position = after
+            self._tell(ViewState.FOLLOWING, position=position)
+            if self._stop.is_set() or self._hindrance() is not None:
+                return
+
+    def _change(self, before: Position, after: Position, changes: list[TableChange]) -> None:
+        assert self._target is not None
+        assert self._standing is not None
+        try:
+            self._target.apply(before, after, changes)
+        except Overtaken:
+            self._standing = (
+                None  # what the other process has written may be right: it is looked at again
+            )
+            raise
+        failed = self._standing.failed
+        if failed or any(each.rows for each in changes if each.shape.name == "_failed"):
+            failed = self._target.position().failed
+        self._standing = Standing(after, failed)
+
+    def _fill(self, newest: Epoch, standing: Standing) -> None:
+        """Replace all tables by those of an epoch; readers keep the former rows until then."""
+        with lease(self._data, f"view {self._name}", Epoch(max(0, self._journal.first()))):
+            self._take_code(newest)
+            assert self._target is not None
+            self._tell(ViewState.FILLING, filled=0.0)
+            tables, order = self._tables, self._orders.rebuild
+            filling = self._feed.filling(tables, newest)
+            after = self._feed.position(newest, tables.definition)
+
+            def parts() -> Iterator[TableChange]:
+                for change in filling:
+                    self._tell(ViewState.FILLING, filled=filling.done)
+                    if self._stop.is_set():
+                        raise TargetProblem("the applier was stopped")
+                    yield change
+
+            self._target.load(standing.position, after, tables.shapes, parts())
+        self._rebuilt = max(self._rebuilt, order)
+        self._standing = Standing(after, self._target.position().failed)
+        _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
+        self._reported_at = float("-inf")
+        self._tell(ViewState.FOLLOWING, position=after)
+
+    def _standing_now(self) -> Standing:
+        if self._target is None:
+            self._target = self._opener(self._plan)
+        if self._standing is None:
+            self._standing = self._target.position()
+        return self._standing
+
+    def _hindrance(self) -> tuple[ViewState, str] | None:
+        """Return the state and the reason why the view must not be written; None if it may be."""
+        now = time.monotonic()
+        if now - self._looked_at >= _IDLE_S:
+            self._looked_at = now
+            self._orders = read_orders(self._data, self._name)
+            self._held = held(self._data)
+        if self._held is not None:
+            return ViewState.HELD, self._held.reason
+        if self._orders.paused:
+            return ViewState.PAUSED, self._orders.reason or f"by {self._orders.by}"
+        return None
+
+    def _take_code(self, epoch: Epoch) -> None:
+        """Use the code of the deployment that executes the epoch behind an epoch."""
+        code = self._code
+        deployment = None if code is None else code.wanted(Epoch(epoch + 1))
+        if code is None or deployment is None:
+            return
+        loaded = code.load(deployment)
+        code.served = deployment
+        self._use(self._app if loaded is None else loaded.app)
+        _log.info("applier.deployment", extra={"deployment": deployment.number, "epoch": epoch})
+
+    def _use(self, app: App) -> None:
+        """Show the tables that an application declares."""
+        plan = app.views.get(self._name)
+        if plan is None:
+            raise _Undeclared
+        if self._target is not None and plan.target != self._plan.target:
+            self._close()  # another kind of target, or other options of it
+        served = None if self._code is None else self._code.served
+        self._app = app
+        self._plan = plan
+        self._tables = ViewTables(
+            plan, "" if served is None else served.code.archive, self._calls()
+        )
+
+    def _calls(self) -> IsolatedCalls:
+        return IsolatedCalls()
+
+    def _wait_after(self, error: Exception) -> None:
+        remedy = error.remedy if isinstance(error, TargetProblem) else ""
+        reason = (
+            error.reason if isinstance(error, TargetProblem) else str(error) or type(error).__name__
+        )
+        if not isinstance(error, Overtaken):
+            _log.warning("applier.waits", extra={"view": self._name, "reason": reason})
+        if not isinstance(error, TargetProblem):
+            _log.debug("applier.error", exc_info=error)
+        self._close()
+        self._tell(ViewState.WAITING, reason, remedy)
+        self._stop.wait(min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S))
+        self._failures = min(self._failures + 1, 10)
+
+    def _close(self) -> None:
+        target, self._target, self._standing = self._target, None, None
+        if target is not None:
+            try:
+                target.close()
+            except (TargetProblem, OSError):
+                _log.debug("applier.close", exc_info=True)
+
+    def _tell(
+        self,
+        state: ViewState,
+        reason: str = "",
+        remedy: str = "",
+        position: Position | None = None,
+        filled: float | None = None,
+    ) -> None:
+        """Write the report if something has changed; the epoch and the progress alone from time to time."""
+        now = time.monotonic()
+        standing = self._standing
+        shown = position or (None if standing is None else standing.position)
+        report = ViewReport(
+            self._name,
+            self._plan.target.kind,
+            state,
+            self._report.epoch if shown is None else shown.epoch,
+            self._report.failed if standing is None else standing.failed,
+            reason,
+            remedy,
+            wall_clock_us(),
+            os.getpid(),
+            filled,
+            self._rebuilt,
+        )
+        former = self._report
+        is_same = (report.state, report.reason, report.failed) == (
+            former.state,
+            former.reason,
+            former.failed,
+        )
+        if is_same and now - self._reported_at < _REPORT_S:
+            return
+        self._report, self._reported_at = report, now
+        write_report(self._data, report)
+
+
+def serve_applier(app: App, name: str, config: Config, *, supervised: bool = False) -> None:
+    """Feed a view until the process is asked to stop, or until a deployment declares the view no more.
+
+    Args:
+        name: The name of the view, which the application has.
+        supervised: Whether the end of standard input stops the process, too.
+    """
+    directory = DataDirectory(config.data)
+    directory.create(config.key_service)
+    folder = folder_of(config.data, name)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def opener(plan: ViewPlan) -> Target:
+        settings = config.views.get(name)
+        return open_target(plan, "" if settings is None else settings.address(), folder)
+
+    os.nice(_NICE)
+    with (
+        Stop(supervised=supervised) as stop,
+        isolated_upcasts(),
+        closing(directory.open_journal(app)) as journal,
+        presence.present(config.data, ROLE, config.app, view=name),
+    ):
+        code = CodeInForce(config.data, config.app)
+        applier = Applier(app, config.data, name, journal, opener, code)
+        _log.info("applier.follows", extra={"view": name, "target": app.views[name].target.kind})
+        applier.run(stop.wanted)

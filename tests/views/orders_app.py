@@ -1,0 +1,81 @@
+"""An application whose view has every source of tables: classes, a row function, a stream."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from penstock import App, emit, entity, key, rows, sqlite, stream, view
+
+
+@entity
+class Customer:
+    name: str = key()
+    credit: Decimal = Decimal(0)
+    since: datetime | None = None
+
+
+@entity
+class Order:
+    number: int = key()
+    customer: Customer
+    total: Decimal = Decimal(0)
+    shipped: bool = False
+    lines: dict[str, int] = {}
+    token: UUID | None = None
+    patience: timedelta = timedelta(0)
+    weight: float = 0.0
+
+    def ship(self) -> None:
+        self.shipped = True
+        emit(shipments, Shipment(self.number, self.total))
+
+    def add(self, item: str, count: int) -> None:
+        self.lines[item] = self.lines.get(item, 0) + count
+        self.total += count
+
+
+@dataclass
+class OpenLine:
+    number: int
+    customer: Customer
+    item: str
+    count: int
+
+
+@dataclass
+class Shipment:
+    number: int
+    total: Decimal
+
+
+shipments = stream("shipments", Shipment)
+
+
+@rows(Order)
+def open_lines(order: Order) -> Iterator[OpenLine]:
+    if order.shipped:
+        return
+    for item, count in order.lines.items():
+        if item == "raises":
+            raise ValueError("an item that no one sells")
+        if item == "loops":
+            time.sleep(3600)
+        if item == "ends":
+            os._exit(7)
+        if item == "endless":
+            while True:
+                yield OpenLine(1, order.customer, "x", 1)
+        if item == "reads":
+            item = str(order.customer.credit)
+        if item == "wrong":
+            count = "three"  # type: ignore[assignment]
+        yield OpenLine(order.number, order.customer, item, count)
+
+
+reporting = view("reporting", sqlite(), Customer, Order, open_lines, shipments)
+
+app = App("orders", Customer, Order, shipments, reporting)
