@@ -1,6 +1,7 @@
 """An application whose view has every source of tables: classes, a row function, a stream."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,24 +56,43 @@ class Shipment:
 shipments = stream("shipments", Shipment)
 
 
+def _raises(_: Order) -> OpenLine:
+    raise ValueError("an item that no one sells")
+
+
+def _hangs(_: Order) -> OpenLine:
+    while True:
+        time.sleep(3_600)
+
+
+def _reads(order: Order) -> OpenLine:
+    return OpenLine(order.number, order.customer, str(order.customer.credit), 1)
+
+
+def _wrong(order: Order) -> OpenLine:
+    return OpenLine(order.number, order.customer, "wrong", "three")  # type: ignore[arg-type]
+
+
+HOSTILE = {
+    "raises": _raises,
+    "hangs": _hangs,
+    "ends": lambda _: os._exit(7),
+    "stops": lambda _: sys.exit(3),
+    "reads": _reads,
+    "wrong": _wrong,
+}
+"""Items whose rows fail."""
+
+
 @rows(Order)
 def open_lines(order: Order) -> Iterator[OpenLine]:
     if order.shipped:
         return
     for item, count in order.lines.items():
-        if item == "raises":
-            raise ValueError("an item that no one sells")
-        if item == "loops":
-            time.sleep(3600)
-        if item == "ends":
-            os._exit(7)
-        if item == "endless":
-            while True:
-                yield OpenLine(1, order.customer, "x", 1)
-        if item == "reads":
-            item = str(order.customer.credit)
-        if item == "wrong":
-            count = "three"  # type: ignore[assignment]
+        if item in HOSTILE:
+            yield HOSTILE[item](order)
+        while item == "endless":
+            yield OpenLine(order.number, order.customer, item, count)
         yield OpenLine(order.number, order.customer, item, count)
 
 
