@@ -33,6 +33,7 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "model/versions/widening.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
     "deployment/code_in_force.py",  # the modules of a deployment
+    "views/tables.py",  # row functions, in a child process
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs
 GENERATES = {"model/entity_type.py"}  # its `exec` gets a source that the names of a class determine

@@ -104,8 +104,8 @@ class Applier:
         self._failures = 0  # consecutive
         former = read_report(data, name)
         self._rebuilt = 0 if former is None else former.rebuilt
-        kind = app.views[name].target.kind
-        self._report = ViewReport(name, kind, ViewState.FILLING, rebuilt=self._rebuilt)
+        target_kind = app.views[name].target.kind
+        self._report = ViewReport(name, target_kind, ViewState.FILLING, rebuilt=self._rebuilt)
         self._reported_at = float("-inf")
         self._looked_at = float("-inf")
         self._orders = ViewOrders()

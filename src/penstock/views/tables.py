@@ -109,8 +109,8 @@ def _cells(name: str, column: Column) -> _Cells:
         inner, keys = _cells(name, column.key), column.keys
         return _Cells(inner.shape, lambda texts: inner.read(keys(texts)))
     if isinstance(column, Scalar):
-        kind = Kind.DECIMAL if column.sql.startswith("DECIMAL") else _KINDS[column.sql]
-        return _Cells(ColumnShape(name, kind), _READERS.get(kind, _as_they_are))
+        value_kind = Kind.DECIMAL if column.sql.startswith("DECIMAL") else _KINDS[column.sql]
+        return _Cells(ColumnShape(name, value_kind), _READERS.get(value_kind, _as_they_are))
     return _Cells(ColumnShape(name, Kind.JSON), _json_texts)
 
 
