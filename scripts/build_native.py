@@ -1,4 +1,7 @@
-"""Build the compiled implementation (`src/penstock/native/_core.pyx`): a hook of hatchling, which builds Penstock.
+"""Make what is in no commit: a hook of hatchling, which builds Penstock.
+
+The synchronous client is written from the asynchronous client (`scripts/twins`). The compiled implementation is built
+from `src/penstock/native/_core.pyx`.
 
 An editable installation gets the compiled module beside its source; a wheel contains it and is for one interpreter.
 `PENSTOCK_NATIVE` in the environment decides: with `require`, a failed build is an error; with `disable`, a pure wheel is
@@ -31,16 +34,19 @@ class NativeHook(BuildHookInterface[Any]):
     folder: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the module, if that is wanted and possible.
+        """Write the synchronous client, and build the compiled module, if that is wanted and possible.
 
         Args:
             version: `standard` or `editable`.
             build_data: The content of the wheel, for hatchling.
         """
+        root = Path(self.root)
+        runpy.run_path(str(root / "scripts" / "twins"))["write"]()
+        # hatchling leaves out files that git ignores, unless they are named here.
+        build_data["artifacts"].append("/src/penstock/client/synchronous*.py")
         wish = os.environ.get("PENSTOCK_NATIVE", "")
         if self.target_name != "wheel" or wish == "disable":
             return
-        root = Path(self.root)
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-native-"))
         try:
             built = build(root, self.folder)

@@ -8,6 +8,6 @@ TWINS = Path(__file__).parents[3] / "scripts" / "twins"
 
 
 def test_synchronous_client_is_generated_from_the_asynchronous_one() -> None:
-    """`scripts/twins` would write the synchronous client as it is; otherwise run it."""
+    """`scripts/setup` has written the synchronous client; after a change of its source run `scripts/twins`."""
     done = subprocess.run([sys.executable, TWINS, "--check"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
