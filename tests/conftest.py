@@ -3,6 +3,7 @@
 Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again.
 """
 
+import gc
 import random
 import signal
 from importlib import import_module
@@ -26,6 +27,7 @@ for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that the
 
 SEED = pytest.StashKey[int]()
 BROWSER = "tests/browser/"
+UNIT = "tests/unit/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,6 +75,33 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEED] = seed
     config.option.hypothesis_seed = str(seed)
     hypothesis.settings.load_profile("explore")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files whose tests are quick behind all others, so that the processes of pytest-xdist end together."""
+
+    def is_quick(item: pytest.Item) -> bool:
+        module = item.getparent(pytest.Module)
+        return (
+            item.nodeid.startswith(UNIT)
+            and module is not None
+            and not module.get_closest_marker("long")
+        )
+
+    items.sort(key=is_quick)
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over the modules of all tests, of which each process has some hundred thousand objects."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Restore that after a test of a command that undid it: such a command freezes the heap for itself."""
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 def pytest_terminal_summary(
