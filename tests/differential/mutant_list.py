@@ -301,15 +301,15 @@ MUTANTS = (
     Mutant(
         "an event overtakes the waiting handler of its key",
         "engine/streams/workflow_step.py",
-        "if (task.exclusive or lines.has_items(task)) and lines.is_blocked(task, place):",
+        "if lines.is_blocked(task, place):",
         "if False:",
         f"{STREAMS}/test_cases.py::test_case",
     ),
     Mutant(
-        "a direct task takes an event whose handler waits after it has read rows",
+        "the reads of a handler that has waited are not noted from its start",
         "engine/streams/workflow_step.py",
-        " and not direct.task.noted",
-        "",
+        "is_noted = kind in task.noted",
+        "is_noted = False",
         f"{STREAMS}/test_direct_tasks.py::test_direct_tasks",
     ),
     Mutant(

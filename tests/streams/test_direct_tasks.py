@@ -20,8 +20,9 @@ from penstock import (
 )
 from penstock.engine.limits import Limits
 from penstock.engine.streams import cascade_runner
-from penstock.engine.streams.workflow_step import WorkflowStep, direct_task
+from penstock.engine.streams.workflow_step import DirectTask, WorkflowStep, direct_task
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.stream import Atom
 from penstock.runtime.local.runtime import LocalRuntime
 
 numbers = stream("numbers", int)
@@ -147,12 +148,12 @@ workflows: dict[str, Callable[[], Workflow[Any]]] = {
     "changing": lambda: flow("f", lists).task(Changing).sink("out"),
     "asking": lambda: flow("f", numbers).task(Asking).sink("out"),
     "awaiting": lambda: flow("f", numbers).key(number_of).task(Awaiting).sink("out"),
+    "exclusive": lambda: flow("f", numbers).key(abs).task(Awaiting, exclusive=True).sink("out"),
 }
 other: dict[str, Callable[[], Workflow[Any]]] = {
     "changing by key": lambda: flow("f", lists).key(len).task(Changing).sink("out"),
     "a function": lambda: flow("f", numbers).map(abs).task(Adding).sink("out"),
     "another type": lambda: flow("f", numbers).task(Adding).sink("out", float),
-    "exclusive": lambda: flow("f", numbers).key(abs).task(Awaiting, exclusive=True).sink("out"),
     "nothing": lambda: flow("f", numbers).task(Silent).sink("out", int),
     "generator": lambda: flow("f", numbers).task(Returning).sink("out", int),
 }
@@ -176,12 +177,12 @@ def outcome(made: Workflow[Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", workflows)
 def test_direct_tasks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Atoms, rows and failures are equal for all that a handler can do."""
-    taken: list[bytes] = []
+    taken: list[Atom] = []
     take = WorkflowStep._take_only_event
 
-    def noting(step: WorkflowStep, direct: Any, data: bytes) -> None:
-        taken.append(data)
-        take(step, direct, data)
+    def noting(step: WorkflowStep, direct: DirectTask, atom: Atom) -> None:
+        taken.append(atom)
+        take(step, direct, atom)
 
     monkeypatch.setattr(WorkflowStep, "_take_only_event", noting)
     direct = outcome(workflows[name]())

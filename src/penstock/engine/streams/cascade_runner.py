@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -48,7 +48,6 @@ from penstock.engine.streams.derived_ids import (
     step_id,
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
-from penstock.engine.streams.key_shares import SharedTurns
 from penstock.engine.streams.late_flows import LateFlows
 from penstock.engine.streams.lost_work import deadlock, failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
@@ -68,12 +67,7 @@ from penstock.engine.streams.stored_cascade import (
 )
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, former_rest_key
 from penstock.engine.streams.waiting import Answer, Place, PortalQuestion, Waits
-from penstock.engine.streams.workflow_step import (
-    DirectTask,
-    StepServices,
-    WorkflowStep,
-    direct_task,
-)
+from penstock.engine.streams.workflow_step import StepServices, WorkflowStep, direct_task
 from penstock.errors import Internal, LimitExceeded, UserError
 from penstock.model.application import App
 from penstock.model.call import call_of, sent
@@ -200,6 +194,15 @@ def _read_nothing(_key: EntityKey) -> bytes | None:
     return None
 
 
+Taking: TypeAlias = Callable[[Cascade, WorkflowPlan, Atom], Callable[[WorkflowStep], None]]
+
+
+def _take_whole(
+    _cascade: Cascade, _plan: WorkflowPlan, atom: Atom
+) -> Callable[[WorkflowStep], None]:
+    return lambda run: run.take_atom(atom)
+
+
 class CascadeRunner:
     """Runs cascades, one step after the other, over one state.
 
@@ -212,7 +215,7 @@ class CascadeRunner:
         cuts: The recorded cuts of the cascades that run again, by the id of the record that continues each.
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
         on_failure: Takes the failure of each step that fails.
-        shared: The turns of large atoms that other tasks have run.
+        taking: Returns how the step of a workflow takes an atom (`key_shares`).
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -235,16 +238,17 @@ class CascadeRunner:
         """
         self._app = app
         self.topology = app.topology
-        self._direct: dict[str, DirectTask | None] = {}
         self._waits = Waits(read, app.topology.tasks, keys, executor)
         self._can_close_cycles = any(task.exclusive for _, task in app.topology.responders.values())
         self.personal = PersonalWork(app, self._waits)
+        plans = app.topology.workflows.items()
+        direct = {name: task for name, plan in plans if (task := direct_task(plan))}
         services = StepServices(
-            app, self._waits, keys, limits.output_bytes, executor, self.personal
+            app, self._waits, keys, limits.output_bytes, executor, self.personal, direct
         )
         self.step_runner = StepRunner(services, read, apply)
         self.on_failure: Callable[[Failure], None] = lambda _: None
-        self.shared: SharedTurns | None = None
+        self.taking: Taking = _take_whole
         self.paused = PausedFlows(app.topology, read, apply)
         self._late = LateFlows(app.topology, read, apply)
         self._executor = executor
@@ -318,8 +322,10 @@ class CascadeRunner:
                     cascade.push(Inquiry(portal, tuple(output.questions[portal])))
         for (workflow, task), answers in output.answers.items():
             cascade.push(Delivered(workflow, task, tuple(answers)))
-        self._break_cycles(cascade, plan)
-        self._queue_ready(cascade)
+        lines = self._waits.lines
+        if self._waits.awaited or lines.held or lines.ready:  # nearly never
+            self._break_cycles(cascade, plan)
+            self._queue_ready(cascade)
         return None
 
     def _break_cycles(self, cascade: Cascade, plan: WorkflowPlan) -> None:
@@ -429,34 +435,13 @@ class CascadeRunner:
         return recorded_failure(failure, is_personal=is_personal())
 
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
-        shared = self.shared
-        if shared is not None and shared.holds(step_id(cascade.root, cascade.taken)):
-            failure = self._run_step(
-                cascade,
-                plan,
-                lambda run: (
-                    run.take_atom(step.atom) if run.is_eager else run.take_shared(step.atom, shared)
-                ),
-            )
-            shared.is_void = shared.is_void or failure is not None
-        else:
-            direct = self._direct_of(plan)
-            failure = self._run_step(cascade, plan, lambda run: run.take_atom(step.atom, direct))
+        failure = self._run_step(cascade, plan, self.taking(cascade, plan, step.atom))
         if failure is None:
             return
         if plan.workflow.pauses:
             self.paused.begin(plan.workflow.flow_name, step, failure, cascade.time_us)
         else:
             self._set_aside(cascade, plan.workflow.failed, step.stream, failure, step.atom)
-
-    def _direct_of(self, plan: WorkflowPlan) -> DirectTask | None:
-        """Return the direct task of a workflow, if it has one."""
-        name = plan.workflow.flow_name
-        if name not in self._direct:
-            direct = direct_task(plan)
-            has_items = direct is not None and self._waits.lines.has_items(direct.task)
-            self._direct[name] = None if has_items else direct
-        return self._direct[name]
 
     def _take_questions(self, cascade: Cascade, step: Inquiry) -> None:
         plan, task = self.topology.responders[step.portal]
@@ -676,8 +661,6 @@ class CascadeRunner:
 
     def _cut_steps(self, cascade: Cascade, ran: int, rest: StoredQueue[Step]) -> None:
         """Store the rest of the workflow steps for a later record."""
-        if self.shared is not None:
-            self.shared.is_void = True  # the shares have run the rest, too
         if self._drops_steps(cascade):
             self._apply(rest.dropped())
             cascade.queue.clear()

@@ -21,9 +21,6 @@ Piece: TypeAlias = tuple[Sequence[Any], Sequence[Any] | None, Sequence[bytes]]
 """Several events for a task: their keys, the events, and their bytes. There are no events if the handler must decode them,
 because no other function may have the same object."""
 
-UNDECODED: Final[Any] = object()
-"""In the place of an event that its handler decodes."""
-
 _SOURCE: Final = (
     FlowOperator.SOURCE
 )  # names of this module, because CPython 3.11 looks up members slowly

@@ -1,12 +1,10 @@
-"""The start of a handler: its instance, its event or its question, and its `out`."""
+"""A handler of a task, and the `self` of each of its calls."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, NoneType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.base.ids import EntityKey
-from penstock.engine.streams.flow_events import UNDECODED
 from penstock.engine.streams.waiting import Held, Place, PortalQuestion
 from penstock.errors import UserError
 from penstock.model.context import ACTIVE, current
@@ -16,8 +14,11 @@ from penstock.model.streams.topology import Topology
 
 _map, _set, _type = map, set, type  # which a handler can have replaced
 
+COMPLETE: Final = "complete"
+"""The kind of `on_atom_complete`."""
+
 REMEMBERED: Final = frozenset({str, int, NoneType})
-"""The types of the keys that `HandlerStarts` remembers."""
+"""The types of the keys whose start a step remembers."""
 
 
 PENDING_MAX: Final = 10_000
@@ -62,29 +63,68 @@ def task_output(task: TaskType) -> TaskOutput:
     return out
 
 
-class HandlerStarts:
-    """The places of one task's keys, each with its `self`; a key that comes again in a step costs one look-up."""
+class Handler(NamedTuple):
+    """A method of a task, as a step calls it: `function(self, value, out)`.
 
-    __slots__ = ("_known", "task")
+    Attributes:
+        kind: What it takes, in `TaskType.noted`.
+        decode: Returns the value of an item; `on_atom_complete` has None for both.
+        out: None if it takes none.
+    """
 
-    def __init__(self, task: TaskType) -> None:
-        self.task = task
-        self._known: dict[Any, Start] = {}
+    task: TaskType
+    kind: str
+    function: Callable[..., Any]
+    decode: Callable[[Any], Any]
+    out: TaskOutput | None
 
-    def known(self, keys: Sequence[Any]) -> Iterator[Start | None]:
-        """Return the starts that are known when each of some keys begins a turn."""
-        return map(self._known.get, keys) if are_remembered(keys) else repeat(None, len(keys))
 
-    def of(self, key: Any, turn: int) -> Start:
-        """Return the start of a key that is not among the known ones, for a turn."""
-        task = self.task
+def handler_for(task: TaskType, item: Held | None) -> Handler:
+    """Return the handler that takes an item: an encoded event or a question; None is the end of an atom."""
+    if item is None:
+        completion = task.completion
+        assert completion is not None, "the caller has looked"
+        out = task_output(task) if task.completion_takes_out else None
+        return Handler(
+            task,
+            COMPLETE,
+            lambda instance, _, *out: completion(instance, *out),
+            lambda _: None,
+            out,
+        )
+    if type(item) is PortalQuestion:
+        responder = task.responders[item.portal]
+        decode_request = responder.portal.request_type
+        assert decode_request is not None, "an application was built with it"
+        out = task_output(task) if responder.takes_out else None
+        return Handler(
+            task,
+            f"portal {item.portal}",
+            responder.function,
+            lambda question: decode_request.decode(question.data),
+            out,
+        )
+    return event_handler(task)
+
+
+def event_handler(task: TaskType) -> Handler:
+    """Return the handler that takes encoded events."""
+    assert task.event is not None, "an application was built with the task"
+    out = task_output(task) if task.takes_out else None
+    return Handler(task, "event", task.cls.on_event, task.event.decode, out)  # type: ignore[attr-defined]
+
+
+def start_of(handler: Handler, key: Any, turn: int) -> Start:
+    """Return the start of a key for a turn."""
+    task = handler.task
+    if handler.kind == COMPLETE:  # it has no current key
+        text = "" if task.is_keyed else ONLY_KEY
+        instance = task.completing_instance()
+    else:
         text = task.key_text(key)
         instance = task.rows.of_text(text)  # that of the running transaction
-        is_fresh = type(instance) is task.rows.unloaded and task.shared is None
-        start = (task.name, text), instance, turn if is_fresh else 0
-        if type(key) in REMEMBERED:
-            self._known[key] = start
-        return start
+    is_fresh = type(instance) is task.rows.unloaded and task.shared is None
+    return (task.name, text), instance, turn if is_fresh else 0
 
 
 def instance_of(task: TaskType, key_text: str) -> Any:
@@ -98,36 +138,6 @@ def state_keys(task: TaskType, key_text: str) -> list[EntityKey]:
     if task.shared is not None:
         keys.append(EntityKey(task.shared.prefix + ONLY_KEY))
     return keys
-
-
-def start_handler(
-    task: TaskType,
-    item: Held | None,
-    instance: Any,
-    out: TaskOutput | None,
-    event: Any = UNDECODED,
-) -> Any:
-    """Call a handler, and return its result; that of an `async` handler is a coroutine that has not begun.
-
-    Args:
-        item: The encoded event or the question; None for `on_atom_complete`.
-        instance: The `self` of the handler.
-        out: Its `out`.
-        event: The decoded event, if handlers can share it.
-    """
-    if item is None:
-        assert task.completion is not None, "the caller has looked"
-        return task.completion(instance, *[out] * task.completion_takes_out)
-    if type(item) is PortalQuestion:
-        responder = task.responders[item.portal]
-        assert responder.portal.request_type is not None, "an application was built with it"
-        handler, takes_out = responder.function, responder.takes_out
-        value = responder.portal.request_type.decode(item.data)
-    else:
-        assert task.event is not None, "an application was built with the task"
-        handler, takes_out = task.cls.on_event, task.takes_out  # type: ignore[attr-defined]
-        value = task.event.decode(item) if event is UNDECODED else event  # type: ignore[arg-type]
-    return handler(instance, value, out) if takes_out else handler(instance, value)
 
 
 def question_of(

@@ -2,27 +2,33 @@
 
 Each task takes all atoms, computes all keys, and runs the handlers of its own keys only. So nothing is moved between the
 tasks before the handlers run. A turn has the number that it has in a single task, therefore the outputs of all shares can
-be put into their order again, and randomness is the same. `WorkflowStep` uses the merged turns in place of its own, and
-does everything behind them itself.
+be put into their order again, and randomness is the same. A step takes the merged turns in place of its own, and does
+everything behind them itself.
 
 The shares are a guess: wherever one of them meets a failure or a wait, its result is dropped, and a single task runs the
-record.
+record. No other module of the engine knows of shares: a share, and a step with merged turns, call the same methods of
+`WorkflowStep` as a step that takes a whole atom.
 """
 
 import inspect
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress, count, takewhile
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.derived_ids import step_id
 from penstock.engine.streams.flow_events import Piece
-from penstock.engine.streams.handler_start import REMEMBERED, are_remembered
+from penstock.engine.streams.handler_start import REMEMBERED, are_remembered, event_handler
+from penstock.engine.streams.workflow_step import Unfit, WorkflowStep
+from penstock.errors import UserError
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.stream import Atom
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
@@ -51,26 +57,6 @@ class TaskTurns(msgspec.Struct, array_like=True):
     outputs: bytes
 
 
-class MergedTurns(NamedTuple):
-    """The turns of one task in one step, of all shares.
-
-    Attributes:
-        turns: The number of turns.
-        sizes: The bytes of each output.
-        outputs: The encoded events in order, without anything between them.
-    """
-
-    turns: int
-    sizes: Sizes
-    outputs: bytes
-
-    def events(self) -> list[bytes]:
-        """Return the single outputs."""
-        ends = self.sizes.cumsum().tolist()
-        outputs = self.outputs
-        return [outputs[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
 class StepTurns(msgspec.Struct, array_like=True):
     """What the handlers of all divided tasks have done in one step."""
 
@@ -94,25 +80,58 @@ class KeyShare:
         """Say whether the handlers of a key run in this share."""
         return xxh3_64_intdigest(key_text.encode()) % self._count == self._number
 
-    def own(
-        self, task: TaskType, piece: Piece, turns: Iterable[int]
-    ) -> tuple[Piece, Iterable[int]]:
-        """Return the events of a share, and their turns."""
-        keys, events, encoded = piece
-        owned = self._owned.setdefault(task.name, _OwnedKeys(self, task))
-        look = owned.__getitem__ if are_remembered(keys) else owned.__missing__
-        flags = [*map(look, keys)]
-        own = None if events is None else [*compress(events, flags)]
-        return (
-            ([*compress(keys, flags)], own, [*compress(encoded, flags)]),
-            compress(turns, flags),
-        )
+    def take(self, step: WorkflowStep, plan: WorkflowPlan, atom: Atom) -> None:
+        """Run the handlers of an atom whose keys are in the share; publish nothing."""
+        step.is_eager = True  # each output needs its own bytes, because it is put into order alone
+        step.begin_atom(atom)
+        self.tasks = []  # of an attempt before this one
+        following = 1
+        for task in divided_tasks(plan):
+            if task.noted or step.may_wait(task):
+                raise UserError("a handler waits")
+            following = self._take_task(step, task, following)
+        if step.begun or step.has_listed_keys:
+            raise UserError("the atom cannot be divided")
 
-    def note(self, task: TaskType, turns: int, places: "array[int]", outputs: list[bytes]) -> None:
-        """Note what a task has done."""
-        sizes = array("I", map(len, outputs)).tobytes()
-        noted = TaskTurns(task.name, turns, places.tobytes(), sizes, b"".join(outputs))
-        self.tasks.append(noted)
+    def _take_task(self, step: WorkflowStep, task: TaskType, first: int) -> int:
+        """Run the own handlers of a task; return the number of the turn that follows on the turns of all shares.
+
+        Args:
+            first: The number of the first turn.
+        """
+        places, following = array("I"), first
+
+        def noting(turns: Iterable[int]) -> Iterator[int]:
+            # The next turn is asked for when the handler has ended. To wrap the handler would take a frame, and handlers
+            # can count frames: between a step and its handler, there are as many as in a whole atom.
+            for turn in turns:
+                yield turn
+                places.extend([turn] * (len(step.outputs) - len(places)))
+
+        def own_pieces() -> Iterator[Piece]:
+            nonlocal following
+            for keys, values, encoded in step.pieces(task):
+                flags = self._flags(task, keys)
+                step.turns = noting(compress(range(following, following + len(flags)), flags))
+                following += len(flags)
+                own = None if values is None else [*compress(values, flags)]
+                yield [*compress(keys, flags)], own, [*compress(encoded, flags)]
+                next(step.turns, None)  # so that the last turn is noted
+
+        step.begin_task(task)
+        step.take_pieces(event_handler(task), own_pieces())
+        outputs = [data for _, data in step.outputs]
+        sizes = array("I", map(len, outputs))
+        turns = TaskTurns(
+            task.name, following - first, places.tobytes(), sizes.tobytes(), b"".join(outputs)
+        )
+        self.tasks.append(turns)
+        return following
+
+    def _flags(self, task: TaskType, keys: Sequence[Any]) -> list[bool]:
+        """Return whether each of some keys is in the share."""
+        owned = self._owned.setdefault(task.name, _OwnedKeys(self, task))
+        return [*map(owned.__getitem__ if are_remembered(keys) else owned.__missing__, keys)]
 
     def end_step(self, step: RequestId, writes: dict[EntityKey, bytes | None]) -> int:
         """Note the writes of a step that has taken effect; return the bytes of the step."""
@@ -123,32 +142,53 @@ class KeyShare:
 
 
 class SharedTurns:
-    """The turns of all shares.
-
-    Attributes:
-        is_void: Whether a step has failed that uses them. Then they are wrong for all later steps.
-    """
+    """The turns of all shares, for the task that does the rest."""
 
     def __init__(self, shares: Sequence[list[StepTurns]]) -> None:
         self._steps = {steps[0].step: steps for steps in zip(*shares, strict=False)}
-        self.is_void = False
 
-    def holds(self, step: RequestId) -> bool:
-        """Say whether the shares have run a step."""
-        return not self.is_void and step in self._steps
+    def taking(
+        self, cascade: Cascade, plan: WorkflowPlan, atom: Atom
+    ) -> Callable[[WorkflowStep], None]:
+        """Return how a step takes an atom: with the turns of the shares, as long as these have run the same steps."""
+        step = step_id(cascade.root, cascade.taken)
+        shares = self._steps.get(step)
+        if shares is not None and step == next(iter(self._steps)):
+            del self._steps[step]
+            return lambda run: (
+                run.take_atom(atom) if run.is_eager else _take_turns(run, plan, atom, shares)
+            )
+        if shares is not None:  # a step was left out that the shares have run: its cascade was cut
+            self.drop()
+        return lambda run: run.take_atom(atom)
 
-    def turns(self, step: RequestId) -> Iterator[MergedTurns]:
-        """Yield the turns of each divided task of a step, in order."""
-        shares = self._steps.get(step, ())
-        for tasks in zip(*(share.tasks for share in shares), strict=True):
-            yield _merged(tasks)
+    def drop(self, _failure: object = None) -> None:
+        """Drop all turns: a step has failed, so what the shares have run behind it is wrong."""
+        self._steps.clear()
 
-    def writes(self, step: RequestId) -> dict[EntityKey, bytes | None]:
-        """Return the rows that the divided tasks of a step have changed."""
-        merged: dict[EntityKey, bytes | None] = {}
-        for share in self._steps.get(step, ()):
-            merged |= share.writes
-        return merged
+
+def _take_turns(
+    step: WorkflowStep, plan: WorkflowPlan, atom: Atom, shares: Sequence[StepTurns]
+) -> None:
+    """Run an atom through all tasks, with the turns of the shares in place of those of the divided tasks."""
+    step.begin_atom(atom)
+    done = turns = 0
+    for tasks in zip(*(share.tasks for share in shares), strict=True):
+        step.begin_task(plan.tasks[done])
+        done += 1
+        turns += tasks[0].turns
+        sizes, outputs = _merged(tasks)
+        if not step.output.pack(outputs, len(sizes)):
+            step.is_unfit = True  # the handler that has exceeded the limit gets the error
+            raise Unfit
+        if step.pending is None:
+            ends = sizes.cumsum().tolist()
+            each = zip([0, *ends], ends, strict=False)
+            step.outputs += [(None, outputs[begin:end]) for begin, end in each]
+    step.turns = count(turns + 1)
+    for share in shares:
+        step.shared_writes |= share.writes
+    step.run(plan.tasks[done:])
 
 
 class _OwnedKeys(dict[Any, bool]):
@@ -166,8 +206,8 @@ class _OwnedKeys(dict[Any, bool]):
         return is_own
 
 
-def _merged(tasks: Sequence[TaskTurns]) -> MergedTurns:
-    """Return the outputs of all shares in the order of their turns; no output becomes an object."""
+def _merged(tasks: Sequence[TaskTurns]) -> tuple[Sizes, bytes]:
+    """Return the sizes and the bytes of the outputs of all shares in the order of their turns; no output becomes an object."""
     import numpy as np  # noqa: PLC0415 -- a test of an application needs none
 
     order = np.argsort(_joined(task.places for task in tasks), kind="stable")
@@ -176,7 +216,7 @@ def _merged(tasks: Sequence[TaskTurns]) -> MergedTurns:
     sizes = sizes[order]
     moved = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
     outputs = np.frombuffer(b"".join(task.outputs for task in tasks), np.uint8)
-    return MergedTurns(tasks[0].turns, sizes, outputs[moved + np.arange(len(moved))].tobytes())
+    return sizes, outputs[moved + np.arange(len(moved))].tobytes()
 
 
 def _joined(parts: Iterable[bytes]) -> "npt.NDArray[np.uint32]":

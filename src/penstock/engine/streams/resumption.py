@@ -16,12 +16,7 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.instants import instant_of
 from penstock.engine.execute import Executor
 from penstock.engine.failure import Escape
-from penstock.engine.streams.handler_start import (
-    instance_of,
-    question_of,
-    start_handler,
-    task_output,
-)
+from penstock.engine.streams.handler_start import handler_for, instance_of, question_of
 from penstock.engine.streams.personal_work import (
     readable_body,
     readable_question,
@@ -163,9 +158,10 @@ class Resumption:
     def _start(self) -> None:
         handler = self._handler
         handler.coroutines.append(None)
+        called = handler_for(handler.task, handler.item)
         instance = instance_of(handler.task, handler.place[1])
-        out = task_output(handler.task)
-        result = start_handler(handler.task, handler.item, instance, out)
+        out = () if called.out is None else (called.out,)
+        result = called.function(instance, called.decode(handler.item), *out)
         if type(result) is CoroutineType:
             handler.coroutines[0] = result
             self._advance(0)

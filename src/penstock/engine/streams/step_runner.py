@@ -8,15 +8,12 @@ from penstock.engine.execute import Effect, Outcome
 from penstock.engine.failure import close_all
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.derived_ids import step_id
-from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.waiting import Waiting
 from penstock.engine.streams.workflow_step import StepServices, WorkflowStep
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, decode_failure, encode_failure
-from penstock.model.streams.flow import Workflow
-from penstock.model.streams.stream import Atom
 from penstock.model.streams.workflow_plan import WorkflowPlan
 
 _NO_RESULT: Final = b""
@@ -82,7 +79,7 @@ class StepRunner:
                 self._check_room(cascade, plan, step.output)
                 if step.changed or step.cleared:
                     writes = step.with_defaults(writes)
-                return _NO_RESULT, writes | step.shared_writes if step.shared_writes else writes
+                return _NO_RESULT, writes | step.shared_writes
             except BaseException:
                 for handler in step.begun:
                     close_all(handler.forget())
@@ -106,25 +103,6 @@ class StepRunner:
         else:
             self._waits.undo()
         return step.output, outcome
-
-    def run_share(self, cascade: Cascade, share: KeyShare) -> int | None:
-        """Run a share of the handlers that take the atom of an append.
-
-        Returns:
-            The bytes of its results; None if a single task must run the record.
-        """
-        topology, size = self._services.app.topology, 0
-        for atom in cascade.published:
-            takers = topology.subscribers.get(atom.stream, ())
-            for cascade.taken, taker in enumerate(takers, 1):
-                if not isinstance(taker, Workflow):
-                    continue
-                plan = topology.workflows[taker.flow_name]
-                _, outcome = self.run(cascade, plan, _taking(atom.events, share))
-                if outcome.error is not None:
-                    return None
-                size += share.end_step(step_id(cascade.root, cascade.taken), outcome.writes)
-        return size
 
     def perform(self, cascade: Cascade, work: Callable[[], object]) -> Outcome:
         """Run user code that uses no state as the transaction of a step."""
@@ -199,8 +177,3 @@ class StepRunner:
             decided = self.decided.get(txn.request_id) if self.decided else None
             return self._executor.perform(txn, work) if decided is None else decided
         return Outcome(refusal.code, encode_failure(refusal), (), {})
-
-
-def _taking(atom: Atom, share: KeyShare) -> Callable[[WorkflowStep], None]:
-    """Return a function that takes a share of an atom, with as many frames as for a whole atom."""
-    return lambda step: step.take_share(atom, share)

@@ -5,30 +5,31 @@ order; then its `on_atom_complete` runs, and then the next task begins. Function
 task asks for its events. The caller undoes a step that fails.
 """
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from functools import partial
+from itertools import count, repeat
 from types import CoroutineType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor
 from penstock.engine.streams.cascade import LaterRecord
 from penstock.engine.streams.derived_ids import part_id, timeout_id
-from penstock.engine.streams.flow_events import UNDECODED, FlowEvents, Piece
+from penstock.engine.streams.flow_events import FlowEvents, Piece
 from penstock.engine.streams.handler_start import (
-    HandlerStarts,
+    COMPLETE,
+    REMEMBERED,
+    Handler,
     Start,
-    TaskOutput,
-    instance_of,
+    are_remembered,
+    event_handler,
+    handler_for,
     question_of,
     refuse_generator,
-    start_handler,
+    start_of,
     state_keys,
-    task_output,
 )
-from penstock.engine.streams.key_shares import KeyShare, SharedTurns, divided_tasks
 from penstock.engine.streams.personal_work import (
     PersonalWork,
     readable_body,
@@ -61,26 +62,20 @@ from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import FlowOperator
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import Atom
-from penstock.model.streams.task_type import ONLY_KEY, TaskType
+from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.workflow_plan import WorkflowPlan
-
-# Most events of requests go to such a workflow, one in each atom. Then the parts of `WorkflowStep` that order tasks and
-# events would take longer than the handler. `WorkflowStep.take_atom` uses a direct task in their place; the result is the
-# same.
 
 
 class DirectTask(NamedTuple):
-    """The only task of a workflow.
+    """The only task of a workflow, which takes the events of the source as they are.
 
     Attributes:
         key: Returns the key of an event; None for a task without keys.
-        out: The `out` of its handler, in a tuple; empty if the handler takes none.
     """
 
-    task: TaskType
+    handler: Handler
     decode: Callable[[bytes], Any]
     key: Callable[[Any], Any] | None
-    out: tuple[TaskOutput, ...]
 
 
 def direct_task(plan: WorkflowPlan) -> DirectTask | None:
@@ -89,7 +84,7 @@ def direct_task(plan: WorkflowPlan) -> DirectTask | None:
     task = plan.task_of.get(workflow.last)
     if len(plan.tasks) != 1 or task is None or task.event is None or task.output is None:
         return None
-    if task.exclusive or task.completion is not None:
+    if task.completion is not None:
         return None
     (taken,) = workflow.last.inputs
     key = taken.function if taken.operator is FlowOperator.KEY else None
@@ -103,9 +98,8 @@ def direct_task(plan: WorkflowPlan) -> DirectTask | None:
         return None  # functions or conversions are between
     if key is not None and not task.event.is_shared:
         return None  # the function and the handler get an object each
-    out = (task_output(task),) if task.takes_out else ()
     decode = workflow.source.events.decode if task.event.is_shared else task.event.decode
-    return DirectTask(task, decode, key, out)
+    return DirectTask(event_handler(task), decode, key)
 
 
 class StepServices(NamedTuple):
@@ -114,6 +108,7 @@ class StepServices(NamedTuple):
     Attributes:
         waits: The waiting handlers; a step changes them.
         keys: Returns the stored keys that begin with a prefix, in order.
+        direct: The direct tasks, by the names of their workflows.
         size_max: The most bytes of all events, questions and answers of a step; and of the history of a handler.
     """
 
@@ -123,6 +118,11 @@ class StepServices(NamedTuple):
     size_max: int
     executor: Executor
     personal: PersonalWork
+    direct: Mapping[str, DirectTask]
+
+
+Items: TypeAlias = tuple[Sequence[Any], Sequence[Any] | None, Sequence[Held | None]]
+"""Several items for a handler: their keys, the values, and the items; without values, each is decoded for its call."""
 
 
 class Unrecorded(Exception):
@@ -133,13 +133,6 @@ class Unfit(Exception):
     """A pending event cannot be encoded, so the step runs again without pending events."""
 
 
-def kind_of(item: Held | None) -> str:
-    """Return the kind of the handler that takes an item; None is the end of an atom."""
-    if type(item) is PortalQuestion:
-        return f"portal {item.portal}"
-    return "complete" if item is None else "event"
-
-
 def listing_error(task: TaskType) -> UserError:
     """Return the error of a handler that waits and lists the keys of its task."""
     return UserError(
@@ -147,6 +140,9 @@ def listing_error(task: TaskType) -> UserError:
         "state of all keys; keep the values that it needs in a PerTask attribute, or use states(self) in a method "
         "that neither awaits nor uses .then"
     )
+
+
+_NO_START: Final = repeat(None)
 
 
 PACKED_MIN: Final = 64
@@ -168,17 +164,19 @@ class WorkflowStep:
         is_unrecorded: Whether a handler waits that has read rows which the step has not noted. The caller takes
             the step again, which notes them then.
         has_listed_keys: Whether a handler has asked for all keys of its task.
+        turns: The numbers of the next turns.
+        number: The number of the running turn, or of the last one.
+        outputs: The keys and the encoded events that the running task has published.
         shared_writes: The rows that other tasks have changed for the step (`key_shares`).
         missing: The rows that the step has looked for, and that are not stored.
         changed: Those of them that a handler has changed before another one began.
     """
 
-    _flow: FlowEvents  # of all ways to take something but `_run_direct`, which needs none
+    _flow: FlowEvents
     _packs = False
     is_eager = False
 
     # Defaults of the class cost no step anything.
-    _out: TaskOutput | None = None  # of the running task
     _packer: EventType[Any] | None = None  # of the pending events
     running: TaskType | None = None
     _key: Any = None  # of the running handler, as the next attributes
@@ -188,8 +186,7 @@ class WorkflowStep:
     _start: Start = (("", ""), None, 0)  # of the running handler
     _missed = -1  # the last turn that has read a row unnoted
     _listed = -1  # the last turn that has asked for all keys of its task
-    _share: KeyShare | None = None
-    _turns = 0
+    number = 0
     _asked = 0
     pending: deque[Any] | None = None
     is_unrecorded = False
@@ -203,36 +200,13 @@ class WorkflowStep:
         self._waits = services.waits
         self._txn = txn
         self.output = StepOutput(txn, services.size_max)
-        self._outputs: list[tuple[Any, bytes]] = []
+        self.turns: Iterator[int] = count(1)
+        self.outputs: list[tuple[Any, bytes]] = []
         self.begun: list[Waiting] = []
         self.shared_writes: dict[EntityKey, bytes | None] = {}
         self.missing: set[EntityKey] = set()
         self.changed: set[EntityKey] = set()
         self.cleared: set[EntityKey] = set()
-
-    def _begin(self, task: TaskType, key: Any, place: Place, item: Held | None) -> Any:
-        """Begin a handler, and return its `self`."""
-        if self.missing or self.cleared:
-            self.look_back(task, place[1])
-        self._enter(task, key, place, item)
-        known: Any = task.rows.prefix + place[1]
-        instance = self._txn.instances.get(known)
-        if instance is None:
-            instance = instance_of(task, place[1])
-        if task.noted and kind_of(item) in task.noted:
-            self._waiting()
-            self._note_live(state_keys(task, place[1]))
-        elif type(instance) is not task.rows.unloaded or task.shared is not None:
-            self._missed = self._turns
-        return instance
-
-    def _enter(self, task: TaskType, key: Any, place: Place, item: Held | None) -> None:
-        """Let a handler run."""
-        self._turns += 1
-        self._txn.turn = self._turns
-        self._start = (place, None, self._turns)
-        self.running, self._key, self._item = task, key, item
-        self._handler = self._turn = None
 
     def _end(self) -> None:
         """End the turn of the running handler, which may wait now."""
@@ -257,25 +231,25 @@ class WorkflowStep:
             handler_id = (
                 handler_of(item.id)
                 if type(item) is PortalQuestion
-                else f"{self._txn.request_id}!{self._turns}"
+                else f"{self._txn.request_id}!{self.number}"
             )
             handler = Waiting(handler_id, self.running, self._key, self._start[0], self._item)
             handler.coroutines.append(None)
             self._handler = handler
             self.begun.append(handler)
-            self._turn = Turn(None, self._txn.request_id, self._txn.time_us, self._turns)
+            self._turn = Turn(None, self._txn.request_id, self._txn.time_us, self.number)
             handler.turns.append(self._turn)
         return self._handler
 
     def _require_record(self, handler: Waiting) -> None:
         """Refuse that the running handler waits if one of its reads has not been noted."""
         task = handler.task
-        has_missed = self._turns == self._missed or self._turns != self._start[2]
+        has_missed = self.number == self._missed or self.number != self._start[2]
         if has_missed and task.has_state:
             self.is_unrecorded = True
-            task.noted.add(kind_of(handler.item))
+            task.noted.add(handler_for(task, handler.item).kind)
             raise Unrecorded
-        if self._turns == self._listed:
+        if self.number == self._listed:
             raise listing_error(handler.task)
 
     def _note_live(self, keys: Iterable[EntityKey]) -> None:
@@ -346,7 +320,7 @@ class WorkflowStep:
         output.size_left -= len(data) + 1  # `count`, without a call for each event
         if output.size_left < 0:
             output.refuse()
-        self._outputs.append((self._key, data))
+        self.outputs.append((self._key, data))
 
     def pack(self) -> None:
         """Encode the pending events, if there are any; after a `RecursionError` they are still pending."""
@@ -361,29 +335,21 @@ class WorkflowStep:
     def _take_values(self, values: list[Any]) -> bool:
         """Encode values and take all of them; return False, and take none, if one is unfit."""
         assert self._packer is not None, "a task has published them"
-        if self._share is None:
-            packed = self._packer.packed(values)
-            return packed is not None and self.output.pack(packed, len(values))
-        encoded = self._packer.encoded(values)
-        if encoded is None:
-            return False
-        outputs = [(None, data) for data in encoded]
-        self.output.use(encoded)
-        self._outputs += outputs
-        return True
+        packed = self._packer.packed(values)
+        return packed is not None and self.output.pack(packed, len(values))
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the stored keys that begin with a prefix, in order."""
         handler = self._handler
         if handler is not None and handler.coroutines != [None]:
             raise listing_error(handler.task)
-        self._listed, self.has_listed_keys = self._turns, True
+        self._listed, self.has_listed_keys = self.number, True
         return self._services.keys(prefix)
 
     def note_row(self, key: EntityKey, row: bytes) -> None:
         """Note that the running handler is the first handler of the step that reads a row."""
         if self._turn is None:
-            self._missed = self._turns
+            self._missed = self.number
         else:
             self._turn.rows[key] = row
 
@@ -392,7 +358,7 @@ class WorkflowStep:
     ) -> None:
         """Note that the running handler begins to use an instance that another handler of the step has used."""
         if self._turn is None:
-            self._missed = self._turns
+            self._missed = self.number
         elif key not in self._turn.rows:
             self._turn.rows[key] = entity_type.encode(values)
 
@@ -455,108 +421,43 @@ class WorkflowStep:
             stored.setdefault(key, blank[key.partition("/")[0]])
         return stored
 
-    def take_atom(self, atom: Atom, direct: DirectTask | None = None) -> None:
-        """Run an atom of the source through all tasks.
-
-        Args:
-            direct: The direct task of the workflow, if it has one.
-        """
-        if direct is not None and len(atom) == 1 and not direct.task.noted:
-            self._run_direct(direct, atom[0])
+    def take_atom(self, atom: Atom) -> None:
+        """Run an atom of the source through all tasks."""
+        if len(atom) == 1 and (direct := self._services.direct.get(self._plan.workflow.flow_name)):
+            self._take_only_event(direct, atom)
             return
-        self._flow = FlowEvents(self._plan, atom)
-        self._packs = len(atom) >= PACKED_MIN
-        self._run(self._plan.tasks, None)
+        self.begin_atom(atom)
+        self.run(self._plan.tasks)
 
-    def _run_direct(self, direct: DirectTask, data: bytes) -> None:
-        """Run the only event of an atom through the only task: `_run` without loops.
-
-        A handler has as many frames below it as in `_take_piece`, so its depth does not depend on the size of an atom.
-        """
-        self._take_only_event(direct, data)
-        self.running = None
-        self._txn.turn = 0
-        self.output.publish(self._outputs)
-
-    def _take_only_event(self, direct: DirectTask, data: bytes) -> None:
-        """Give the only event of an atom to the only task: `_take_events` for it."""
-        task = direct.task
-        value = direct.decode(data)
+    def _take_only_event(self, direct: DirectTask, atom: Atom) -> None:
+        """Give the only event of an atom to the only task: `run` without the order of tasks and events."""
+        # Nearly all atoms of requests come here. With `run`, the engine takes 35 us for such a record in place of 27.
+        value = direct.decode(atom[0])
         key = None if direct.key is None else direct.key(value)
-        text = task.key_text(key)
-        instance = task.rows.of_text(text)
-        self._turns = self._txn.turn = 1
-        self.running = task
-        self._key = key
-        self._item = data
-        is_fresh = type(instance) is task.rows.unloaded and task.shared is None
-        self._start = (task.name, text), instance, 1 if is_fresh else 0
-        self._call_directly(direct, instance, value, data)
+        self.take_pieces(direct.handler, (((key,), (value,), atom),))
+        self.output.publish(self.outputs)
 
-    def _call_directly(self, direct: DirectTask, instance: Any, value: Any, data: bytes) -> None:
-        """Call the handler of the only event: `_take_piece` for it."""
-        handler: Any = direct.task.cls.on_event  # type: ignore[attr-defined]
-        result = handler(instance, value, *direct.out)
-        if result is not None:
-            self._finish(direct.task, data, result)
-        if self._handler is not None:
-            self._end()
-
-    def take_share(self, atom: Atom, share: KeyShare) -> None:
-        """Run the handlers of an atom whose keys are in a share; publish nothing."""
+    def begin_atom(self, atom: Atom) -> None:
+        """Let the tasks take an atom of the source."""
         self._flow = FlowEvents(self._plan, atom)
         self._packs = len(atom) >= PACKED_MIN
-        share.tasks = []  # of an attempt before this one
-        self._share = share
-        self._run(divided_tasks(self._plan), None)
-        if self.begun or self.has_listed_keys:
-            raise UserError("the atom cannot be divided")
-
-    def _begin_task(self, task: TaskType) -> None:
-        """Let a task run."""
-        self._outputs = self._flow.outputs[task.name] = []
-        self._out = task_output(task)
-        if self._packs and task is self._plan.sink_task and not self.is_eager:
-            self.pending, self._packer = deque(), task.output
-
-    def take_shared(self, atom: Atom, shared: SharedTurns) -> None:
-        """Run an atom of the source through all tasks, with the turns of shares where these have run."""
-        step, tasks = self._txn.request_id, self._plan.tasks
-        self._flow = FlowEvents(self._plan, atom)
-        self._packs = len(atom) >= PACKED_MIN
-        done = 0
-        for turns in shared.turns(step):
-            self._begin_task(tasks[done])
-            done += 1
-            self._turns += turns.turns
-            if not self.output.pack(turns.outputs, len(turns.sizes)):
-                self.is_unfit = True  # the handler that has exceeded the limit gets the error
-                raise Unfit
-            if self.pending is None:
-                self._outputs += [(None, data) for data in turns.events()]
-        self.shared_writes = shared.writes(step)
-        self._run(tasks[done:], None)
 
     def take_questions(self, task: TaskType, questions: Sequence[PortalQuestion]) -> None:
-        """Let a task reply to questions."""
-
-        def reply_all() -> None:
-            for question in questions:
-                self._take(task, task.key_at(question.key), question.key, question)
-
+        """Let a task reply to questions, all of which are to the same portal."""
+        keys = [task.key_at(question.key) for question in questions]
+        handler = handler_for(task, questions[0])
         self._flow = FlowEvents(self._plan)
-        self._run((task, *self._plan.behind[task.name]), reply_all)
+        first = partial(self.take_pieces, handler, [(keys, None, questions)])
+        self.run((task, *self._plan.behind[task.name]), first)
 
     def take_next(self, task: TaskType, place: Place) -> None:
         """Let a task take the first item in the line of a key."""
-
-        def take() -> None:
-            item = self._waits.lines.take(task, place)
-            assert item is not None, "the caller has looked"
-            self._start_handler(task, task.key_at(place[1]), place, item)
-
+        item = self._waits.lines.take(task, place)
+        assert item is not None, "the caller has looked"
+        piece = [task.key_at(place[1])], None, [item]
         self._flow = FlowEvents(self._plan)
-        self._run((task, *self._plan.behind[task.name]), take)
+        first = partial(self.take_pieces, handler_for(task, item), [piece], is_first_in_line=True)
+        self.run((task, *self._plan.behind[task.name]), first)
 
     def take_answers(self, task: TaskType, answers: Sequence[Answer]) -> None:
         """Let the handlers of a task go on."""
@@ -566,21 +467,19 @@ class WorkflowStep:
                 self._resume(answer)
 
         self._flow = FlowEvents(self._plan)
-        self._run((task, *self._plan.behind[task.name]), resume_all)
+        self.run((task, *self._plan.behind[task.name]), resume_all)
 
-    def _run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None) -> None:
-        """Run tasks in order; `first` gives the first one its input in place of the events."""
+    def run(self, tasks: Sequence[TaskType], first: Callable[[], None] | None = None) -> None:
+        """Run tasks in order, and publish the atom; `first` gives the first task its input in place of the events."""
         for task in tasks:
-            self._begin_task(task)
-            if first is not None:
+            self.begin_task(task)
+            if first is None:
+                self.take_pieces(event_handler(task), self.pieces(task))
+            else:
                 first()
                 first = None
-            else:
-                self._take_events(task)
             if task.completion is not None:
-                self._complete(task)
-        if self._share is not None:
-            return
+                self.take_pieces(handler_for(task, None), [((None,), (None,), (None,))])
         if self.pending is not None:
             self.pack()
             self.output.publish_packed()
@@ -588,105 +487,96 @@ class WorkflowStep:
             workflow = self._plan.workflow
             self.output.publish(self._flow.encoded(workflow.last, workflow.events))
 
-    def _complete(self, task: TaskType) -> None:
-        text = "" if task.is_keyed else ONLY_KEY
-        instance = self._begin(task, None, (task.name, text), None)
-        refuse_generator(task, start_handler(task, None, instance, self._out))
-        self._end()
+    def begin_task(self, task: TaskType) -> None:
+        """Let a task run."""
+        self.outputs = self._flow.outputs[task.name] = []
+        if self._packs and task is self._plan.sink_task and not self.is_eager:
+            self.pending, self._packer = deque(), task.output
 
-    def _take_events(self, task: TaskType) -> None:
-        """Give a task its events, in order."""
+    def pieces(self, task: TaskType) -> Iterator[Piece]:
+        """Return the events of a task, in order."""
         assert task.event is not None, "an application was built with the task"
-        share, first, places = self._share, self._turns, array("I")
-        has_lines = task.exclusive or self._waits.lines.has_items(task)
-        if share is not None and (task.noted or has_lines):
-            raise UserError("a handler waits")
-        starts = HandlerStarts(task)
-        for piece in self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event):
-            if has_lines or task.noted:
-                self._take_each(task, piece)
-                continue
-            last = self._turns + len(piece[0])
-            turns: Iterable[int] = range(self._turns + 1, last + 1)
-            if share is not None:
-                piece, turns = share.own(task, piece, turns)
-                turns = self._placed(turns, places)
-            self._take_piece(starts, piece, turns)
-            self._turns = last
-            self.pack()
-        if share is not None:
-            share.note(task, self._turns - first, places, [data for _, data in self._outputs])
+        return self._flow.taken(self._plan.nodes[task.name].inputs[0], task.event)
 
-    def _placed(self, turns: Iterable[int], places: "array[int]") -> Iterator[int]:
-        """Yield turns, and note after each of them the place of its outputs."""
-        for turn in turns:
-            yield turn
-            published = len(self._outputs) + len(self.pending or ())
-            places.extend([turn] * (published - len(places)))
-
-    def _take_each(self, task: TaskType, piece: Piece) -> None:
-        """Give a task events, some of which may wait."""
-        keys, events, encoded = piece
-        decoded = repeat(UNDECODED) if events is None else events
-        for key, event, data in zip(keys, decoded, encoded, strict=False):
-            self._take(task, key, task.key_text(key), data, event)
-
-    def _take_piece(self, starts: HandlerStarts, piece: Piece, turns: Iterable[int]) -> None:
-        """Give a task events, in order.
-
-        This is `_take` for each of them. Tasks take most events without a wait, and then the calls between the parts
-        of a turn would cost as much as the turn, so this loop has them in one place.
-        """
-        task, txn, out = starts.task, self._txn, self._out
-        handler: Any = task.cls.on_event  # type: ignore[attr-defined]
-        takes_out = task.takes_out
-        keys, decoded, encoded = piece
-        events = map(task.event.decode, encoded) if decoded is None else decoded  # type: ignore[union-attr]
-        columns = zip(keys, events, encoded, starts.known(keys), turns, strict=True)
-        missing, cleared = self.missing, self.cleared
-        for key, event, data, known, turn in columns:
-            self._start = start = known or starts.of(key, turn)
-            if start[2] != turn and (missing or cleared):  # handlers before it have used the rows
-                self.look_back(task, start[0][1])
-            self._turns = txn.turn = turn
-            self.running = task
-            self._key = key
-            self._item = data
-            result = handler(start[1], event, out) if takes_out else handler(start[1], event)
-            if result is not None:
-                self._finish(task, data, result)
-            if self._handler is not None:
-                self._end()
-            self.running = None
-            txn.turn = 0
-
-    def _take(
-        self, task: TaskType, key: Any, text: str, item: Held, event: Any = UNDECODED
+    def take_pieces(  # noqa: C901, PLR0915 -- calls between the parts of a turn would cost as much as a turn
+        self, handler: Handler, pieces: Iterable[Items], *, is_first_in_line: bool = False
     ) -> None:
-        """Give a task an event or a question, or hold it back behind a waiting handler.
+        """Call a handler for each item of some pieces, in order; no other code lets a handler begin.
 
         Args:
-            key: The key; None without keys.
-            item: The encoded event, or the question.
-            event: The decoded event, if handlers can share it.
+            is_first_in_line: Whether the items may overtake those in the line of their key.
         """
-        place, lines = (task.name, text), self._waits.lines
-        if (task.exclusive or lines.has_items(task)) and lines.is_blocked(task, place):
-            lines.hold(task, place, item)
-            return
-        self._start_handler(task, key, place, item, event)
+        task, kind, function, decode, out = handler
+        txn, missing, cleared = self._txn, self.missing, self.cleared
+        starts: dict[Any, Start] = {}
+        takes_out = out is not None
+        is_noted = kind in task.noted
+        may_wait = self.may_wait(task) and kind != COMPLETE and not is_first_in_line
+        for keys, values, items in pieces:
+            columns: Iterable[tuple[Any, Any, Held | None, Start | None, int]]
+            if may_wait:
+                columns = self._unheld(handler, keys, values, items)
+            else:
+                decoded = map(decode, items) if values is None else values
+                may_know = len(keys) > 1 and are_remembered(keys)
+                known_starts = map(starts.get, keys) if may_know else _NO_START
+                columns = zip(keys, decoded, items, known_starts, self.turns, strict=False)
+            for key, value, item, known, turn in columns:
+                start = known or start_of(handler, key, turn)
+                if known is None and type(key) in REMEMBERED:
+                    starts[key] = start
+                if start[2] != turn and (
+                    missing or cleared
+                ):  # handlers before it have used the rows
+                    self.look_back(task, start[0][1])
+                self.number = txn.turn = turn
+                self.running = task
+                self._key = key
+                self._item = item
+                self._start = start
+                if is_noted:
+                    self._note_from_start(start)
+                result = function(start[1], value, out) if takes_out else function(start[1], value)
+                if result is not None:
+                    self._finish(task, item, result)
+                if self._handler is not None:
+                    self._end()
+                self.running = None
+                txn.turn = 0
+            if self.pending:
+                self.pack()
 
-    def _start_handler(
-        self, task: TaskType, key: Any, place: Place, item: Held, event: Any = UNDECODED
-    ) -> None:
-        """Let a handler take an event or a question."""
-        instance = self._begin(task, key, place, item)
-        self._finish(task, item, start_handler(task, item, instance, self._out, event))
-        self._end()
+    def may_wait(self, task: TaskType) -> bool:
+        """Say whether an item of a task may have to wait behind others of its key."""
+        return task.exclusive or self._waits.lines.has_items(task)
 
-    def _finish(self, task: TaskType, item: Held, result: Any) -> None:
+    def _unheld(
+        self,
+        handler: Handler,
+        keys: Sequence[Any],
+        values: Sequence[Any] | None,
+        items: Sequence[Held | None],
+    ) -> Iterator[tuple[Any, Any, Held, None, int]]:
+        """Yield the items that may be taken, each when it is its turn; hold back the others behind waiting handlers."""
+        lines, task = self._waits.lines, handler.task
+        for key, value, item in zip(keys, values or repeat(None), items, strict=False):
+            assert item is not None, "the end of an atom waits for nothing"
+            place = (task.name, task.key_text(key))
+            if lines.is_blocked(task, place):
+                lines.hold(task, place, item)
+            else:
+                given = handler.decode(item) if values is None else value
+                yield key, given, item, None, next(self.turns)
+
+    def _note_from_start(self, start: Start) -> None:
+        """Note the reads of the running handler from its start, because it may wait."""
+        place, instance, _ = start
+        self._start = place, instance, self.number  # so none of its reads is missed
+        self._note_live(state_keys(self._waiting().task, place[1]))
+
+    def _finish(self, task: TaskType, item: Held | None, result: Any) -> None:
         """Take the result of a handler that has run; a coroutine has not begun yet."""
-        if type(result) is CoroutineType:
+        if type(result) is CoroutineType and item is not None:
             handler = self._waiting()
             handler.coroutines[0] = result
             self._require_record(handler)
@@ -745,8 +635,10 @@ class WorkflowStep:
         last, step_id = handler.last_turn(), self._txn.request_id
         if self.missing or self.cleared:
             self.look_back(handler.task, handler.place[1])
-        self._enter(handler.task, handler.key, handler.place, handler.item)
-        turn = Turn(answer, step_id, self._txn.time_us, self._turns)
+        self.number = self._txn.turn = next(self.turns)
+        self._start = (handler.place, None, self.number)
+        self.running, self._key, self._item = handler.task, handler.key, handler.item
+        turn = Turn(answer, step_id, self._txn.time_us, self.number)
         self._handler, self._turn = handler, turn
         self._note_live(handler.state.load(self._txn, self._topology.rows))
         if handler.task.has_state:

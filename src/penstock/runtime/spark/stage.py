@@ -50,7 +50,7 @@ from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
-from penstock.runtime.spark.large_atoms import read_shares, run_share, write_share
+from penstock.runtime.spark.large_atoms import run_share, use_shares, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     Code,
@@ -579,7 +579,7 @@ class Worker:
             task = self._task(stores, tracked=False)
             if command.shares:
                 assert task.cascades is not None, "the application has streams"
-                task.cascades.shared = read_shares(command.shares)
+                use_shares(task.cascades, command.shares)
             with (
                 Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
                 self._guard(task, quarantine) as guard,
