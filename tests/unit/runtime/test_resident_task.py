@@ -15,7 +15,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.model.request import Failure
-from penstock.runtime.spark import messages
+from penstock.runtime.spark import messages, resident_task
 from penstock.runtime.spark.messages import Reside, RunTransactions, TaskResult
 from penstock.runtime.spark.resident_task import ResidentTask, serve
 from tests.waiting import wait_for
@@ -228,13 +228,14 @@ def test_task_waits_for_a_directory_that_takes_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a full disk takes no socket, epochs are ordinary jobs; the driver goes on, and tries again."""
-    folder, refused = tmp_path / "missing", threading.Event()
+    monkeypatch.chdir(tmp_path)  # a whole path may be too long for a socket, and then no directory is enough
+    folder, refused = Path("missing"), threading.Event()
 
-    def refuse(prefix: str) -> str:
+    def refuse(purpose: str) -> contextlib.AbstractContextManager[Path]:
         refused.set()
-        raise OSError(f"no space for {prefix}")
+        raise OSError(f"no space for {purpose}")
 
-    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    monkeypatch.setattr(resident_task, "temporary_folder", refuse)
     task = ResidentTask((tasks := Tasks(counted)).submit, folder)
     task.start()
     assert refused.wait(60)
