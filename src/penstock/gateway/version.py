@@ -27,6 +27,7 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
+from penstock.gateway.handlers.served_handlers import ServedHandlers
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.intake import Intake
@@ -131,23 +132,22 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.intake, shared.batcher, tail, reads, shared.connections)
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
-    changes = ChangesHandler(app, shared.sql, entity_reads, tail)
+    served = ServedHandlers(
+        calls=calls,
+        reads=reads,
+        entity_reads=entity_reads,
+        changes=ChangesHandler(app, shared.sql, entity_reads, tail),
+        pages=pages,
+        failed=FailedHandler(config),
+        health=shared.health,
+        load=shared.load,
+        history=shared.history,
+        streams=shared.streams,
+        deployments=shared.deployments,
+        sql=shared.sql,
+    )
     routing = Router()
-    for handlers in (
-        calls,
-        reads,
-        entity_reads,
-        changes,
-        pages,
-        FailedHandler(config),
-        shared.health,
-        shared.load,
-        shared.history,
-        shared.streams,
-        shared.deployments,
-        shared.sql,
-        *more,
-    ):
+    for handlers in (*served, *more):
         routing.serve(handlers)
     for route, handler in OrderDesk(config, app, shared.turns).routes():
         routing.add(route, handler)

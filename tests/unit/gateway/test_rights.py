@@ -9,9 +9,7 @@ import pytest
 
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
-from penstock.gateway.handlers.changes import ChangesHandler
-from penstock.gateway.handlers.entity_read import EntityReadHandler
-from penstock.gateway.openapi.document import HANDLERS
+from penstock.gateway.handlers.served_handlers import KINDS
 from penstock.gateway.route import routes_of
 from tests.gateway_thread import RunningGateway
 
@@ -133,9 +131,7 @@ def test_path_is_open_to_its_scopes(lamps: tuple[httpx.Client, dict[str, str]], 
 def test_every_declared_route_is_asked() -> None:
     """The table has a path for each route that a handler declares."""
     declared = {
-        f"{route.verb} {route.path}"
-        for handlers in (*HANDLERS, ChangesHandler, EntityReadHandler)
-        for route, _ in routes_of(handlers)
+        f"{route.verb} {route.path}" for handlers in KINDS for route, _ in routes_of(handlers)
     }
     asked = {path.partition("?")[0] for path in RIGHTS}
     assert [

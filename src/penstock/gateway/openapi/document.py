@@ -28,15 +28,9 @@ from penstock.base.ids import fingerprint_of
 from penstock.errors import BY_CODE
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
-from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
-from penstock.gateway.handlers.failed import FailedHandler
-from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
-from penstock.gateway.handlers.load import LoadHandler
-from penstock.gateway.handlers.pages import PageHandler
-from penstock.gateway.handlers.reads import ReadHandler
-from penstock.gateway.handlers.sql import SqlHandler
+from penstock.gateway.handlers.served_handlers import KINDS
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.openapi.json_schema import (
     Schema,
@@ -471,20 +465,6 @@ def _beyond(route: AppRoute, signature: Signature) -> Iterator[Any]:
             yield parameter
 
 
-HANDLERS: Final = (
-    CallHandler,
-    ReadHandler,
-    StreamHandler,
-    SqlHandler,
-    HistoryHandler,
-    HealthHandler,
-    LoadHandler,
-    PageHandler,
-    DeploymentHandler,
-    FailedHandler,
-)
-"""The handlers whose named routes are in each document."""
-
 _DESCRIPTION: Final = """\
 Every request is a transaction: it takes effect once, exactly as its response says, or not at all. \
 The response is sent when the epoch of the request is committed, and names that epoch.
@@ -539,7 +519,7 @@ def openapi_document(
     paths = Paths()
     for route in Operations(app, schemas).routes():
         paths.add(route)
-    for handlers in HANDLERS:
+    for handlers in KINDS:
         for route, _ in routes_of(handlers):
             if route.name and (route.tag != STREAMS or app.topology.streams):
                 paths.add(route)
