@@ -28,7 +28,7 @@ from penstock.process.question import answer_question
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """A request and its surroundings.
+    """A request and its dependencies.
 
     Attributes:
         states: The entities and rows that the request and its cascade read; others do not exist.

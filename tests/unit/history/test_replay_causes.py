@@ -34,7 +34,7 @@ def verdict_on(
         ("by_date", "clock", "reads the real clock"),
         ("by_chance", "chance", "differs at every run"),
         ("by_globals", "global variables", "SEEN is a global list"),
-        ("by_environment", "environment", "surroundings"),
+        ("by_environment", "environment", "environment of the process"),
     ],
 )
 def test_dependence_is_named_with_its_line(

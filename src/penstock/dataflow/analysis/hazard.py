@@ -18,7 +18,7 @@ MESSAGES: Final = {
     Hazard.CHANCE: "differs at every run; use penstock.random()",
     Hazard.UUID: "differs at every run; use penstock.uuid()",
     Hazard.HASH: "differs between processes",
-    Hazard.ENVIRONMENT: "depends on the process's surroundings; pass it in the request",
+    Hazard.ENVIRONMENT: "depends on the environment of the process; pass it in the request",
     Hazard.OUTSIDE: (
         "reaches outside: a rerun repeats it, no abort undoes it, looking back refuses it; "
         "call it outside of handlers and pass its result in the request"
