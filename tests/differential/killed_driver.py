@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from penstock.deployment.code_in_force import spec_in_force
+from penstock.deployment.code_in_force import code_in_force
 from tests.call_faults import at_call
 from tests.differential.inline import Inline
 
@@ -35,7 +35,7 @@ def opened(
         name: The name of the application.
     """
     partitions, width = sizes
-    spec = spec_in_force(data) or first
+    spec = (code_in_force(data) or (first,))[0]
     return Inline(data, partitions, spec, name, epoch_records_max=width, fault=dies)
 
 

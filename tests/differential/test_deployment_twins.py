@@ -17,8 +17,8 @@ from penstock import App
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.base.subject_keys import MemoryKeys
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.code_in_force import spec_in_force, unpacked
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.code_in_force import code_in_force, unpacked
+from penstock.deployment.side_modules import load_aside
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
@@ -136,7 +136,7 @@ class Rig:
         """Store a version, and load it for the oracle."""
         archive = Archives(self.data).put(pack({f"{self.module}.py": source.encode()}))
         code = DeployedCode(archive, self.module, "app", "3", {})
-        self.apps[archive] = load_beside(unpacked(self.data, code))
+        self.apps[archive] = load_aside(unpacked(self.data, code)).app
         self.apps[archive].use_keys(self.keys.keys())
         return code
 
@@ -194,7 +194,7 @@ class Rig:
             self.runtime.advance(self.count)
         elif end == RESTART:
             self.runtime.advance(self.count - 1)
-            self.runtime.spec = spec_in_force(self.data) or self.spec
+            self.runtime.spec = (code_in_force(self.data) or (self.spec,))[0]
             self.runtime.restart()
         else:
             self.runtime.close()

@@ -13,11 +13,11 @@ import pytest
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.code_in_force import spec_in_force, unpacked
+from penstock.deployment.code_in_force import code_in_force, unpacked
 from penstock.deployment.deploy_order import append_deployment
 from penstock.deployment.dropped_classes import classes_in_force, drop_at_start, dropped
 from penstock.deployment.loading import Location
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.side_modules import load_aside
 from penstock.errors import ClassChanged, ConfigError, JournalUnavailable
 from penstock.files.layout import SNAPSHOTS
 from penstock.history.restore import fork
@@ -104,7 +104,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def asked(data: Path, location: Location, *queries: str) -> list[list[dict[str, Any]]]:
     """Return the rows of queries to a view of some code that starts now."""
-    app = load_beside(location)
+    app = load_aside(location).app
     with (
         closing(DataDirectory(data).open_journal(app)) as journal,
         closing(View(data, app, journal, ViewConfig())) as view,
@@ -115,7 +115,7 @@ def asked(data: Path, location: Location, *queries: str) -> list[list[dict[str, 
 
 def take_snapshot(shop: Shop, code: DeployedCode) -> Epoch:
     """Write the snapshot of the newest epoch, and return the epoch."""
-    app = load_beside(unpacked(shop.data, code))
+    app = load_aside(unpacked(shop.data, code)).app
     with closing(DataDirectory(shop.data).open_journal(app)) as journal:
         snapshots = Snapshots(shop.data / SNAPSHOTS, journal.identity)
         upto = journal.last().epoch  # type: ignore[union-attr]
@@ -195,7 +195,7 @@ def test_a_class_that_comes_back_has_its_entities(shop: Shop) -> None:
     assert shop.run()[4:] == [None, "class-changed", None, 3.0, None, None, 6.0]
     numbers = [(v.number, v.removed) for v in shop.runtime.journal.schemas()["Box"]]
     assert numbers == [(1, False), (1, True), (1, False), (1, True), (2, False)]
-    shop.runtime.spec = spec_in_force(shop.data) or ""
+    shop.runtime.spec = (code_in_force(shop.data) or ("",))[0]
     shop.runtime.restart()
     box(shop, "put", "tea")
     assert shop.run()[-1] == 10.0
@@ -224,7 +224,7 @@ def test_a_driver_that_ends_before_the_commit_changes_nothing(
     shop.runtime.journal.commit = commit  # type: ignore[method-assign]
     location = unpacked(shop.data, code if comes_back else version(shop))
     shop.runtime.spec = location.spec
-    with closing(DataDirectory(shop.data).open_journal(load_beside(location))) as journal:
+    with closing(DataDirectory(shop.data).open_journal(load_aside(location).app)) as journal:
         journal.deploy()
         assert journal.schemas()["Box"][-1].removed == comes_back
     shop.runtime.restart()
@@ -239,8 +239,8 @@ def test_a_class_is_dropped_at_a_start(tmp_path: Path) -> None:
     box(shop, "create")
     shop.run()
     shop.runtime.close()
-    full = load_beside(unpacked(shop.data, version(shop)))
-    without = load_beside(unpacked(shop.data, version(shop, None)))
+    full = load_aside(unpacked(shop.data, version(shop))).app
+    without = load_aside(unpacked(shop.data, version(shop, None))).app
     directory = DataDirectory(shop.data)
     with pytest.raises(ClassChanged, match="with --drop Box"):
         directory.check_app(without)
@@ -290,7 +290,7 @@ def test_a_person_of_a_removed_class_can_be_erased(tmp_path: Path) -> None:
     location, query = unpacked(persons.folder, code), "SELECT name FROM User ORDER BY name"
     names = [{"name": "Babbage"}, {"name": "Countess Lovelace"}]
     assert asked(persons.folder, location, query) == [names]
-    app = load_beside(location)
+    app = load_aside(location).app
     DataDirectory(persons.folder).open_journal(app).close()
     persons.order(subject_named(app, "User/ada"))
     persons.runtime.advance(persons.runtime.log.end())

@@ -14,7 +14,7 @@ from penstock.base.ids import EntityKey
 from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, pack
 from penstock.deployment.code_in_force import unpacked
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.side_modules import load_aside
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.application_set import combined
 from penstock.model.control import DeployedCode
@@ -102,7 +102,7 @@ def test_both_names_reach_the_stored_entities(shop: Shop) -> None:
 def test_a_request_of_the_new_code_outlives_a_rollback(shop: Shop) -> None:
     """It names the class as stored entities do, so each version of the code understands it."""
     renamed = version(shop, **RENAMED)
-    app = load_beside(unpacked(shop.data, renamed))
+    app = load_aside(unpacked(shop.data, renamed)).app
     body, _ = app.request("Product", "tea", "bump")
     assert decode_request(body).entity == "Item"
     shop.deploy(renamed)
@@ -160,7 +160,7 @@ def test_snapshots_go_on_under_the_present_name(shop: Shop) -> None:
 
 def take_snapshot(shop: Shop, code: DeployedCode) -> None:
     """Write the snapshot of the newest epoch, and read it back."""
-    app = load_beside(unpacked(shop.data, code))
+    app = load_aside(unpacked(shop.data, code)).app
     with closing(DataDirectory(shop.data).open_journal(app)) as journal:
         snapshots, newest = Snapshots(shop.data / SNAPSHOTS, journal.identity), journal.last()
         assert newest is not None

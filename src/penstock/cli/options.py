@@ -293,10 +293,10 @@ def with_deployed_code(options: AppOptions) -> AppOptions:
 
     A process that is started again must not take a source file that has changed since.
     """
-    from penstock.deployment.code_in_force import spec_in_force
+    from penstock.deployment.code_in_force import code_in_force
 
-    spec = spec_in_force(options.settings().data)
-    return options if spec is None else replace(options, app=[spec], named=None)
+    code = code_in_force(options.settings().data)
+    return options if code is None else replace(options, app=[code[0]], named=None)
 
 
 def check_class_word(word: str, form: str) -> None:

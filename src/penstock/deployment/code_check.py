@@ -16,7 +16,7 @@ from penstock.deployment.code_in_force import code_in_force, folder_of, unpacked
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.side_modules import load_aside
 from penstock.deployment.waiting_requests import unfit_requests
 from penstock.errors import ConfigError, PenstockError
 from penstock.journal.api import Journal
@@ -103,7 +103,7 @@ def _deployed(data: Path, journal: Journal) -> App | None:
     """Return the application in force; None if its code is not there, or cannot be imported any more."""
     try:
         code = code_in_force(data, journal)
-        return None if code is None else load_beside(locate(code[0]))
+        return None if code is None else load_aside(locate(code[0])).app
     except PenstockError:
         return None
 

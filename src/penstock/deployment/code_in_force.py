@@ -18,7 +18,7 @@ from typing import Final
 from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives, write_files
 from penstock.deployment.loading import Location, lines_of, locate
-from penstock.deployment.side_modules import LoadedCode, load_beside, load_instead
+from penstock.deployment.side_modules import LoadedCode, load_aside, load_instead
 from penstock.deployment.source import imported_code, loaded_code
 from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
 from penstock.files.layout import JOURNAL, RUN
@@ -75,14 +75,12 @@ def is_unpacked(data: Path, location: Location) -> bool:
     return Path(location.folder).parent == data.absolute() / RUN / CODE
 
 
-def spec_in_force(data: Path) -> str | None:
-    """Return the application that the next epoch runs with, as `code_in_force` does."""
-    deployment = deployment_in_force(data)
-    return None if deployment is None else unpacked(data, deployment.code).spec
+def code_in_force(data: Path, journal: Journal | None = None) -> tuple[str, Epoch] | None:
+    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment.
 
-
-def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
-    """Return the application that the next epoch runs with, unpacked, and its first epoch; None without a deployment."""
+    Args:
+        journal: The journal; None opens it.
+    """
     deployment = deployment_in_force(data, journal)
     if deployment is None:
         return None
@@ -91,7 +89,7 @@ def code_in_force(data: Path, journal: Journal) -> tuple[str, Epoch] | None:
 
 def load_deployed(data: Path, spec: str) -> App:
     """Import unpacked code beside the modules of this process; its classes read the rows of the journal."""
-    app = load_beside(locate(spec))
+    app = load_aside(locate(spec)).app
     DataDirectory(data).open_journal(app).close()
     return app
 

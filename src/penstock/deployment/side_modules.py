@@ -92,11 +92,6 @@ def load_aside(location: Location) -> LoadedCode:
         return LoadedCode(load(location), location, modules)
 
 
-def load_beside(location: Location) -> "App":
-    """Like `load_aside`, for a caller that runs no handler."""
-    return load_aside(location).app
-
-
 def load_instead(location: Location, former: Location) -> "App":
     """Import another version of the application of this process; later imports find this version.
 

@@ -15,7 +15,7 @@ import msgspec
 from penstock.base.deployment_answers import CheckedChange, DeploymentReport
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.side_modules import load_aside
 from penstock.errors import ConfigError, Gone, TimedOut
 from penstock.files.layout import JOURNAL
 from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
@@ -78,8 +78,8 @@ def _asked(
 
 
 def _findings(question: DifferenceQuestion) -> Iterator[CheckFinding]:
-    was = load_beside(unpacked(question.data, question.former))
-    now = load_beside(unpacked(question.data, question.code))
+    was = load_aside(unpacked(question.data, question.former)).app
+    now = load_aside(unpacked(question.data, question.code)).app
     yield from _class_changes(question, now)
     yield from compare_interfaces(was, now)
 

@@ -21,7 +21,7 @@ from penstock.deployment.deployed_set import member_changes, with_applications, 
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.dropped_classes import classes_in_force
 from penstock.deployment.loading import Location, load, load_app, locate
-from penstock.deployment.side_modules import load_beside
+from penstock.deployment.side_modules import load_aside
 from penstock.deployment.source import code_of
 from penstock.errors import ClassChanged, ConfigError, DefinitionError
 from penstock.journal.deployments import Deployments
@@ -282,7 +282,7 @@ def test_a_removal_that_others_forbid_is_refused_before_the_log(deployed: Path) 
 
 def test_stored_entities_do_not_prevent_a_removal(deployed: Path) -> None:
     """The record names the classes that may go: those of the code in force. A deployment alone cannot drop them."""
-    app = load_beside(unpacked(deployed, deployment_of(deployed)))
+    app = load_aside(unpacked(deployed, deployment_of(deployed))).app
     order = app.entities["Order"]
     row = order.encode(
         {

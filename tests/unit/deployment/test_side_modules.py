@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from penstock.deployment.loading import locate
-from penstock.deployment.side_modules import SideModules, load_beside
+from penstock.deployment.side_modules import SideModules, load_aside
 from penstock.history.deployment_check import compare_interfaces
 from penstock.process.data_directory import DataDirectory
 from tests.deployments import kept_imports, write_version
@@ -90,7 +90,7 @@ def _classes_of(folder: Path) -> list[weakref.ref[type]]:
     """Load a version, use it, and return its classes."""
     folder.mkdir()
     (folder / "kept_jars.py").write_text(VERSION)
-    app = load_beside(locate(f"{folder / 'kept_jars.py'}:app"))
+    app = load_aside(locate(f"{folder / 'kept_jars.py'}:app")).app
     jar = app.entities["Jar"]
     place = jar.key_annotation
     assert jar.key_text(place(1, 2)) == "[1,2]"
@@ -143,7 +143,7 @@ def test_annotations_that_are_text_have_their_types_in_every_version(
     bill = {"owed": money, "span": ["2"], "note": {"cost": "3"}}
     journal_of(specs[0], tmp_path / "data", [[("Bill", "b", "create", bill)]])
     del sys.modules["text_bills"]  # a worker has not imported it
-    apps = [load_beside(locate(spec)) for spec in specs]
+    apps = [load_aside(locate(spec)).app for spec in specs]
     for app in apps:
         DataDirectory(tmp_path / "data").open_journal(app).close()
     assert list(compare_interfaces(apps[0], apps[1])) == []

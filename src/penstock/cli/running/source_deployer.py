@@ -6,25 +6,16 @@ not run at all, starts the processes again. A source that was deployed in an ear
 when the processes have started.
 """
 
-from contextlib import closing
 from pathlib import Path
 
-from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.cli.error_output import text_of
 from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.source_check import check
 from penstock.cli.running.supervisor import Supervisor
-from penstock.deployment.deploy_order import (
-    AppendedDeployment,
-    append_deployment,
-    deployed_code,
-    store_code,
-)
+from penstock.deployment.deploy_order import AppendedDeployment, append_deployment, store_code
 from penstock.deployment.loading import Location
-from penstock.errors import ConfigError, PenstockError
-from penstock.journal.replies import find_reply
-from penstock.model.reply import Reply
-from penstock.process.data_directory import DataDirectory
+from penstock.errors import ConfigError, PenstockError, TimedOut
+from penstock.orders.order import settled
 
 _Stamp = dict[Path, tuple[int, int]]
 
@@ -101,7 +92,8 @@ class SourceDeployer:
         """
         if not self._has_started and supervisor.ready:
             self._has_started = True
-            self._deploy_replaced()
+            # A driver continues code that has replaced the source before, and `dev` is for the source.
+            self._deploy(has_changed=False)
         if self._sources.changed():
             if self._waiting or not self._has_started:
                 self._start_again(supervisor)
@@ -129,19 +121,8 @@ class SourceDeployer:
         supervisor.stop()
         self._waiting = False
 
-    def _deploy_replaced(self) -> None:
-        """Deploy the source if other code is in force: a driver continues code that has replaced the source before."""
-        data, app = self._foreground.settings.data, self._foreground.options.app
-        try:
-            newest = deployed_code(data)
-            is_other = newest is not None and store_code(data, app) != newest
-        except PenstockError:
-            is_other = True  # `_deploy` meets the error, too, and shows it
-        if is_other:
-            self._deploy()
-
-    def _deploy(self) -> None:
-        """Append the deployment of the present source, unless something is wrong with it."""
+    def _deploy(self, *, has_changed: bool = True) -> None:
+        """Append the deployment of the present source, unless something is wrong with it, or it is deployed."""
         tell, settings = self._foreground.tell, self._foreground.settings
         try:
             code = store_code(settings.data, self._foreground.options.app)
@@ -149,38 +130,28 @@ class SourceDeployer:
         except PenstockError as error:
             tell("dev", f"keeps the code that runs until this is corrected:\n{text_of(error)}")
             return
-        if self._appended is None:
+        if self._appended is None and has_changed:
             tell("dev", "the source is the deployed code again")
-            return
-        for change in self._appended.changes:
+        for change in self._appended.changes if self._appended else ():
             tell("dev", change)
 
     def _tell_outcome(self, appended: AppendedDeployment) -> None:
         """Say whether a deployment is in force, when the driver has executed it."""
-        reply = self._reply_at(appended.lsn)
-        if reply is None:
+        tell, settings = self._foreground.tell, self._foreground.settings
+        try:
+            reply = settled(settings, appended.lsn, 0.0, "the deployment")
+        except TimedOut:  # `look` asks again
+            return
+        except PenstockError as error:
+            tell("dev", f"cannot see whether the code is in force: {error}")
+            self._appended = None
             return
         self._appended = None
-        tell, data = self._foreground.tell, self._foreground.settings.data
         try:
             reply.value()
         except PenstockError as error:
             tell("dev", f"keeps the code that runs until this is corrected:\n{text_of(error)}")
             return
         tell("dev", f"the new code is in force since epoch {reply.epoch + 1}")
-        for warning in check(self._foreground.options.app, data).warnings:
+        for warning in check(self._foreground.options.app, settings.data).warnings:
             tell("source", warning)
-
-    def _reply_at(self, lsn: Lsn) -> Reply | None:
-        """Return the reply to a record; None if the driver has not executed it yet."""
-        directory = DataDirectory(self._foreground.settings.data)
-        try:
-            with closing(directory.open_journal_of(directory.app_name or "")) as journal:
-                last = journal.last()
-                if last is None or last.positions.get(ONLY_PARTITION, Lsn(0)) <= lsn:
-                    return None
-                return find_reply(journal, (ONLY_PARTITION, lsn))
-        except PenstockError as error:
-            self._foreground.tell("dev", f"cannot see whether the code is in force: {error}")
-            self._appended = None
-            return None
