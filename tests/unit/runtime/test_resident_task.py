@@ -228,7 +228,8 @@ def test_task_waits_for_a_directory_that_takes_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a full disk takes no socket, epochs are ordinary jobs; the driver goes on, and tries again."""
-    monkeypatch.chdir(tmp_path)  # a whole path may be too long for a socket, and then no directory is enough
+    # A whole path may be too long for a socket, and then no directory is enough.
+    monkeypatch.chdir(tmp_path)
     folder, refused = Path("missing"), threading.Event()
 
     def refuse(purpose: str) -> contextlib.AbstractContextManager[Path]:
