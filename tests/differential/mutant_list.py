@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "the reads of a handler that has waited are not noted from its start",
         "engine/streams/workflow_step.py",
-        "is_noted = kind in task.noted",
+        "is_noted = noted_as in task.noted",
         "is_noted = False",
         f"{STREAMS}/test_direct_tasks.py::test_direct_tasks",
     ),

@@ -506,12 +506,12 @@ class WorkflowStep:
         Args:
             is_first_in_line: Whether the items may overtake those in the line of their key.
         """
-        task, kind, function, decode, out = handler
+        task, noted_as, function, decode, out = handler
         txn, missing, cleared = self._txn, self.missing, self.cleared
         starts: dict[Any, Start] = {}
         takes_out = out is not None
-        is_noted = kind in task.noted
-        may_wait = self.may_wait(task) and kind != COMPLETE and not is_first_in_line
+        is_noted = noted_as in task.noted
+        may_wait = self.may_wait(task) and noted_as != COMPLETE and not is_first_in_line
         for keys, values, items in pieces:
             columns: Iterable[tuple[Any, Any, Held | None, Start | None, int]]
             if may_wait:
