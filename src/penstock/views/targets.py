@@ -10,6 +10,8 @@ from penstock.views.sqlite_target import SqliteTarget
 from penstock.views.target import Target
 
 FILE: Final = "view.sqlite"
+"""The file of a view without a URL."""
+
 _SCHEME: Final = "sqlite://"
 
 
@@ -26,6 +28,19 @@ def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
     match plan.target.kind:
         case "sqlite":
             return SqliteTarget(_sqlite_path(plan, url, folder), plan.name)
+        case "postgres":
+            if not url:
+                raise ConfigError(
+                    f"view {plan.name} needs the address of a database: set views.{plan.name}.url"
+                )
+            try:
+                # Only this process needs the driver, and only with such a view.
+                from penstock.views.postgres_target import PostgresTarget  # noqa: PLC0415
+            except ImportError as error:
+                raise ConfigError(
+                    f"view {plan.name} needs a library: pip install 'penstock[postgres]'"
+                ) from error
+            return PostgresTarget(url, plan.target.schema or plan.name, plan.name)
         case unknown:
             raise ConfigError(f"view {plan.name}: there is no target of the kind {unknown}")
 
