@@ -1,7 +1,7 @@
 """A throw-away PostgreSQL cluster from the packages of the machine.
 
-It lives in a temporary directory on a disk, listens on a Unix socket only, and is gone when its
-`with` block ends. Durability is PostgreSQL's default and is never relaxed: `fsync`,
+It lives in a temporary directory on a disk, listens on a Unix socket and on no port but one that the
+settings name, and is gone when its `with` block ends. Durability is PostgreSQL's default and is never relaxed: `fsync`,
 `full_page_writes` and `synchronous_commit` are on. What is tuned is memory, checkpoints and
 parallel workers, in the server's favour. PostgreSQL refuses to run as root: root starts it as the
 user `postgres`.
@@ -39,32 +39,72 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cluster:
-    """A running server.
+    """A server.
 
     Attributes:
         socket: Directory of its Unix socket.
         programs: Directory of PostgreSQL's programs.
         version: What `postgres --version` says.
+        settings: The settings of the next start.
     """
 
     socket: Path
     programs: Path
     version: str
+    settings: Mapping[str, str]
+    _user: str
+    _server: "subprocess.Popen[bytes] | None" = None
 
     @property
     def address(self) -> str:
         """The connection string of the benchmark's user and database."""
-        return f"host={self.socket} user={USER} dbname=postgres"
+        return f"host={self.socket} port={self.port} user={USER} dbname=postgres"
+
+    @property
+    def port(self) -> str:
+        """The port, which is a part of the socket's name, too."""
+        return self.settings.get("port", "5432")
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers.
+
+        Raises:
+            RuntimeError: It does not.
+        """
+        command: list[str | Path] = [self.programs / "postgres", "-D", self.socket / "data"]
+        for name, value in {"unix_socket_directories": str(self.socket), **self.settings}.items():
+            command += ["-c", f"{name}={value}"]
+        self._server = subprocess.Popen(
+            command, cwd=self.socket, user=self._user, start_new_session=True
+        )
+        self._await(self._server)
+
+    def stop(self) -> None:
+        """Stop the server without waiting for its clients."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown
+            self._server.wait()
+            self._server = None
+
+    def _await(self, server: "subprocess.Popen[bytes]") -> None:
+        deadline = time.monotonic() + START_S
+        ready: list[str | Path] = [self.programs / "pg_isready", "--quiet", "--host", self.socket]
+        ready += ["--username", USER, "--port", self.port]
+        while subprocess.run([*ready, "--dbname", "postgres"], check=False).returncode:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL did not start; its messages are above")
+            time.sleep(0.05)
 
 
 @contextmanager
-def running_cluster(directory: Path) -> Iterator[Cluster]:
+def running_cluster(directory: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Cluster]:
     """Start a server on the disk of a directory; stop it and remove everything afterwards.
 
     Raises:
-        RuntimeError: PostgreSQL is not installed, or the server does not start.
+        FileNotFoundError: PostgreSQL is not installed.
+        RuntimeError: The server does not start.
     """
     programs = _programs()
     server_user = SERVER_USER if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -91,48 +131,22 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
             cwd=home,
             user=server_user,
         )
-        with _server(programs, home, server_user):
-            version = subprocess.check_output([programs / "postgres", "--version"], text=True)
-            yield Cluster(home, programs, version.strip())
+        version = subprocess.check_output([programs / "postgres", "--version"], text=True)
+        cluster = Cluster(home, programs, version.strip(), settings, server_user)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
     finally:
         shutil.rmtree(home)
-
-
-@contextmanager
-def _server(programs: Path, home: Path, user: str) -> Iterator[None]:
-    command: list[str | Path] = [programs / "postgres", "-D", home / "data", "-k", home]
-    for name, value in SETTINGS.items():
-        command += ["-c", f"{name}={value}"]
-    with subprocess.Popen(command, cwd=home, user=user, start_new_session=True) as server:
-        try:
-            _await(programs, home, server)
-            yield
-        finally:
-            server.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown
-            server.wait()
-
-
-def _await(programs: Path, home: Path, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_S
-    ready: list[str | Path] = [
-        programs / "pg_isready",
-        "--quiet",
-        "--host",
-        home,
-        "--username",
-        USER,
-    ]
-    while subprocess.run([*ready, "--dbname", "postgres"], check=False).returncode:
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("PostgreSQL did not start; its messages are above")
-        time.sleep(0.05)
 
 
 def _programs() -> Path:
     """Find the newest server; Debian keeps its programs off the path.
 
     Raises:
-        RuntimeError: There is none.
+        FileNotFoundError: There is none.
     """
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: float(one.parts[-3])
@@ -141,4 +155,4 @@ def _programs() -> Path:
         return found[-1].parent
     if (elsewhere := shutil.which("initdb")) is not None:
         return Path(elsewhere).parent
-    raise RuntimeError("PostgreSQL is not installed; on Debian: apt install postgresql")
+    raise FileNotFoundError("PostgreSQL is not installed; on Debian: apt install postgresql")

@@ -453,7 +453,7 @@ class _Table:
         key = names[: shape.key_width]
         changes = ", ".join(f"{name} = excluded.{name}" for name in others)
         # By bytes: `1.0` and `1.00` are equal, but not the same.
-        differs = "ROW({}) OPERATOR(pg_catalog.*<>) ROW({})".format(
+        differs = "ROW({})::record OPERATOR(pg_catalog.*<>) ROW({})::record".format(
             ", ".join(f"held.{name}" for name in others),
             ", ".join(f"excluded.{name}" for name in others),
         )
