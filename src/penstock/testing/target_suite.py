@@ -57,7 +57,7 @@ KINDS: Final = TableShape(
     1,
     (
         ColumnShape("_key", Kind.TEXT),
-        *(ColumnShape(kind.value, kind) for kind in Kind),
+        *(ColumnShape(member.value, member) for member in Kind),
         ColumnShape(UNSHOWN, Kind.JSON),
     ),
 )
@@ -623,14 +623,14 @@ def _reasons_of(reasons: dict[str, str] | None) -> dict[str, str]:
     return {name: reason.replace("\0", "") for name, reason in (reasons or {}).items()}
 
 
-def _is_same(kind: Kind, value: Any, held: Any) -> bool:
+def _is_same(held_kind: Kind, value: Any, held: Any) -> bool:
     if value is None or held is None:
         return value is held
-    if kind is Kind.JSON:
+    if held_kind is Kind.JSON:
         return bool(json.loads(value) == json.loads(held))
-    if kind is Kind.DECIMAL and (value.is_nan() or held.is_nan()):
+    if held_kind is Kind.DECIMAL and (value.is_nan() or held.is_nan()):
         return bool(value.is_nan() and held.is_nan())
-    if kind is Kind.FLOAT and value != value:
+    if held_kind is Kind.FLOAT and value != value:
         return bool(held != held)
     return type(value) is type(held) and bool(value == held)
 
