@@ -34,11 +34,16 @@ def class_states(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa
     Raises:
         Corrupt: A part of it is damaged.
     """
+    return sorted_by_key(unordered_class_states(journal, entity, after, upto))
+
+
+def unordered_class_states(journal: Journal, entity: str, after: Epoch, upto: Epoch) -> pa.Table:
+    """Return the newest states of a class, as `CLASS_STATES` without order; raises as `class_states`."""
     states = newest_rows(
         rows.filter(pc.equal(rows["entity"], entity)).select(CLASS_STATES.names)
         for _, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS)
     )
-    return CLASS_STATES.empty_table() if states is None else sorted_by_key(states)
+    return CLASS_STATES.empty_table() if states is None else states
 
 
 def all_states(journal: Journal, after: Epoch, upto: Epoch) -> pa.Table:

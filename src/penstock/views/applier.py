@@ -4,6 +4,7 @@ It holds no truth. The position is in the target, written with the rows, so an a
 and of two appliers one wins each change. Nothing waits for an applier: a target that is down costs a retry with a pause.
 """
 
+import gc
 import logging
 import os
 import threading
@@ -64,6 +65,9 @@ _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 15.0
 _NICE: Final = 5
 """The nice value of an applier: requests come first."""
+
+_GARBAGE: Final = 50_000
+"""Objects between two collections: the rows of a batch are many objects, and none of them is garbage."""
 
 Opener = Callable[[ViewPlan], Target]
 
@@ -334,6 +338,8 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
         return open_target(plan, "" if settings is None else settings.address(), folder)
 
     os.nice(_NICE)
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
     with (
         Stop(supervised=supervised) as stop,
         isolated_upcasts(),

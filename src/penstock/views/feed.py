@@ -15,7 +15,7 @@ import xxhash
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.snapshots.newest_states import class_states
+from penstock.snapshots.newest_states import unordered_class_states
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.sql.change_batch import ChangeBatch, journal_batches
 from penstock.views.tables import ViewTables, merged
@@ -148,7 +148,7 @@ class Filling:
     def _class(self, name: str) -> Iterator[tuple[float, Iterable[TableChange]]]:
         """Yield the entities of a class, from the snapshot without those that changed behind it, and then these."""
         base = BEFORE_FIRST if self._base is None else self._base.epoch
-        changed = class_states(self._journal, name, base, self._epoch)
+        changed = unordered_class_states(self._journal, name, base, self._epoch)
         class_files = None if self._base is None else self._base.classes.get(name)
         files = [] if class_files is None else class_files.files
         total = max(1, sum(file.rows for file in files) + changed.num_rows)
