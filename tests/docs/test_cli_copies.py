@@ -83,6 +83,7 @@ def test_restored_application_is_told_with_what_is_missing(
         "time_us": pytest.approx(datetime.now(UTC).timestamp() * 1e6, abs=6e8),
         "waiting": 0,
         "dropped": 1,
+        "held": [],
     }
 
 

@@ -64,8 +64,12 @@ COMMANDS: Final = {
         "Run one of an application's gateways alone: it serves requests over HTTP.",
     ),
     "view": Listing(
-        "penstock.cli.running.view",
-        "Run the SQL view or the views of an application.",
+        "penstock.cli.orders.view",
+        "List, pause, resume and rebuild views; run the applier of a view, or the SQL view, alone.",
+    ),
+    "resume": Listing(
+        "penstock.cli.orders.resume",
+        "Let the views of a restored or forked directory write into their targets.",
     ),
     "sql": Listing("penstock.cli.queries.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(

@@ -24,6 +24,7 @@ from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.reports import ReportReader
 from penstock.process.running import RunningProcess, running_processes
 from penstock.process.status import status_in
+from penstock.process.view_standing import ViewStanding, view_standings
 from penstock.sql.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
@@ -64,6 +65,7 @@ class Observed(msgspec.Struct, frozen=True):
         clock_text: The same in words; empty without a jump.
         generators: The progress of each generator that has run.
         rates: The rates of streams and of calls over the last seconds, and the lag of each workflow.
+        views: How each view stands.
     """
 
     app: str
@@ -81,6 +83,7 @@ class Observed(msgspec.Struct, frozen=True):
     rates: Rates = NO_RATES
     clock_jumps: ClockJumps = ClockJumps()
     clock_text: str = ""
+    views: list[ViewStanding] = []
 
 
 class Killed(msgspec.Struct, frozen=True):
@@ -129,6 +132,7 @@ class Observation:
             clock_jumps=jumps,
             clock_text=str(jumps) if jumps.count else "",
             generators=read_progress(self._data),
+            views=view_standings(self._data, standing.epoch),
             rates=msgspec.structs.replace(
                 standing.rates, lags=workflow_lags(self._application, self._config)
             ),

@@ -35,8 +35,10 @@ from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.journal.deployments import Deployments
 from penstock.log import copy_prefix as logs
 from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
+from penstock.process.view_files import Held, hold
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import MANIFEST, Snapshots
 from penstock.snapshots.snapshot_writer import publish_tables
@@ -96,6 +98,7 @@ class Branch(msgspec.Struct, frozen=True):
             cascades of its epochs have appended are among them.
         dropped: Requests after the epoch, which the branch does not have; they are listed in
             `dropped-requests.jsonl`.
+        held: Its views, which write nothing until `penstock resume`.
     """
 
     app: str
@@ -104,6 +107,7 @@ class Branch(msgspec.Struct, frozen=True):
     time_us: int
     waiting: int
     dropped: int
+    held: tuple[str, ...] = ()
 
 
 class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -149,13 +153,14 @@ def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Pa
                 raise
 
 
-def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
-    """Turn a copy of an application into a branch, in place.
+def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Branch:
+    """Turn a copy of an application into a branch, in place; if the application has views, they are held.
 
     Args:
         data: The copy. No other process uses it; after a crash it cannot be used.
         app: The application's name.
         epoch: The last epoch of its history; None keeps the newest epoch and the waiting requests.
+        origin: Where the copy comes from: `forked from …`.
     """
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
         commit, newest = _commits(journal, epoch)
@@ -176,7 +181,12 @@ def create_branch(data: Path, app: str, epoch: Epoch | None) -> Branch:
         append_open(log, records)
         waiting = log.end() - end
     assert waiting >= 0, "the log holds all positions that the epoch has read"
-    return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped)
+    # The settings of the copy may name the targets of the original, so nothing is written before an operator says so.
+    views = Deployments(data / JOURNAL).views()
+    if views:
+        hold(data, Held(origin, wall_clock_us()))
+    held = tuple(views)
+    return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped, held)
 
 
 def _commits(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:

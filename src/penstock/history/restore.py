@@ -75,7 +75,8 @@ def restore(
             announce(personal)
         _copy_files(backups, backup, unfinished, reached, progress)
         epoch = _epoch_of(unfinished, backup.contents.app, point)
-        branch = create_branch(unfinished, backup.contents.app, epoch)
+        origin = f"restored from {directory.absolute()}"
+        branch = create_branch(unfinished, backup.contents.app, epoch, origin)
     reached("restore-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 
@@ -118,7 +119,8 @@ def fork(
 
         collect(data, app, take_files, copy_log)
         reached("fork-log-copied")
-        branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point))
+        origin = f"forked from {data.absolute()}"
+        branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point), origin)
     reached("fork-after-rename")
     return msgspec.structs.replace(branch, data=str(target))
 

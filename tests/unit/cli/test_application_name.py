@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, RequestError
 from penstock.model.call import Call
 from tests.checkout import SHOP
 
-WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql"}
+WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql", "view"}
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,13 @@ WORDS = {
     "flow resume": [],
     "flow drain": [],
     "flow show": [],
+    "view list": [],
+    "view pause": ["reporting"],
+    "view resume": ["reporting"],
+    "view rebuild": ["reporting"],
+    "view remove": ["reporting"],
+    "view serve": [],
+    "view feed": ["reporting"],
 }
 
 

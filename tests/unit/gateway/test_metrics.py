@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.process import metrics as measures
+from penstock.process.view_files import ViewReport, ViewState, write_report
 from tests.checkout import TOP
 
 PAGE = (TOP / "docs" / "OPERATIONS.md").read_text()
@@ -101,6 +102,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     dies.kill()
     dies.communicate()
     ran(DRIVER, data)
+    write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, failed=2))
     text = ran(SHOW, data)
     lives.communicate()
     return text

@@ -74,6 +74,7 @@ UNCONCERNED = {
     "keys": "is about permissions, and must be able to revoke a key with any code",
     "flow": "opens and closes admission, and must be able to pause with any code",
     "cancel": "works in the log, which holds no entity, and must be able to cancel with any code",
+    "resume": "is about files of views, and must be able to end a hold with any code",
     "retry": "appends a request as it was, and must be able to do so with any code",
     "discard": "appends a request as it was, and must be able to do so with any code",
     "generate": "asks a gateway, which refuses the application when it starts",

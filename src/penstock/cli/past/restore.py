@@ -108,6 +108,10 @@ def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None
         if branch.dropped:
             path = Path(branch.data, DROPPED)
             console.print(f"{branch.dropped:,} later requests are not part of it: {path}")
+        if branch.held:
+            console.print(
+                f"its views write nothing until penstock resume --data {branch.data}: {', '.join(branch.held)}"
+            )
         console.print(f"run it: penstock run {app} --data {branch.data}")
 
     print_result(branch, show, as_json=as_json)

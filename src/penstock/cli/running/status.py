@@ -16,6 +16,8 @@ from penstock.files.layout import RUN
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
+from penstock.process.view_files import ViewState
+from penstock.process.view_standing import ViewStanding, view_standings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,6 +80,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         generators: The progress of each generator that has run.
         rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
         partitions: The number of partitions; None before the first epoch, and with `--url`.
+        views: How each view stands.
     """
 
     running: bool
@@ -97,6 +100,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates
     partitions: int | None = None
     clock_jumps: ClockJumps = ClockJumps()
+    views: list[ViewStanding] = []
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -128,6 +132,7 @@ def _status_at(remote: RemoteOptions) -> Status:
         incidents=seen.incidents,
         generators=seen.generators,
         clock_jumps=seen.clock_jumps,
+        views=seen.views,
     )
 
 
@@ -169,6 +174,7 @@ def status_of(data: Path) -> Status:
         generators=read_progress(data),
         partitions=standing.partitions or None,
         clock_jumps=clock_jumps(data),
+        views=view_standings(data, standing.epoch),
     )
 
 
@@ -227,6 +233,7 @@ def _show(status: Status, console: "Console") -> None:
     _show_rates(status.rates, console)
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
+    _show_views(status.views, console)
     if status.clock_jumps.count:
         console.print(str(status.clock_jumps), style="yellow")
     if status.incidents:
@@ -255,6 +262,21 @@ def generator_text(progress: GeneratorProgress) -> str:
         share = "" if progress.share is None else f" ({progress.share:.0%})"
         text += f", {progress.place}{share}"
     return f"{text}; {progress.reason}" if progress.reason else text
+
+
+def _show_views(views: list[ViewStanding], console: "Console") -> None:
+    for view in views:
+        is_well = view.state == ViewState.FOLLOWING and not view.incomplete
+        console.print(view_text(view), style="" if is_well else "yellow", markup=False)
+
+
+def view_text(view: ViewStanding) -> str:
+    """Return how a view stands in one line."""
+    target = f" ({view.target})" if view.target else ""
+    filled = "" if view.filled is None else f" ({view.filled:.0%})"
+    epoch = "-" if view.epoch == BEFORE_FIRST else view.epoch
+    text = f"view {view.name}{target}: {view.state}{filled}, epoch {epoch}, lag {view.lag:,}"
+    return "; ".join(filter(None, (text, view.reason, view.remedy)))
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`penstock view`: run the SQL view, and the appliers of views, in the foreground, until a signal."""
+"""`penstock view serve` and `penstock view feed`: run the SQL view, or the applier of a view, until a signal."""
 
 import importlib
 from dataclasses import replace
@@ -12,7 +12,6 @@ from penstock.cli.options import (
     DeployedOption,
     JsonLogOption,
     SupervisedOption,
-    expanded,
     log_flags,
     with_deployed_code,
 )
@@ -20,17 +19,6 @@ from penstock.cli.running.replaced_source import load_to_run
 from penstock.errors import ConfigError
 from penstock.process import logs
 from penstock.process.process_limits import end_with_threads
-
-HELP: Final = """Run the SQL view of an application, or one of its views alone.
-
-A view of an application is a database or a search index that shows its tables, fed from the journal. The SQL view
-answers penstock sql. penstock run starts all of them.
-
-\b
-Examples:
-  penstock view serve examples/shop
-  penstock view feed examples/shop reporting
-"""
 
 SERVE_HELP: Final = """Run an application's SQL view alone: it follows the journal and answers queries.
 
@@ -56,10 +44,6 @@ Examples:
   penstock view feed examples/shop reporting
   penstock view feed examples/shop reporting --config production.toml
 """
-
-command: Final = typer.Typer(
-    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
-)
 
 WordsArgument = Annotated[
     list[str] | None,
@@ -133,7 +117,3 @@ def named_view(options: DataOptions, words: list[str] | None) -> tuple[DataOptio
             return replace(options, named=app), name
         case _:
             raise ConfigError("write the name of a view; before it, the application: APP NAME")
-
-
-command.command("serve", help=SERVE_HELP)(expanded(serve))
-command.command("feed", help=FEED_HELP)(expanded(feed))

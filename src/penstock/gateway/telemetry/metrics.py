@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.base.ids import Epoch
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
@@ -21,6 +22,7 @@ from penstock.process.metrics import (
 )
 from penstock.process.running import running_processes
 from penstock.process.status import status_of
+from penstock.process.view_standing import view_standings
 from penstock.sql.view_client import view_epoch
 
 if TYPE_CHECKING:
@@ -276,6 +278,7 @@ class _CurrentGauges:
             yield GaugeMetricFamily(
                 "penstock_view_epoch", "Epoch of SQL answers; absent without a view.", viewed
             )
+        yield from _view_metrics(self._data, status.epoch)
         atoms = GaugeMetricFamily(
             "penstock_generator_atoms",
             "Atoms of a generator that are on its stream.",
@@ -307,3 +310,30 @@ class _CurrentGauges:
             memory.add_metric([role], sum(process.family_bytes for process in of_role))
         yield processes
         yield memory
+
+
+def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
+    """Yield the metrics of the views."""
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+    names = ["view"]
+    epoch = GaugeMetricFamily(
+        "penstock_views_epoch", "Epoch that a view shows; -1 before the first.", labels=names
+    )
+    lag = GaugeMetricFamily(
+        "penstock_views_lag_epochs", "Committed epochs that a view does not show.", labels=names
+    )
+    failed = GaugeMetricFamily(
+        "penstock_views_failed_rows",
+        "Rows that a view lacks because their row function has failed.",
+        labels=names,
+    )
+    states = GaugeMetricFamily(
+        "penstock_views_state", "1 for the state that a view has.", labels=["view", "state"]
+    )
+    for view in view_standings(data, newest):
+        epoch.add_metric([view.name], view.epoch)
+        lag.add_metric([view.name], view.lag)
+        failed.add_metric([view.name], view.failed)
+        states.add_metric([view.name, view.state], 1)
+    yield from (epoch, lag, failed, states)

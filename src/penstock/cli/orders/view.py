@@ -1,0 +1,208 @@
+"""`penstock view`: list views, give orders about them, and run the SQL view or the applier of a view alone."""
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+
+import typer
+
+from penstock.base.ids import BEFORE_FIRST
+from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
+from penstock.cli.orders.flow import user
+from penstock.cli.output import folding_table, print_result
+from penstock.cli.remote import RemoteOptions
+from penstock.cli.running.view import FEED_HELP, SERVE_HELP, WordsArgument, feed, named_view, serve
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.orders.view_orders import ViewsState
+
+HELP: Final = """List, pause, resume, rebuild and remove views; run the applier of a view, or the SQL view, alone.
+
+A view of an application is a database or a search index that shows its tables, fed from the journal. penstock run
+starts an applier for each view, which obeys an order within a second. The SQL view, which answers penstock sql, is
+another process: penstock view serve runs it alone.
+
+\b
+Examples:
+  penstock view list examples/shop
+  penstock view pause examples/shop reporting --reason "the database moves"
+  penstock view resume examples/shop reporting
+  penstock view rebuild examples/shop reporting
+  penstock view list --url https://shop.example --key KEY
+
+With --url, a gateway takes the order. If the application has keys, the key needs the scope admin.
+"""
+
+LIST_HELP: Final = """List the views: target, state, epoch, lag, and what an operator has to do.
+
+\b
+States:
+  filling    its tables are filled; readers see the former rows until all are there
+  following  it takes each epoch
+  waiting    the target cannot be written now; the applier tries it again
+  refused    the target is not written until the remedy is done
+  paused     by an order
+  held       the directory was restored or forked; penstock resume ends the hold
+  stopped    its applier does not run
+
+A view is incomplete if rows are absent because their row function has failed; its table _failed lists them.
+
+\b
+Examples:
+  penstock view list examples/shop
+  penstock view list --data /var/lib/shop --json
+"""
+
+PAUSE_HELP: Final = """Pause a view: its tables stay at their epoch, and its applier closes the target.
+
+\b
+Example:
+  penstock view pause examples/shop reporting --reason "the database moves"
+"""
+
+RESUME_HELP: Final = """Resume a paused view: it goes on from its epoch.
+
+\b
+Example:
+  penstock view resume examples/shop reporting
+"""
+
+REBUILD_HELP: Final = """Rebuild a view: its tables are filled again from the newest snapshot.
+
+Readers see the former rows until the new ones replace them in one transaction. Needed if the state of the view says so.
+
+\b
+Example:
+  penstock view rebuild examples/shop reporting
+"""
+
+REMOVE_HELP: Final = """Remove the files of a view that the newest deployment does not declare any more.
+
+Tables in a database stay; the command says so.
+
+\b
+Example:
+  penstock view remove examples/shop reporting
+"""
+
+command: Final = typer.Typer(
+    add_completion=False, help=HELP, no_args_is_help=True, rich_markup_mode=None
+)
+
+Kind: TypeAlias = Literal["pause", "resume", "rebuild", "remove"]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
+
+
+def listed(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
+    """List the views; see `LIST_HELP`."""
+    options.find()
+    from penstock.orders.view_orders import STATE
+
+    state = remote.report(STATE, options.place)
+    print_result(state, lambda console: show_views(state, console), as_json=as_json)
+
+
+def pause(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: WordsArgument = None,
+    reason: ReasonOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Pause a view; see `PAUSE_HELP`."""
+    _give("pause", options, remote, words, as_json=as_json, reason=reason)
+
+
+def resume(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: WordsArgument = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Resume a view; see `RESUME_HELP`."""
+    _give("resume", options, remote, words, as_json=as_json)
+
+
+def rebuild(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: WordsArgument = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild a view; see `REBUILD_HELP`."""
+    _give("rebuild", options, remote, words, as_json=as_json)
+
+
+def remove(
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: WordsArgument = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the files of a view; see `REMOVE_HELP`."""
+    _give("remove", options, remote, words, as_json=as_json)
+
+
+_DONE: Final = {
+    "pause": "Paused {}.",
+    "resume": "Resumed {}.",
+    "rebuild": "{} is rebuilt; readers see its former rows until then.",
+    "remove": "Removed the files of {}.",
+}
+
+
+def _give(
+    kind: "Kind",
+    options: DataOptions,
+    remote: RemoteOptions,
+    words: list[str] | None,
+    *,
+    as_json: bool,
+    reason: str = "",
+) -> None:
+    options, name = named_view(options, words)
+    options.find()
+    from penstock.orders.view_orders import ViewOrder
+
+    order = ViewOrder(kind, name, reason)
+    state = remote.give(order, lambda: options.place()._replace(by=user()))
+
+    def show(console: "Console") -> None:
+        console.print(_DONE[kind].format(f"view {name}"), markup=False, highlight=False)
+        if state.left:
+            console.print(state.left, style="yellow", markup=False, highlight=False)
+
+    print_result(state, show, as_json=as_json)
+
+
+def show_views(state: "ViewsState", console: "Console") -> None:
+    """Print how the views stand."""
+    if not state.views:
+        console.print("The application has no views.")
+        return
+    table = folding_table(
+        "View", "Target", "State", "Epoch", "Lag", "Failed rows", "Reason", "Remedy"
+    )
+    for each in state.views:
+        filled = "" if each.filled is None else f" ({each.filled:.0%})"
+        epoch = "-" if each.epoch == BEFORE_FIRST else f"{each.epoch}"
+        table.add_row(
+            each.name,
+            each.target,
+            f"{each.state}{filled}{', incomplete' if each.incomplete else ''}",
+            epoch,
+            f"{each.lag:,}",
+            f"{each.failed:,}",
+            each.reason,
+            each.remedy,
+        )
+    console.print(table)
+
+
+command.command("list", help=LIST_HELP)(expanded(listed))
+command.command("pause", help=PAUSE_HELP)(expanded(pause))
+command.command("resume", help=RESUME_HELP)(expanded(resume))
+command.command("rebuild", help=REBUILD_HELP)(expanded(rebuild))
+command.command("remove", help=REMOVE_HELP)(expanded(remove))
+command.command("serve", help=SERVE_HELP)(expanded(serve))
+command.command("feed", help=FEED_HELP)(expanded(feed))

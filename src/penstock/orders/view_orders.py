@@ -1,0 +1,170 @@
+"""Orders about views: pause, resume, rebuild and remove one; and end the hold of a copied directory.
+
+The appliers obey within a second. No record of the log is needed: an order changes a store outside, and no reply.
+"""
+
+import shutil
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.errors import RequestError
+from penstock.files.layout import JOURNAL, VIEWS
+from penstock.journal.deployments import Deployments
+from penstock.log.clock import wall_clock_us
+from penstock.orders.order import Place, Report, Way
+from penstock.orders.pauses import TEXT_MAX
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.status import status_in
+from penstock.process.view_files import (
+    ROLE,
+    Held,
+    ViewOrders,
+    change_orders,
+    end_hold,
+    folder_of,
+    held,
+    read_report,
+)
+from penstock.process.view_standing import ViewStanding, view_standings
+
+_FILES: Final = frozenset({"", "sqlite", "search"})
+"""Kinds of targets that may lie in the folder of the view."""
+
+
+class ViewsState(msgspec.Struct, frozen=True):
+    """The views of an application.
+
+    Attributes:
+        views: How each stands.
+        held: The hold of the data directory; None if it has none.
+        left: What an order has left for the operator to do; usually empty.
+    """
+
+    views: list[ViewStanding]
+    held: Held | None = None
+    left: str = ""
+
+
+def views_state(place: Place) -> ViewsState:
+    """Show how the views stand."""
+    data = place.settings.data
+    app = DataDirectory(data).app_name
+    views = [] if app is None else view_standings(data, status_in(data, app).epoch)
+    return ViewsState(views, held(data))
+
+
+Kind: TypeAlias = Literal["pause", "resume", "rebuild", "remove"]
+
+STATE: Final = Report(
+    path="/views",
+    name="views.list",
+    answer=ViewsState,
+    text="How each view stands.",
+    at=views_state,
+)
+
+
+class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Pause, resume, rebuild or remove a view.
+
+    Its applier obeys within a second. Only a view that the newest deployment does not declare can be removed.
+    """
+
+    kind: Kind
+    view: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+
+    way: ClassVar[Way] = Way(
+        noun="an order about a view",
+        path="/views",
+        name="views.order",
+        result=ViewsState,
+        text="How each view stands then.",
+        example='{"kind": "rebuild", "view": "reporting"}',
+        needs_key=False,
+        is_awaited=False,
+    )
+
+    def carry_out(self, place: Place, _timeout_s: float = 0.0) -> ViewsState:
+        """Note the order durably, or remove the files of a view, and return how the views stand then."""
+        place.directory()  # there is a journal
+        data, left = place.settings.data, ""
+        declared = Deployments(data / JOURNAL).views()
+        known = [*declared, *(path.name for path in (data / VIEWS).glob("*") if path.is_dir())]
+        if self.view not in known:
+            names = ", ".join(sorted(set(known))) or "none"
+            raise RequestError(f"there is no view {self.view}; the views: {names}")
+        if self.kind == "remove":
+            left = self._remove(place, declared)
+        elif self.view not in declared:
+            raise RequestError(
+                f"no deployment declares view {self.view} any more; penstock view remove {self.view} removes its files"
+            )
+        else:
+            change_orders(data, self.view, lambda orders: self._changed(orders, place.by))
+        return replace(views_state(place), left=left)
+
+    def _changed(self, orders: ViewOrders, by: str) -> ViewOrders:
+        told = replace(orders, by=by, reason=self.reason, time_us=wall_clock_us())
+        match self.kind:
+            case "pause":
+                return replace(told, paused=True)
+            case "rebuild":
+                # The reason of a pause stays: it is still in force.
+                return replace(orders if orders.paused else told, rebuild=orders.rebuild + 1)
+            case _ if not orders.paused:
+                raise RequestError(f"view {self.view} is not paused")
+            case _:
+                return replace(told, paused=False)
+
+    def _remove(self, place: Place, declared: tuple[str, ...]) -> str:
+        """Remove the files of a view, and return what the operator still has to do."""
+        data = place.settings.data
+        if self.view in declared:
+            raise RequestError(
+                f"the newest deployment declares view {self.view}; deploy code without it first"
+            )
+        if any(each.details.get("view") == self.view for each in presence.find(data, ROLE)):
+            raise RequestError(f"the applier of view {self.view} still runs; it ends soon")
+        report = read_report(data, self.view)
+        target = "" if report is None else report.target
+        is_outside = target not in _FILES or bool(_has_address(place.settings, self.view))
+        shutil.rmtree(folder_of(data, self.view))
+        return (
+            f"its tables in {target or 'the target'} stay; drop them there when nobody reads them"
+            if is_outside
+            else ""
+        )
+
+
+class EndOfHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """End the hold of a restored or forked directory.
+
+    From then on its views write into their targets.
+    """
+
+    way: ClassVar[Way] = Way(
+        noun="the end of a hold",
+        path="/resume",
+        name="views.resume",
+        result=ViewsState,
+        text="How each view stands then.",
+        example="{}",
+        needs_key=False,
+        is_awaited=False,
+    )
+
+    def carry_out(self, place: Place, _timeout_s: float = 0.0) -> ViewsState:
+        """End the hold durably, and return how the views stand then."""
+        place.directory()
+        end_hold(place.settings.data)
+        return views_state(place)
+
+
+def _has_address(settings: Config, view: str) -> bool:
+    target = settings.target_settings(view)
+    return bool(target.url) or target.url_file.name != ""

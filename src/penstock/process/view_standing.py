@@ -1,0 +1,136 @@
+"""`ViewStanding`: how a view stands, for people: what its applier tells, what operators want, and which processes run."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import PenstockError
+from penstock.files.layout import JOURNAL, VIEWS
+from penstock.process.view_files import (
+    ROLE,
+    Held,
+    ViewOrders,
+    ViewReport,
+    ViewState,
+    held,
+    read_orders,
+    read_report,
+)
+
+STOPPED: Final = "stopped"
+"""The state of a view whose applier does not run."""
+
+STARTING: Final = "starting"
+UNDECLARED: Final = "undeclared"
+"""The state of a view that no deployment declares any more, and whose files are still there."""
+
+
+class ViewStanding(msgspec.Struct, frozen=True):
+    """A view at one moment.
+
+    Attributes:
+        name: The name of the view.
+        target: The kind of its target; empty before its applier has run.
+        state: A `ViewState`, or `stopped`, `starting` or `undeclared`.
+        epoch: The last epoch that its tables show; -1 before the first.
+        lag: The number of epochs that are committed and not shown.
+        failed: The number of rows that are absent because their row function has failed.
+        incomplete: Whether there are such rows.
+        reason: Why it does not follow, and that it is incomplete; else empty.
+        remedy: What an operator does; empty if there is nothing to do.
+        filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
+        rebuilding: Whether an order to rebuild it has not been carried out yet.
+        time_us: When its applier last told of it; 0: never.
+    """
+
+    name: str
+    target: str
+    state: str
+    epoch: Epoch
+    lag: int
+    failed: int
+    incomplete: bool
+    reason: str
+    remedy: str
+    filled: float | None
+    rebuilding: bool
+    time_us: int
+
+
+def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
+    """Return how each view stands that the newest deployment declares, or that still has files.
+
+    Args:
+        newest: The newest epoch of the journal.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+    """
+    from penstock.journal.deployments import Deployments  # noqa: PLC0415 -- a command's help does not need the model
+
+    declared = Deployments(data / JOURNAL).views()
+    left = {path.name for path in (data / VIEWS).glob("*") if path.is_dir()}.difference(declared)
+    if not declared and not left:
+        return []
+    from penstock.process import presence  # noqa: PLC0415 -- psutil, which a command's help does not need
+
+    running = {process.details.get("view") for process in presence.find(data, ROLE)}
+    return [
+        _standing_of(data, name, newest, runs=name in running, is_declared=name in declared)
+        for name in [*declared, *sorted(left)]
+    ]
+
+
+def _standing_of(
+    data: Path, name: str, newest: Epoch, *, runs: bool, is_declared: bool
+) -> ViewStanding:
+    report = read_report(data, name)
+    epoch = BEFORE_FIRST if report is None else report.epoch
+    failed = 0 if report is None else report.failed
+    try:
+        orders, hold = read_orders(data, name), held(data)
+        state, reason, remedy = _state_of(name, report, orders, hold, runs=runs)
+    except PenstockError as error:  # a damaged file; the applier refuses to go on, too
+        orders, state = ViewOrders(), ViewState.REFUSED.value
+        reason, remedy = str(error), ""
+    if not is_declared:
+        state, reason = UNDECLARED, "no deployment declares it any more"
+        remedy = f"penstock view remove {name}"
+    if failed:
+        rows = "1 row is" if failed == 1 else f"{failed:,} rows are"
+        absent = f"incomplete: {rows} absent because the row function failed"
+        reason = f"{reason}; {absent}" if reason else absent
+        remedy = remedy or "see its table _failed, and correct the function"
+    return ViewStanding(
+        name,
+        "" if report is None else report.target,
+        state,
+        epoch,
+        max(0, newest - epoch),
+        failed,
+        failed > 0,
+        reason,
+        remedy,
+        None if report is None or not runs else report.filled,
+        orders.rebuild > (0 if report is None else report.rebuilt),
+        0 if report is None else report.time_us,
+    )
+
+
+def _state_of(
+    name: str, report: ViewReport | None, orders: ViewOrders, hold: Held | None, *, runs: bool
+) -> tuple[str, str, str]:
+    """Return state, reason and remedy."""
+    # A hold and a pause are in force from their order on, before the applier tells that it obeys.
+    if hold is not None:
+        return ViewState.HELD, hold.reason, "penstock resume"
+    if orders.paused:
+        reason = f": {orders.reason}" if orders.reason else ""
+        return ViewState.PAUSED, f"by {orders.by}{reason}", f"penstock view resume {name}"
+    if not runs:
+        return STOPPED, "its applier does not run", "penstock run starts it"
+    if report is None or report.state in (ViewState.HELD, ViewState.PAUSED):
+        return STARTING, "", ""
+    return report.state, report.reason, report.remedy
