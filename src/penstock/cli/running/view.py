@@ -1,6 +1,5 @@
 """`penstock view serve` and `penstock view feed`: run the SQL view, or the applier of a view, until a signal."""
 
-import importlib
 from dataclasses import replace
 from typing import Annotated, Final
 
@@ -96,8 +95,7 @@ def feed(
         known = ", ".join(application.views) or "none"
         raise ConfigError(f"application {application.name} has no view {name}; its views: {known}")
     from penstock.process.view_files import ROLE
-
-    serve_applier = importlib.import_module("penstock.views.applier").serve_applier
+    from penstock.views.applier import serve_applier
 
     logs.configure_service(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
