@@ -41,7 +41,7 @@ class ViewsState(msgspec.Struct, frozen=True):
     Attributes:
         views: How each stands.
         held: The hold of the data directory; None if it has none.
-        left: What an order has left for the operator to do; usually empty.
+        left: The rest of the work, for the operator; usually empty.
     """
 
     views: list[ViewStanding]
@@ -97,12 +97,12 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         known = [*declared, *(path.name for path in (data / VIEWS).glob("*") if path.is_dir())]
         if self.view not in known:
             names = ", ".join(sorted(set(known))) or "none"
-            raise RequestError(f"there is no view {self.view}; the views: {names}")
+            raise RequestError(f"view {self.view} does not exist; the views: {names}")
         if self.kind == "remove":
             left = self._remove(place, declared)
         elif self.view not in declared:
             raise RequestError(
-                f"no deployment declares view {self.view} any more; penstock view remove {self.view} removes its files"
+                f"view {self.view} is not declared any more; penstock view remove {self.view} removes its files"
             )
         else:
             change_orders(data, self.view, lambda orders: self._changed(orders, place.by))
@@ -122,7 +122,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return replace(told, paused=False)
 
     def _remove(self, place: Place, declared: tuple[str, ...]) -> str:
-        """Remove the files of a view, and return what the operator still has to do."""
+        """Remove the files of a view, and return the rest of the work as text."""
         data = place.settings.data
         if self.view in declared:
             raise RequestError(
@@ -135,7 +135,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         is_outside = target not in _FILES or bool(_has_address(place.settings, self.view))
         shutil.rmtree(folder_of(data, self.view))
         return (
-            f"its tables in {target or 'the target'} stay; drop them there when nobody reads them"
+            f"its tables in {target or 'the target'} stay; drop them there when they are not read any more"
             if is_outside
             else ""
         )

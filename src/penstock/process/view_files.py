@@ -1,8 +1,7 @@
 """The files of views in a data directory, by which processes know of each other's work.
 
-`views/NAME/report.json` is what the applier of a view tells: its state, with reason and remedy. It is a hint for people
-and for displays; the position of a view is in its target. `views/NAME/orders.json` is what operators want of the view:
-that it is paused, or filled again. It is durable, and changes under a lock. `held.json` says that the directory is a copy,
+`views/NAME/report.json` is the report of the applier of a view: its state, with reason and remedy. It is a hint for people
+and for displays; the position of a view is in its target. `views/NAME/orders.json` has the orders of operators: that the view is paused, or filled again. It is durable, and changes under a lock. `held.json` says that the directory is a copy,
 so that its appliers must not write into targets that belong to the original.
 """
 

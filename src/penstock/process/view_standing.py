@@ -1,4 +1,4 @@
-"""`ViewStanding`: how a view stands, for people: what its applier tells, what operators want, and which processes run."""
+"""`ViewStanding`: how a view stands, for people: the report of its applier, the orders of operators, and its process."""
 
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ STOPPED: Final = "stopped"
 
 STARTING: Final = "starting"
 UNDECLARED: Final = "undeclared"
-"""The state of a view that no deployment declares any more, and whose files are still there."""
+"""The state of a view that the newest deployment does not declare, and whose files are still there."""
 
 
 class ViewStanding(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class ViewStanding(msgspec.Struct, frozen=True):
         failed: The number of rows that are absent because their row function has failed.
         incomplete: Whether there are such rows.
         reason: Why it does not follow, and that it is incomplete; else empty.
-        remedy: What an operator does; empty if there is nothing to do.
+        remedy: What an operator does; empty if nothing is to be done.
         filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
         rebuilding: Whether an order to rebuild it has not been carried out yet.
         time_us: When its applier last told of it; 0: never.
@@ -96,7 +96,7 @@ def _standing_of(
         orders, state = ViewOrders(), ViewState.REFUSED.value
         reason, remedy = str(error), ""
     if not is_declared:
-        state, reason = UNDECLARED, "no deployment declares it any more"
+        state, reason = UNDECLARED, "the newest deployment does not declare it"
         remedy = f"penstock view remove {name}"
     if failed:
         rows = "1 row is" if failed == 1 else f"{failed:,} rows are"

@@ -334,8 +334,7 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
     folder.mkdir(parents=True, exist_ok=True)
 
     def opener(plan: ViewPlan) -> Target:
-        settings = config.views.get(name)
-        return open_target(plan, "" if settings is None else settings.address(), folder)
+        return open_target(plan, config.target_settings(name).address(), folder)
 
     os.nice(_NICE)
     gc.freeze()

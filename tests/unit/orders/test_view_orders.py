@@ -88,7 +88,7 @@ def test_order_is_durable_and_shown_at_once(data: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "view", "refusal"),
     [
-        ("pause", "reports", "there is no view reports; the views: names, reporting"),
+        ("pause", "reports", "view reports does not exist; the views: names, reporting"),
         ("resume", "names", "view names is not paused"),
         ("remove", "names", "the newest deployment declares view names; deploy code without it"),
     ],
@@ -108,7 +108,7 @@ def test_view_that_is_gone_can_be_removed(data: Path) -> None:
     declare(data, ["names"], "b")
     state, _, remedy = state_of(views_state(Place(Config(data))), "reporting")
     assert (state, remedy) == ("undeclared", "penstock view remove reporting")
-    with pytest.raises(RequestError, match="no deployment declares view reporting any more"):
+    with pytest.raises(RequestError, match="view reporting is not declared any more"):
         give(data, "rebuild", "reporting")
     with (
         presence.present(data, ROLE, "shop", view="reporting"),
@@ -117,7 +117,10 @@ def test_view_that_is_gone_can_be_removed(data: Path) -> None:
         give(data, "remove", "reporting")
     removed = give(data, "remove", "reporting")
     assert [view.name for view in removed.views] == ["names"]
-    assert removed.left == "its tables in postgres stay; drop them there when nobody reads them"
+    assert (
+        removed.left
+        == "its tables in postgres stay; drop them there when they are not read any more"
+    )
     assert not folder_of(data, "reporting").exists()
 
 
@@ -239,7 +242,7 @@ def test_gateway_takes_orders_and_shows_views(
         wrong = httpx.post(f"{gateway.url}/views", json={"kind": "stop", "view": "names"})
         assert wrong.status_code == 400
         absent = httpx.post(f"{gateway.url}/views", json={"kind": "pause", "view": "nope"})
-        assert "there is no view nope" in absent.json()["error"]["message"]
+        assert "view nope does not exist" in absent.json()["error"]["message"]
         assert execute(["view", "resume", "names", *remote]) == 0
         assert execute(["view", "list", *remote]) == 0
         assert execute(["resume", *remote]) == 0

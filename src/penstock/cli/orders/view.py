@@ -33,7 +33,7 @@ Examples:
 With --url, a gateway takes the order. If the application has keys, the key needs the scope admin.
 """
 
-LIST_HELP: Final = """List the views: target, state, epoch, lag, and what an operator has to do.
+LIST_HELP: Final = """List the views: target, state, epoch, lag, and the remedy that is needed.
 
 \b
 States:
@@ -164,11 +164,11 @@ def _give(
     options.find()
     from penstock.orders.view_orders import ViewOrder
 
-    order = ViewOrder(kind, name, reason)
+    order = ViewOrder(order_kind, name, reason)
     state = remote.give(order, lambda: options.place()._replace(by=user()))
 
     def show(console: "Console") -> None:
-        console.print(_DONE[kind].format(f"view {name}"), markup=False, highlight=False)
+        console.print(_DONE[order_kind].format(f"view {name}"), markup=False, highlight=False)
         if state.left:
             console.print(state.left, style="yellow", markup=False, highlight=False)
 
