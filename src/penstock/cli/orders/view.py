@@ -152,7 +152,7 @@ _DONE: Final = {
 
 
 def _give(
-    kind: "Kind",
+    order_kind: Kind,
     options: DataOptions,
     remote: RemoteOptions,
     words: list[str] | None,
