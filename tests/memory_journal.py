@@ -24,7 +24,7 @@ from penstock.journal.api import (
     StepObserver,
     ignore_step,
 )
-from penstock.journal.rows import rows_by_epoch
+from penstock.journal.parquet import rows_by_epoch
 
 
 class MemoryJournal:

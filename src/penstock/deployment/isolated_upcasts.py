@@ -13,8 +13,12 @@ from penstock.model.entity_type import EntityType
 from penstock.model.reply import raised_by
 from penstock.model.shape import tag_of
 from penstock.model.upcast import Migrating
-from penstock.model.versions.former_class import present_row
-from penstock.model.versions.presenting import Presented, present_here, presenting_with
+from penstock.model.versions.former_class import (
+    Presented,
+    present_here,
+    present_row,
+    presenting_with,
+)
 from penstock.process.isolated_calls import CALL_S, PATIENCE, Called, IsolatedCalls, Outcome
 
 

@@ -18,7 +18,7 @@ from penstock.errors import ClassChanged, MigrationFailed
 from penstock.journal.api import Journal
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.versions.presenting import Presented
+from penstock.model.versions.former_class import Presented
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.newest import at_newest

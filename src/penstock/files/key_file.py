@@ -90,9 +90,6 @@ class KeyFile:
         Args:
             service: The key service; empty for none.
 
-        Returns:
-            Whether the file had another service.
-
         Raises:
             JournalUnavailable: The disk is full or fails, or a key service does.
         """

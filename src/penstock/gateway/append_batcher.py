@@ -43,6 +43,8 @@ class AppendBatcher:
         """Start the thread; `close` ends it."""
         self._log = log
         self._metrics = metrics
+        # One thread, so that the event loop never waits for a disk, and requests that come during an
+        # append shares the next one.
         self._thread = ThreadPoolExecutor(1, "penstock-append")
         self._waiting: list[tuple[Sequence[Entry], Taker]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -89,6 +91,7 @@ class AppendBatcher:
 
         It reads the state, so it runs in another thread than the appends.
         """
+        # It reads the state, which would hold the appends up in their thread.
         return await asyncio.to_thread(end_cascade, config, self._log, root)
 
     async def complete(self, text: str) -> RequestId:
@@ -96,6 +99,7 @@ class AppendBatcher:
 
         It reads all scheduled requests, so it runs in another thread than the appends.
         """
+        # It reads all scheduled requests, which would hold the appends up.
         return await asyncio.to_thread(complete, self._log, text)
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
@@ -106,6 +110,7 @@ class AppendBatcher:
     async def is_writable(self) -> bool:
         """Say whether an append would succeed now; a write finds out, at most one in a second."""
         async with self._checking:
+            # A gateway without requests learns it only by a write of its own.
             if time.monotonic() >= self._known_until_s:
                 await self._report(await self._in_thread(self._check))
         return self._failed_at is None
@@ -160,7 +165,9 @@ class AppendBatcher:
                 "requests are refused: the log cannot be written", extra={"cause": str(failure)}
             )
         elif failed_at is not None and any(
-            isinstance(each, int) and each >= failed_at for each in outcomes
+            # A repeated request gets its former position without a write, also on a full disk.
+            isinstance(each, int) and each >= failed_at
+            for each in outcomes
         ):
             self._failed_at = None
             _log.info("the log can be written again")
@@ -185,6 +192,8 @@ class AppendBatcher:
         except UserError as error:  # caused by one entry; then the log appends none
             if len(entries) == 1:
                 return [error]
+            # Halving finds the entry that the log refuses with few durable writes, and the others
+            # are appended.
             half = len(entries) // 2
             return [*self._append(entries[:half]), *self._append(entries[half:])]
         except PenstockError as error:

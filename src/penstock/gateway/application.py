@@ -85,6 +85,8 @@ class Gateway:
         self._connections.begin(client)
         try:
             version = self.version
+            # A deployment may exchange the version meanwhile; this request ends in the version that
+            # began it.
             with version:
                 route_kind, response = await self._answer(version, scope, receive)
             await response(scope, receive, send)
@@ -93,6 +95,8 @@ class Gateway:
             self._running -= 1
             if not self._running:
                 self._idle.set()
+            # None: the task was cancelled, because the client left, and not by a failure of the
+            # gateway.
             status = response.status_code if response is not None else 200
             took_s = time.perf_counter() - began
             self._metrics.observe(route_kind, status, took_s)
@@ -131,6 +135,7 @@ class Gateway:
         try:
             request = HttpRequest(scope, receive, self._config, self._connections.receiving)
             route = version.routing.find(scope["method"], scope.get("raw_path") or _raw(scope))
+            # Probes and metrics are answered to the end, so that a supervisor sees the drain.
             if self.draining and not (route is not None and route[0].is_open):
                 raise Stopping("this gateway stops; send the request again")
             if route is None:

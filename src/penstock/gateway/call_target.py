@@ -1,16 +1,58 @@
 """The call or the append that an HTTP request names: its target, and its caller as the limits count it."""
 
-from typing import Final
+from typing import Annotated, Any, Final
 
-from penstock.base.http import DERIVED_KEY
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.base.http import DERIVED_KEY, EPOCH_SCHEMA, ErrorBody
+from penstock.base.ids import Epoch
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.read_bodies import ReadBodyCall
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.request import APPEND, Request
 from penstock.runtime.reads.arguments import CallTarget
+
+CALLS_MAX: Final = 1_000
+"""The most calls of one `POST /read`."""
+
+
+class ReadBodyCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call in the body of `POST /read`."""
+
+    method: Annotated[str, Meta(description="The name of the method or function.")]
+    entity: Annotated[str, Meta(description="The class; empty for a function.")] = ""
+    key: Annotated[str | None, Meta(description="The text of the key, as in a path.")] = None
+    arguments: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="By position or by name.",
+            extra_json_schema={"oneOf": [{"type": "array"}, {"type": "object"}]},
+        ),
+    ] = msgspec.field(default_factory=msgspec.Raw)
+
+
+class ReadBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Calls of `@readonly` methods and functions."""
+
+    calls: Annotated[list[ReadBodyCall], Meta(min_length=1, max_length=CALLS_MAX)]
+
+
+class ReadAnswer(Struct, frozen=True):
+    """The answer to one call: its value or its error."""
+
+    value: Annotated[Any, Meta(description="The result.")] = UNSET
+    error: ErrorBody | UnsetType = UNSET
+
+
+class ReadAnswers(Struct, frozen=True):
+    """The answers to all calls, in their order, at one epoch."""
+
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
+    answers: list[ReadAnswer]
+
 
 FINGERPRINT_BYTES: Final = 8
 """The size of a fingerprint in an access hint."""

@@ -65,6 +65,7 @@ class Connections:
         self._asked: set[Address] = set()
         self._seen_s: dict[Address, float] = {}
         self._staying = 0
+        # Files that the process had before are no connections.
         self._others = open_files()
 
     def begin(self, client: Address) -> None:
@@ -90,6 +91,7 @@ class Connections:
 
     def check_room(self) -> None:
         """Check that a further connection may stay; raises as `staying`."""
+        # The other half stays for short requests, which would have no place otherwise.
         if self._staying >= self.most // 2:
             raise Overloaded(
                 f"{self._staying} connections of this gateway stay open already: pipelines, event streams and requests "
@@ -117,6 +119,7 @@ class Connections:
         useless = sorted(
             filter(None, (self._useless(place, now_s) for place in places)), reverse=True
         )
+        # More than one, so that the next callers do not wait for a look of their own.
         surplus = useless[: max(0, len(places) - int(_AFTER * self.most))]
         for place in surplus:
             _shut_down(place)
@@ -137,6 +140,7 @@ def _places(port: int) -> Iterator[_Place]:
     """Yield the open connections of a port, with the time for which they were silent."""
     for name in os.listdir(_FILES):  # noqa: PTH208 -- thousands of names need no paths
         with suppress(OSError, struct.error):
+            # The server does not tell which connections it has; the system does.
             lent = socket.socket(fileno=int(name))
             place = None
             try:

@@ -156,9 +156,11 @@ class HttpRequest:
         length = self.headers.get("content-length")
         if length is not None and length.isdecimal() and int(length) > most:
             raise _too_large(most)
+        # Then no body can come, and the wait for one is saved.
         if length in (None, "0") and "transfer-encoding" not in self.headers:
             return b""
         client = self._scope["client"]
+        # `connections` may end a client that sends its body slowly while others have no place.
         self._receiving.add(client)
         try:
             async with asyncio.timeout(self._config.receive_timeout_ms / 1_000):
@@ -290,6 +292,8 @@ def query_of(raw: bytes, fields: Collection[str] | None) -> dict[str, str]:
         raise RequestError(f"the query string cannot be read: {error}") from error
     query: dict[str, str] = {}
     for name, text in pairs:
+        # A misspelled field would be ignored silently, and the answer would be another than asked
+        # for.
         if fields is not None and name not in fields:
             raise RequestError(unknown("field of the query string", name, sorted(fields)))
         if name in query:
@@ -329,6 +333,7 @@ def check_depth(text: bytes, most: int) -> None:
             depth += 1
             if depth > most:
                 raise HttpError(400, "request", f"JSON is nested at most {most} deep")
+        # Brackets that do not match are the decoder's to report.
         elif token[0] in _CLOSING:
             depth -= 1
 

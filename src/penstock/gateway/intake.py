@@ -86,6 +86,8 @@ class Intake:
         body, hint = encoded
         caller = flow_caller(principal, target, hint)
         ticket = await self._admission.admit(caller, len(body), self._turn_timeout_s, on_wait)
+        # The time of the record is that of its turn, not of its arrival: times of the log follow
+        # its order.
         entry = Entry(stored_id(principal, request_id), body, hint, wall_clock_us())
         return Admitted(waiter, ticket, entry)
 
@@ -184,5 +186,7 @@ class AwaitedReply:
             return await self._future
         except BaseException:
             if self._position is not None:
+                # The task waits no longer; without this, the tail would keep the waiter until its
+                # time limit.
                 self._tail.forget(((self._position, self),))
             raise

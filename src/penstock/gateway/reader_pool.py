@@ -12,19 +12,29 @@ import socket
 import subprocess
 import sys
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.class_code import has_code
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.engine.limits import TimeLimit
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
 from penstock.gateway.telemetry.metrics import Metrics
+from penstock.model.application import App
+from penstock.model.declaration import RESERVED
+from penstock.model.limit import STREAMS
 from penstock.model.reply import failure_of, raised_by
+from penstock.model.request import APPEND
+from penstock.model.signature import Signature
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.process.question import encode_question
-from penstock.runtime.reads.arguments import ArgumentSource, CallTarget
+from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits, encoded_call
 from penstock.runtime.reads.messages import (
     LENGTH_BYTES,
     Encoded,
@@ -43,6 +53,41 @@ from penstock.runtime.reads.messages import (
     framed,
 )
 from penstock.runtime.reads.nursery import PID_BYTES
+from penstock.state.newest import read_newest
+
+
+class EntityReader:
+    """Reads entities for one gateway, in its own thread, at the newest committed epoch.
+
+    A read sees every change whose reply any gateway has returned before. It appends nothing.
+    """
+
+    def __init__(self, data: Path, app: str) -> None:
+        """Name the stores of a data directory; each is opened on its first use."""
+        self._thread = ThreadPoolExecutor(1, "penstock-entities")
+        self._journal = DataDirectory(data).open_journal_of(app)
+        self._stores = DataDirectory(data).open_stores(self._journal)
+
+    async def read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
+        """Return the newest epoch, and each entity's encoded attributes; None if it does not exist.
+
+        All entities are read at that epoch.
+
+        Raises:
+            OperationalError: Journal or state cannot be read.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._read, keys)
+
+    def close(self) -> None:
+        """Close stores and journal."""
+        self._thread.submit(self._stores.close)
+        self._thread.shutdown()
+        self._journal.close()
+
+    def _read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
+        return read_newest(self._journal, self._stores, keys)
+
 
 _log = logging.getLogger(__name__)
 
@@ -153,6 +198,7 @@ class ReaderPool:
         self._waiting_max = waiting_max
         self._waiting = 0
         self._longest = longest
+        # The last one used is warm: its stores are at the newest epoch.
         self._idle: asyncio.LifoQueue[ReaderChannel] = asyncio.LifoQueue()
         self._open: dict[ReaderChannel, None] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -222,6 +268,7 @@ class ReaderPool:
     async def _in_time(self, answer: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Await the answer of a reader, unless too many wait."""
         if self._waiting >= self._waiting_max:
+            # Else Python warns of a coroutine that was never awaited.
             answer.close()
             raise Overloaded(f"{self._waiting_max} reads wait here already")
         self._waiting += 1
@@ -237,6 +284,8 @@ class ReaderPool:
         """Ask a reader; ask another one if it has died, because it may have died before."""
         for _ in range(2):
             channel = await self._idle.get()
+            # A task of its own: the reader is busy until it has answered, also if the caller
+            # leaves.
             asking = self._begin(self._ask_encoding(channel, question))
             message: Encoded | Failed | None = await asyncio.shield(asking)
             if isinstance(message, Failed):
@@ -262,6 +311,7 @@ class ReaderPool:
             return Failed(failure_of(LimitExceeded(why)))
         except BaseException as error:
             self._kill(channel)
+            # A `ValueError` is a message that no reader sends: a handler has written to the socket.
             if isinstance(error, EOFError | OSError | ValueError):
                 return None
             raise
@@ -281,8 +331,10 @@ class ReaderPool:
             if answer.epoch is None:
                 continue  # it had died before, or during a catch-up, which the next one continues
             deaths += 1
+            # The call behind the last outcome was running when the reader died.
             killer = len(answer.outcomes)
             ran_s = answer.ended_s - answer.began_s
+            # A careful reader tells of each call, so its second death is this call's.
             if is_careful:
                 calls[killer] = msgspec.structs.replace(calls[killer], refusal=DIED_TWICE)
             elif len(calls) == 1 and ran_s * 1_000 >= self._settings.limits.time_ms:
@@ -322,6 +374,7 @@ class ReaderPool:
     def _start(self) -> None:
         """Start the nursery."""
         self._control, theirs = socket.socketpair()
+        # The event loop must never wait for the nursery.
         self._control.settimeout(0)
         with theirs:
             self._nursery = subprocess.Popen(  # noqa: S603 -- our own module, our own interpreter
@@ -359,8 +412,10 @@ class ReaderPool:
         self._let_go()
         _log.error("the process that starts readers has died; it is started again")
         await asyncio.to_thread(self._wait_for_nursery)
+        # The readers of a dead nursery may live, but no process could kill them.
         while not self._idle.empty():
             self._forget(self._idle.get_nowait())
+        # A nursery that dies at once must not be started in a loop.
         await asyncio.sleep(_RESTART_S)
         self._start()
 
@@ -428,3 +483,52 @@ def _take(message: Message, answer: _Answer, calls: int) -> None:
             raise ValueError("an unexpected message")
     if len(answer.outcomes) > calls:
         raise ValueError("more outcomes than calls")
+
+
+class CallEncoder:
+    """Encodes the calls and appends of one gateway; a reader does it if code of the application runs for that."""
+
+    def __init__(self, app: App, config: Config, pool: ReaderPool | None) -> None:
+        """Create the encoder.
+
+        Args:
+            pool: The readers; without them, code of the application runs in this process.
+        """
+        self._app = app
+        self._limits = SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max)
+        self._timeout_s = config.gateway.reply_timeout_ms / 1_000
+        self._pool = pool
+        self._with_code = frozenset() if pool is None else calls_with_code(app)
+
+    async def encoded(self, target: CallTarget, source: ArgumentSource) -> tuple[bytes, bytes]:
+        """Return the body and the access hint of a log entry for a call or an append.
+
+        Raises:
+            RequestError: The target does not exist, or the arguments do not fit.
+        """
+        if self._with_code and (target.owner, target.method) in self._with_code:
+            assert self._pool is not None, "only a pool has calls with code"
+            return await self._pool.encoded(target, source, self._timeout_s)
+        return encoded_call(self._app, self._limits, target, source)
+
+
+def calls_with_code(app: App) -> frozenset[tuple[str, str]]:
+    """Return `CallTarget.owner` and the method of each call or append whose arguments or events run code."""
+    calls = [("", name) for name, signature in app.functions.items() if _has_code(signature)]
+    for entity in app.entities.values():
+        has_key_code = has_code(entity.key_annotation)
+        calls += [
+            (entity.name, method)
+            for method in (*entity.methods, *RESERVED)
+            if has_key_code or _has_code(app.signature(entity.name, method))
+        ]
+    calls += [
+        (f"{STREAMS}{name}", APPEND)
+        for name, stream in app.topology.streams.items()
+        if stream.is_open and has_code(stream.annotation)
+    ]
+    return frozenset(calls)
+
+
+def _has_code(signature: Signature) -> bool:
+    return any(has_code(parameter.annotation) for parameter in signature.parameters.values())

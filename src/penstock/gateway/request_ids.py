@@ -102,6 +102,7 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
         raise RequestError(
             f"{text!r} is not a request id: nothing, or no printable ASCII, follows {MARK}"
         )
+    # Neither an id nor the name of a principal holds a `~`, so a stored id is unambiguous.
     namespace, separator, chosen = root.rpartition(PRINCIPAL_SEPARATOR)
     check_chosen(chosen, bytes_max)
     if not separator:
@@ -122,6 +123,9 @@ class RequestIds:
     def draw(self) -> str:
         """Return an id: 32 hexadecimal digits."""
         if not self._drawn:
+            # Each fetch releases the interpreter lock, and to get the lock back takes ten times as
+            # long as the rest. Bits of the operating system, because callers must not guess the ids
+            # of others.
             text = os.urandom(_BYTES * _AT_ONCE).hex()
             width = 2 * _BYTES
             self._drawn = [text[at : at + width] for at in range(0, len(text), width)]

@@ -38,7 +38,6 @@ from penstock.gateway.application import Gateway
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.connections import Connections
-from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
 from penstock.gateway.handlers.deployments import DeploymentHandler
@@ -51,6 +50,7 @@ from penstock.gateway.intake import Intake
 from penstock.gateway.order_desk import Turns
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.pipeline.intake import PipelineIntake
+from penstock.gateway.reader_pool import EntityReader
 from penstock.gateway.telemetry.load_sampler import LoadSampler, StreamSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware

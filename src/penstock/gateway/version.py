@@ -12,9 +12,7 @@ from functools import partial
 from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.call_encoder import CallEncoder, calls_with_code
 from penstock.gateway.connections import Connections
-from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import endpoint_of
 from penstock.gateway.handlers.calls import CallHandler
@@ -32,7 +30,7 @@ from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.intake import Intake
 from penstock.gateway.order_desk import OrderDesk, Turns
-from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool, calls_with_code
 from penstock.gateway.responses import json_of
 from penstock.gateway.routing import Router
 from penstock.gateway.telemetry.metrics import Metrics

@@ -22,10 +22,9 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
 from penstock.files import durable, private
-from penstock.files.checksum import size_and_checksum_of
 from penstock.files.layout import BACKUPS, LOG
 from penstock.files.lock import locked_file
-from penstock.files.sealed import seal, unseal
+from penstock.files.sealed import seal, size_and_checksum_of, unseal
 from penstock.history import copying
 from penstock.history.backup_set import BackupSet, collect, identity_of
 from penstock.history.copying import FileEntry, translating_disk_errors
@@ -118,6 +117,7 @@ class Backups:
             for folder in (self._manifests, self._files):
                 folder.mkdir(exist_ok=True)
                 copying.remove_unfinished(folder)
+            # Retention must not remove an epoch while its files are copied.
             with lease(data, "backup", Epoch(0)):
                 created = self._copy(data, app, reached, progress)
             reached("backup-before-manifest")
@@ -139,6 +139,7 @@ class Backups:
             for path, _ in intact[count:]:
                 path.unlink()
                 reached("backup-dropped")
+            # Without an intact manifest, no file is known to be useless.
             if intact:
                 durable.sync_directory(self._manifests)
                 self._remove_unlisted()
@@ -168,6 +169,7 @@ class Backups:
 
         try:
             contents = collect(data, app, take_files, copy_log)
+            # After the copy of the log: each request that was acknowledged before is in it.
             made_us = wall_clock_us()
             reached("backup-log-copied")
             log = FileEntry(LOG, *size_and_checksum_of(temporary))
@@ -178,11 +180,14 @@ class Backups:
 
     def _has(self, file: FileEntry) -> bool:
         try:
+            # The name is the checksum, so the size finds a file that a crash has cut; `verify` reads the
+            # content.
             return self.path_of(file).stat().st_size == file.size
         except FileNotFoundError:
             return False
 
     def _publish(self, backup: Backup) -> None:
+        # A manifest must never name a file that a power cut can take away.
         durable.sync_directory(self._files)
         durable.sync_directory(self.directory)
         made = datetime.fromtimestamp(backup.made_us / 1_000_000, UTC)
@@ -191,6 +196,7 @@ class Backups:
 
     def _check_identity(self, data: Path, app: str) -> None:
         identity = identity_of(data, app)
+        # All backups of a directory have one identity, so one of them tells it.
         for backup in self.every()[:1]:
             if backup.contents.identity != identity:
                 raise ConfigError(

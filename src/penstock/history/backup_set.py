@@ -19,8 +19,8 @@ import msgspec
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.files.checksum import checksum_of
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
+from penstock.files.sealed import checksum_of
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
@@ -61,9 +61,7 @@ def collect(
     The caller holds a retention lease on the journal.
 
     Args:
-        app: The application's name.
         take_files: Receives the set, again after each `FileMismatch` that it raises.
-        copy_log: Copies the log and returns the range of positions in the copy.
     """
     mismatched: set[FileEntry] = set()
     former: Lsn | None = None

@@ -76,6 +76,7 @@ def append_open(log: Log, records: Sequence[OpenRecord]) -> None:
     """Append records to a log that does not know them yet, or schedule them."""
     for record in records:
         entry = Entry(record.request_id, record.body, b"", record.time_us)
+        # The driver of the original may have appended it before the copy was made.
         if log.find(record.request_id) is None and log.scheduled(record.request_id) is None:
             if record.delay_us:
                 log.schedule(entry, record.time_us + record.delay_us, limited=False)
@@ -147,6 +148,7 @@ def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Pa
                 copying.sync_tree(unfinished)
                 reached(step)
                 unfinished.rename(final)
+                # Before it, a crash may leave the former name.
                 durable.sync_directory(unfinished.parent)
             except BaseException:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -158,16 +160,17 @@ def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Bra
 
     Args:
         data: The copy. No other process uses it; after a crash it cannot be used.
-        app: The application's name.
         epoch: The last epoch of its history; None keeps the newest epoch and the waiting requests.
         origin: Where the copy comes from: `forked from …`.
     """
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
+        # Before the journal is cut, because the dropped requests are in its later epochs.
         commit, newest = _commits(journal, epoch)
         records = open_records(journal, commit)
         kept = {record.request_id for record in records}
         dropped = 0 if epoch is None else _write_dropped(data, journal, commit, newest, kept)
         Erasures(data).keep_committed(journal.identity, newest.epoch)
+    # Another identity: state that was derived from one journal is never used for the other.
     identity = journals.keep_prefix(data / JOURNAL, app, commit.epoch)
     end = commit.positions.get(ONLY_PARTITION, Lsn(0))
     if epoch is not None:
@@ -175,6 +178,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Bra
     _cut_snapshots(data, app, identity, commit.epoch)
     _cut_deployments(data, commit.epoch, keeps_log=epoch is None)
     for savepoint in savepoints.every(data):
+        # Its epoch is not in the branch.
         if savepoint.epoch > commit.epoch:
             savepoints.remove(data, savepoint.name)
     with closing(DataDirectory(data).open_log()) as log:

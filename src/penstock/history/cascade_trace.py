@@ -38,7 +38,7 @@ from penstock.engine.streams.recorded_cascade import (
 )
 from penstock.engine.streams.waiting import Answer
 from penstock.engine.tracing import RequestTrace
-from penstock.history.cascade_document import (
+from penstock.history.trace_document import (
     CascadeDifferenceTrace,
     LaterRecordTrace,
     RecordedReply,

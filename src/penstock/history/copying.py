@@ -15,7 +15,7 @@ import xxhash
 
 from penstock.errors import OperationalError
 from penstock.files import durable
-from penstock.files.checksum import size_and_checksum_of
+from penstock.files.sealed import size_and_checksum_of
 
 _CHUNK: Final = 1 << 20
 

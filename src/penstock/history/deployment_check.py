@@ -141,7 +141,6 @@ def dry_run(
 
     Args:
         deployed: The code that is deployed; it may have executed no epoch yet.
-        limits: The limits of one transaction.
         progress: Receives each finished epoch.
 
     Raises:

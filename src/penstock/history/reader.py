@@ -28,7 +28,7 @@ from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.atoms import decode_atom
-from penstock.journal.rows import entity_keys, epoch_rows
+from penstock.journal.parquet import entity_keys, epoch_rows
 from penstock.model.application import App
 from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
@@ -272,6 +272,7 @@ class HistoryReader:
 
         The id of a workflow step, or of a question, also belongs to its record. An unknown id is returned unchanged.
         """
+        # The usual id is its own record, and nothing is read.
         if MARK not in request_id:
             return request_id
         first, last = self._journal.first(), self.last
@@ -321,6 +322,8 @@ class HistoryReader:
         upto = last
         while upto >= first and len(epochs) < len(ids):
             after = Epoch(max(first, upto - _LOOKED_EPOCHS + 1) - 1)
+            # From the newest epochs back: an id that was used again after its retention means its
+            # newest use.
             epochs = self._ids_among(ids, after, upto) | epochs
             upto = after
         return epochs

@@ -72,7 +72,6 @@ class Rerun:
 
         Args:
             state: All entities before the first request; the rerun changes this mapping.
-            limits: The limits of one transaction.
             secret: The journal's secret, from which `random()` and `uuid()` are derived.
         """
         self._app = app
@@ -94,6 +93,7 @@ class Rerun:
         try:
             outcomes = self._run_all(rows, batched=True)
         except TamperedWith:
+            # The requests run again and meet the same calls, which would be listed twice.
             self._sandbox.forget([name for name in self.refused if name not in known])
             self.replayer = self._replayer(self.replayer.state)
             self.replayer.written.update(begun)
@@ -153,6 +153,8 @@ class Rerun:
     def take_recorded(self, recorded: RecordedEpoch) -> None:
         """Take the recorded changes of an epoch in place of those that have been computed."""
         self.replayer.written.clear()
+        # A control record runs no handler, and the first epoch of a scratch journal is the state
+        # before it.
         self.replayer.take(recorded.changes)
 
     def meets_erased(self, outcomes: Sequence[Outcome | None]) -> bool:
@@ -239,6 +241,7 @@ def _cuts(recorded: RecordedEpoch) -> dict[RequestId, Cut]:
 @contextmanager
 def frozen_heap() -> Iterator[None]:
     """Exclude all present objects from garbage collections, because a large state slows them."""
+    # Frozen objects are never collected, so the garbage goes first.
     gc.collect()
     gc.freeze()
     try:

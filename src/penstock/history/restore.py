@@ -62,7 +62,6 @@ def restore(
     is the most complete.
 
     Args:
-        target: The new data directory.
         point: The end of the new directory's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives copied and total bytes.
@@ -201,6 +200,8 @@ def _contains(backup: Backup, point: RestorePoint) -> bool:
             return any(file.path == path for file in contents.files)
         case datetime():
             time_us = round(_in_utc(point).timestamp() * _MICROSECOND)
+            # Up to the time of the backup, not of its newest epoch: nothing was committed between
+            # them.
             return contents.first_us <= time_us <= backup.made_us
         case _:
             return contents.first <= point <= contents.epoch

@@ -89,10 +89,8 @@ class ScratchJournal:
         """Write the epoch that replaces a recorded one.
 
         Args:
-            epoch: The recorded epoch's number.
             outcomes: Their outcomes; None keeps the recorded one.
             cascades: Their cascades; None for a request that has caused nothing.
-            changes: The entities that the epoch has changed.
 
         Raises:
             JournalUnavailable: The disk is full or fails.

@@ -35,7 +35,6 @@ from penstock.engine.replay import RecordedEpoch, RequestRow, attributes_of, rep
 from penstock.engine.request_text import call_text, is_erased
 from penstock.engine.tracing import RequestTrace
 from penstock.errors import NoSuchEntity
-from penstock.history.cascade_document import RecordedReply, TracedCascade
 from penstock.history.cascade_trace import cascade_document
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader, position_of
@@ -46,8 +45,10 @@ from penstock.history.trace_document import (
     EntityChange,
     HistoryDocument,
     NextChange,
+    RecordedReply,
     RefusedCall,
     TracedCall,
+    TracedCascade,
     TracedEntity,
     TraceDocument,
 )
@@ -124,7 +125,6 @@ def _with_stored(
     """Return a traced entity with its stored values, and with the deviations of this run.
 
     Args:
-        entity: As this run gave it.
         stored: The state that the epoch has stored.
         reached: The state that this run reached at the end of the epoch.
         is_last: Whether no later request of the epoch changes the entity, so that the stored state is that

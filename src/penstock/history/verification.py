@@ -39,7 +39,6 @@ from penstock.base.ids import (
 from penstock.deployment.archives import Archives
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError, Truncated
 from penstock.files import durable
-from penstock.files.checksum import size_and_checksum_of
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.layout import (
     ARCHIVES,
@@ -52,6 +51,7 @@ from penstock.files.layout import (
     STATE,
     SUBJECT_KEYS,
 )
+from penstock.files.sealed import size_and_checksum_of
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.reader import HistoryReader

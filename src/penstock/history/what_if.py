@@ -7,21 +7,34 @@ Code that cannot read the stored entities is rejected before any request runs.
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
+from penstock.base.subject_keys import SubjectKeys
 from penstock.deployment.loading import Location, load, locate
 from penstock.deployment.side_modules import modules_below
 from penstock.engine.execute import Limits
-from penstock.engine.replay import RecordedEpoch
-from penstock.engine.streams.recorded_cascade import NOTHING
+from penstock.engine.replay import RecordedEpoch, ValueDifference
+from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.recorded_cascade import (
+    NOTHING,
+    AtomDifference,
+    CascadeDifference,
+    LaterDifference,
+    RecordedCascade,
+    SentDifference,
+    cascade_differences,
+    differing_atoms,
+)
 from penstock.engine.what_if import (
     UNCHANGED,
+    DifferenceList,
     EntityDifferences,
     ReplayPlan,
     ReplyDifferences,
@@ -31,7 +44,7 @@ from penstock.engine.what_if import (
     replay_plan,
 )
 from penstock.errors import ClassChanged
-from penstock.history.cascade_differences import CascadeDifferences
+from penstock.history.cascade_trace import described
 from penstock.history.code_versions import CodeVersion, CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import Progress
@@ -39,23 +52,90 @@ from penstock.history.rerun import Rerun, frozen_heap
 from penstock.history.sandbox import OutsideCall
 from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
+from penstock.model.catch_up import is_catch_up
 from penstock.model.schema_version import Versions
 from penstock.model.versions.former_class import present_rows
 from penstock.model.versions.removed_class import learn_removed
 from penstock.model.versions.schema_change import compare_classes
+
+
+class CausedDifference(NamedTuple):
+    """An event, a sent request or a later record that differs, and the record of the log that causes it."""
+
+    epoch: Epoch
+    request_id: RequestId
+    finding: ValueDifference
+
+
+class CascadeDifferences:
+    """The cascades of a what-if, compared epoch by epoch.
+
+    Attributes:
+        atoms: How many atoms differ, by stream.
+        events: The events that differ, and whole atoms that only one side has.
+        sent: The sent requests that differ, in their call or their outcome.
+        later: The later records that differ, in their call or their delay.
+        calls: The calls of later records that differ in the what-if, by the id of the record; None if the record is not
+            appended.
+    """
+
+    def __init__(self, keys: SubjectKeys | None) -> None:
+        """Begin without differences; `keys` are those of the persons, None without personal classes."""
+        self._keys = keys
+        self.atoms: Counter[str] = Counter()
+        self.events: DifferenceList[CausedDifference] = DifferenceList()
+        self.sent: DifferenceList[CausedDifference] = DifferenceList()
+        self.later: DifferenceList[CausedDifference] = DifferenceList()
+        self.calls: dict[RequestId, bytes | None] = {}
+
+    def compare(
+        self,
+        epoch: Epoch,
+        request_id: RequestId,
+        recorded: RecordedCascade,
+        cascade: Cascade | None,
+    ) -> None:
+        """Compare the cascade of a record.
+
+        Args:
+            cascade: Its cascade in the what-if; None if it has caused nothing, or is left out.
+        """
+        if cascade is None and recorded is NOTHING:
+            return
+        self.atoms.update(differing_atoms(recorded, cascade, self._keys))
+        for difference in cascade_differences(recorded, cascade, self._keys):
+            differences = self._list_of(difference)
+            if differences is not None and differences.next():
+                caused = CausedDifference(epoch, request_id, described(difference))
+                differences.shown.append(caused)
+
+    def _list_of(self, difference: CascadeDifference) -> DifferenceList[CausedDifference] | None:
+        """Return the list for a difference; None if only the number of an atom's step differs."""
+        match difference:
+            case AtomDifference(_, _, event, was, now):
+                same_events = event is None and _events(was) == _events(now)
+                return None if same_events else self.events
+            case SentDifference():
+                return self.sent
+            case LaterDifference(name, _, after):
+                if after is None or not is_catch_up(after.body):  # a catch-up has recorded atoms
+                    self.calls[name] = None if after is None else after.body
+                return self.later
+
+
+def _events(atom: Any) -> Any:
+    return None if atom is None else atom.events
+
 
 _OURS: Final = "penstock"
 
 
 @contextmanager
 def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
-    """Load another version of an application for the duration of the block.
-
-    Args:
-        spec: The new version, as for `load_app`.
-    """
+    """Load another version of an application for the duration of the block."""
     new, old = locate(spec), locate(instead_of)
     path, aside = list(sys.path), _modules_of(old) | _modules_of(new)
+    # Both versions may have modules of the same names, and an import finds the loaded one.
     for name in aside:
         del sys.modules[name]
     sys.path[:0] = [part.folder for part in new.applications]
@@ -64,6 +144,7 @@ def alternate_app(spec: str, instead_of: str) -> Iterator[App]:
     finally:
         for name in _modules_of(new):
             del sys.modules[name]
+        # Handlers that import while they run must get the modules of their own version again.
         sys.modules.update(aside)
         sys.path[:] = path
 
@@ -156,7 +237,6 @@ def what_if(
 
     Args:
         scenario: The code and the requests.
-        limits: The limits of one transaction.
         span: The first and the last epoch.
         progress: Receives each finished epoch.
         scratch: An empty data directory for the resulting epochs; None discards them.
@@ -255,8 +335,11 @@ class _ScenarioRun:
         """Execute an epoch, compare it, and write it to the scratch journal."""
         scenario = self._scenario
         wanted = scenario.changes.get(recorded.epoch, UNCHANGED)
+        # A later record that the what-if has changed runs changed, unless the scenario itself says
+        # otherwise.
         changes = RequestChanges({**self.cascades.calls, **wanted.calls}, wanted.inserted)
         plan = replay_plan(recorded.rows, changes, other_code=scenario.other_code)
+        # The first epoch of a scratch journal stores rows of classes that no request has created.
         if recorded.epoch == 0 and not recorded.rows:
             check_classes(scenario, self._schemas, recorded.changes, recorded.epoch)
         self._rerun.begin(recorded, other_code=scenario.other_code)
@@ -288,7 +371,6 @@ def check_classes(
 
     Args:
         schemas: The versions of each stored class.
-        state: The entities that the code will read.
         epoch: The first epoch that the code executes.
     """
     if not scenario.other_code:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import Epoch, LogPartition, Lsn
-from penstock.files.checksum import checksum_of
+from penstock.files.sealed import checksum_of
 from penstock.journal.api import SCHEMAS, Commit, Part
 
 PARTITION_COLUMN: Final = "kind"

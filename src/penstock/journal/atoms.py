@@ -18,7 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.base.msgpack_array import array_elements, array_head
 from penstock.errors import Corrupt, Diverged, Gone, RequestError
 from penstock.journal.api import EVENTS, Commit, Journal, PartKind, newest_epoch
-from penstock.journal.rows import missing_epoch
+from penstock.journal.parquet import missing_epoch
 from penstock.model.sealed_value import FIRST_BYTES
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.packed_atom import PackedAtom

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files import durable
-from penstock.files.checksum import size_and_checksum_of
+from penstock.files.sealed import size_and_checksum_of
 from penstock.journal import action
 from penstock.journal.commits import CommitLog
 from penstock.journal.segments import Segments

@@ -41,7 +41,7 @@ from penstock.journal.api import (
 )
 from penstock.journal.commits import CommitLog
 from penstock.journal.compaction import Compaction
-from penstock.journal.rows import missing_epoch, rows_by_epoch
+from penstock.journal.parquet import missing_epoch, rows_by_epoch
 from penstock.journal.segments import Segments
 from penstock.journal.shapes import Shapes
 from penstock.model.entity_type import EntityType

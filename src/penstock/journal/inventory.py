@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
-from penstock.files.checksum import checksum_of
+from penstock.files.sealed import checksum_of
 from penstock.journal import action, segment
 from penstock.journal.action import CommitFlaw
 from penstock.journal.api import Part

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from penstock.base.ids import Epoch
 from penstock.errors import Corrupt
-from penstock.files.checksum import checksum_of
+from penstock.files.sealed import checksum_of
 from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
 
 INDEX_SUFFIX: Final = ".index"

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
-from penstock.files.checksum import checksum_of
+from penstock.files.sealed import checksum_of
 from penstock.journal import segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.parquet import damaged_part

@@ -84,7 +84,6 @@ class Shapes:
         """Return the changes, and the versions of each class after them; see `check`.
 
         Args:
-            stored: The versions of each stored class.
             since: The first epoch that may have rows of new versions.
             begun: The epoch before which the stored versions that stay begin.
         """
@@ -147,9 +146,6 @@ class Shapes:
 
     def record(self, fresh: Sequence[str], since: int) -> None:
         """Store the first versions of classes durably, before their first rows are written.
-
-        Args:
-            fresh: The classes, from `unrecorded`.
 
         Raises:
             Corrupt: The file is missing or damaged.

@@ -53,7 +53,6 @@ def protected_request(
     Args:
         class_of: Returns an entity class of the application by its name.
         keys: The keys of the subjects; None in a process that has none.
-        request: The request, with readable arguments.
         arguments: Its arguments, before they are encoded.
     """
     subject = _subject(class_of, request, arguments)
@@ -80,6 +79,8 @@ def _subject(
     """
     entity_type = class_of(request.entity) if request.entity else None
     if entity_type is not None and entity_type.personal:
+        # The key derived from the request is known only when it runs, and the arguments are in the
+        # log before.
         if request.key is None:
             raise RequestError(
                 f"{request.entity} is a personal class, so the request that creates an entity needs its key: the "
@@ -336,6 +337,7 @@ class App:
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
+        # Complaints are collected to the end, so that one start shows all mistakes.
         own = sort_out(members, complaints)
         resolver = Resolver(name, own.classes, [interface.cls for interface in own.interfaces])
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
@@ -344,6 +346,8 @@ class App:
         self.functions = {
             label: resolver.signature(label, function) for label, function in own.functions.items()
         }
+        # After a mistake, the types of some classes are not bound, and the rest would only repeat
+        # it.
         if not complaints + resolver.complaints:
             self._settle()
         self.topology = topology_of(own.flowing, resolver)
@@ -367,6 +371,8 @@ class App:
         }
         self.keys: SubjectKeys | None = None
         self.learn_removed({})
+        # As at the import: a variable that is set later must not reach the handlers of this process
+        # alone.
         self.context = _present_context()
 
     def _case_complaints(self) -> Iterator[str]:
@@ -471,6 +477,7 @@ class App:
         """Let rows of classes be read that the application does not declare any more."""
         self.removed = removed
         self.is_personal = any(entity_type.personal for entity_type in self.readable.values())
+        # The removed classes are new here, and have no keys yet.
         if self.keys is not None:
             self.use_keys(self.keys)
 
@@ -552,6 +559,7 @@ class App:
                     entity_type.check_new_key(entity_type.key_at(text))
             except Unencodable as error:
                 raise RequestError(f"{entity}: {error}") from error
+            # The called entity comes first: in the first round, it decides the task.
             touched.insert(0, fingerprint_of(EntityKey(entity_type.prefix + text)))
         elif entity and method not in CREATIONS:
             raise RequestError(f"{entity}.{method} needs a key")
@@ -669,6 +677,7 @@ def _present_context() -> Context:
     """Return a copy of the present context, with a decimal context of its own."""
     context = copy_context()
     chosen = decimal.getcontext().copy()
+    # Flags tell of earlier computations, which are not the same in each process.
     chosen.clear_flags()
     context.run(decimal.setcontext, chosen)
     return context

@@ -110,7 +110,6 @@ def append_of(
     """Return the append of one atom; its result is the number of events.
 
     Args:
-        stream: The stream, or its name.
         request_id: The id of the append; None for a new id.
 
     Raises:
@@ -256,7 +255,6 @@ class Preparing(_Calling):
         `prepare(append, …)` prepares the call of an application's function with the name `append`.
 
         Args:
-            stream: The stream, or its name.
             request_id: The id of the append; None for a new id.
 
         Raises:

@@ -168,6 +168,8 @@ class Transaction:
         name = _get(instance, "__dict__")[entity_type.key_name]
         is_text = entity_type.key_is_text
         key: Any = entity_type.prefix + name if is_text else entity_type.key_of(instance)
+        # One live instance for each entity, so that a change is seen through each of its
+        # references.
         held = self.instances.setdefault(key, instance)
         if held is not instance:
             self._join(entity_type, key, instance, held)
@@ -183,6 +185,8 @@ class Transaction:
             raise NoSuchEntity(
                 f"{entity_type.name} {key[len(entity_type.prefix) :]!r} does not exist"
             )
+        # An earlier version; from here on, `before` is the upcast row, so that reading alone
+        # changes nothing.
         if not data.startswith(entity_type.row_head):
             data = before[key] = self._present(entity_type, name, data)
         _set(instance, "__dict__", entity_type.decode(name, data))
@@ -286,6 +290,7 @@ class Transaction:
             raise Unencodable(f"the key of an entity was changed to {key}")
         self.unload(entity_type, key, held)
         self.part(entity_type, key)
+        # The number says which deletion came first, also after a new creation.
         self.deleted.setdefault(key, len(self.deleted))
 
     def outlet(self) -> Outlet:
@@ -301,6 +306,7 @@ class Transaction:
 
     def doom(self, error: PenstockError) -> None:
         """Let the transaction fail with an error at its end, even if the handler catches the error."""
+        # The first error is the cause; a handler that catches it may run into others.
         self._doom = self._doom or error
 
     def leave_open(self) -> None:
@@ -400,6 +406,7 @@ class Transaction:
         """Say whether an entity's key is right and no other instance shares its attributes."""
         aliases = self._aliases.get(key)
         if aliases is not None:
+            # References that no code holds any more need no share of a later change.
             aliases[:] = [alias for alias in aliases if getrefcount(alias) > ALONE + 1]
             if aliases:
                 return False
@@ -413,6 +420,8 @@ class Transaction:
     def derived(self) -> DerivedValues:
         """The randomness and the UUIDs of this request, or of the running turn of a step."""
         if self.turn not in self._derived:
+            # Each turn has its own: a resumption runs a handler again from its start, and repeats
+            # the values of its turns.
             name = RequestId(f"{self.request_id}!{self.turn}") if self.turn else self.request_id
             self._derived[self.turn] = DerivedValues(name, self._secret)
         return self._derived[self.turn]

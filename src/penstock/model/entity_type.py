@@ -92,6 +92,7 @@ def row_of(tag: int, names: Sequence[str], lowers: Mapping[str, Lower]) -> RowOf
 
 def _define(source: str, scope: dict[str, Any]) -> None:
     """Run a definition whose only foreign parts are quoted names of attributes."""
+    # The definition needs none, and a name of an attribute must not reach one.
     scope["__builtins__"] = {}
     exec(source, scope)  # noqa: S102 -- see above
 
@@ -262,6 +263,7 @@ class EntityType:
             raise Unencodable(self._misfit(values, error)) from error
         if after == before:
             return None
+        # The usual row: values of the very types that are declared decode to themselves.
         if self._plain_types is not None and tuple(map(type, row)) == self._plain_types:
             return after
         return self._checked(values, row, after, before)
@@ -288,6 +290,8 @@ class EntityType:
                 what = name_of(self.attributes[name])
                 what = f": {what} cannot" if path else f" is {what} and cannot"
                 raise Unencodable(f"{self.name}.{name}{path}{what} hold {shown(part)}")
+        # Encoded from the restored values: `1` and `True`, or a subclass, would else have two
+        # encodings.
         after = self._packed(attributes)
         return None if after == before else after
 
@@ -298,6 +302,7 @@ class EntityType:
             error: The reason why the row as a whole does not fit.
         """
         new, old = _RAWS.decode(after), [] if before is None else _RAWS.decode(before)
+        # A row of another shape: nothing tells which values the handler has changed.
         if len(old) != len(new) or old[0] != new[0]:
             raise Unencodable(self._explain(reason_of(error))) from error
         for index, name in enumerate(self._names):
@@ -377,6 +382,7 @@ class EntityType:
         try:
             row = self._decode(data)  # which checks the tag and the width
         except msgspec.MsgspecError as error:
+            # The decoder checks tag and width, so a present row costs nothing more.
             present = self.present(key, data)
             if present is not data:
                 return self.decode(key, present)

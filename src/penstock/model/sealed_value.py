@@ -35,9 +35,6 @@ def seal_value(keys: SubjectKeys, subject: str, data: bytes, context: bytes) -> 
 
     Args:
         context: `ARGUMENTS`, `REPLY` or `EVENT`.
-
-    Returns:
-        A sealed value, which is MessagePack, too.
     """
     return _encode(msgspec.msgpack.Ext(_EXT, _encode((subject, keys.seal(subject, data, context)))))
 

@@ -171,6 +171,8 @@ class Signature:
             by_name = self._encode_named(min(len(row), len(self._positional)), named, tag)
         except TypeError as error:
             raise RequestError(f"{self.name}: {error}") from error
+        # The encoded arguments must be readable when the request runs, perhaps much later; a caller
+        # hears of it now.
         self.decode(by_position, by_name)
         return by_position, by_name
 
@@ -195,6 +197,7 @@ class Signature:
         Raises:
             RequestError: The arguments do not fit the signature.
         """
+        # Many calls have no argument, and this is the hot path.
         if positional == NONE_BY_POSITION and named == NONE_BY_NAME and self._least == 0:
             return (), {}
         try:
@@ -229,6 +232,7 @@ class Signature:
         names = self._names_in(listed)
         moved = dict(zip(names, row, strict=False))
         beyond = row[len(names) :]
+        # A deployment may have moved a parameter that another argument names.
         twice = [name for name in moved if name in given]
         if twice or len(set(names)) < len(names):
             raise RequestError(f"{self.name} got the argument {(twice or sorted(names))[0]} twice")

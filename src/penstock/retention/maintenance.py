@@ -104,7 +104,6 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
     """Take a snapshot if asked to, merge epochs, forget epochs, delete former stores, and report.
 
     Args:
-        snapshot: Whether to take a snapshot.
         wait: Whether to wait for another process that maintains the directory.
 
     Returns:

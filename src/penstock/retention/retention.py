@@ -81,12 +81,8 @@ def surplus_snapshots(snapshots: Iterable[Epoch], most: int, first: Epoch) -> li
     whose absence lengthens the way to an epoch least, in proportion to the age of the epoch.
 
     Args:
-        snapshots: The epochs of all snapshots.
         most: The number that may stay, at least 2.
         first: The oldest epoch of the journal; snapshots before its predecessor are useless.
-
-    Returns:
-        The epochs of the snapshots to remove.
     """
     every = sorted(snapshots)
     kept = [epoch for epoch in every if epoch + 1 >= first]

@@ -25,7 +25,6 @@ from penstock.errors import Diverged
 from penstock.journal.atoms import decode_atom, opened_atom
 from penstock.model.sealed_value import is_erased
 from penstock.model.streams.stream import Stream
-from penstock.snapshots.annotation import Width, column_of
 from penstock.snapshots.column import (
     Column,
     Reasons,
@@ -39,7 +38,9 @@ from penstock.snapshots.table import (
     UNFIT,
     UNSHOWN,
     Reason,
+    Width,
     array_header,
+    column_of,
     fitted,
     reason_text,
 )

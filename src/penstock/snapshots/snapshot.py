@@ -25,8 +25,7 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BUCKETS, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
-from penstock.files.checksum import checksum_of
-from penstock.files.sealed import unseal
+from penstock.files.sealed import checksum_of, unseal
 from penstock.model.application import App
 from penstock.model.versions.former_class import type_at
 from penstock.snapshots.column import distinct

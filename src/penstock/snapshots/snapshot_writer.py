@@ -23,11 +23,10 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch, is_system
 from penstock.errors import Corrupt, Diverged
 from penstock.files import durable
-from penstock.files.checksum import checksum_of
 from penstock.files.lock import locked_directory
-from penstock.files.sealed import seal
+from penstock.files.sealed import checksum_of, seal
 from penstock.journal.api import Journal, PartKind, StepObserver, ignore_step
-from penstock.journal.rows import key_column
+from penstock.journal.parquet import key_column
 from penstock.model.application import App
 from penstock.snapshots import delta_table as lake
 from penstock.snapshots.column import TooNarrow
@@ -101,6 +100,7 @@ def write_next_snapshot(
     if not slices:
         return None
     written = run(slices)
+    # A class becomes wide in all slices, because its files are one table.
     while written.wide:
         wide = sorted({*slices[0].wide, *written.wide})
         slices = [msgspec.structs.replace(piece, wide=wide) for piece in slices]
@@ -124,9 +124,12 @@ def plan_slices(app: App, journal: Journal, snapshots: Snapshots, upto: Epoch) -
     for commit in journal.commits(after, upto):
         changes += sum(part.rows for part in commit.parts_of(PartKind.CHANGES))
         epoch = commit.epoch
+        # The memory of a merge is bounded; the next snapshot goes on from this epoch.
         if changes >= CHANGES_MAX:
             break
     rows = changes + (0 if base is None else base.rows)
+    # A power of two divides the buckets evenly, so a file of an older snapshot lies in one slice,
+    # or slices in it.
     slices = min(BUCKETS, 1 << ((max(1, rows) - 1) // SLICE_ROWS).bit_length())
     # A class is tried with narrow columns each time, so that its types depend on the state and not on its history.
     return [Slice(epoch, after, number, slices, []) for number in range(slices)]
@@ -142,7 +145,6 @@ def write_slices(
     """Write slices of one snapshot, durably.
 
     Args:
-        slices: Some or all slices of the snapshot.
         reached: Called after each slice.
     """
     first_piece = slices[0]
@@ -169,6 +171,8 @@ def write_slices(
             except TooNarrow:
                 narrow.add(name)
                 continue
+            # After one class is too narrow, the slices are written again, so no further file is
+            # worth its bytes.
             if rows.num_rows and not narrow:
                 files[name].append(_write(snapshots.directory, columns, rows, piece))
         reached("snapshot-slice")
@@ -216,8 +220,6 @@ def publish_tables(snapshots: Snapshots, app_name: str, app: App | None = None) 
 
     Args:
         snapshots: The snapshots, which no other process writes.
-        app_name: The application's name.
-        app: As for `tables_in`.
 
     Raises:
         Corrupt: A file of the snapshot is missing or damaged.
@@ -271,6 +273,7 @@ def _publish(
         }
         manifest = Manifest(piece.epoch, commit.time_us, journal.identity, piece.slices, classes)
         snapshots.manifests.mkdir(parents=True, exist_ok=True)
+        # The manifest makes the snapshot exist, so everything that it names must be on the disk.
         durable.sync_directory(snapshots.directory)
         durable.replace(snapshots.path_of(piece.epoch), seal(MANIFEST, manifest))
         reached("snapshot-listed")
@@ -291,15 +294,11 @@ def _former_rows(
     """Return the rows of some buckets from the former snapshot, in the present columns.
 
     Args:
-        columns: The present columns of the class.
         its: The files of the class in the former snapshot; None if it has no such class.
         bounds: The buckets [first, end).
         gone: Keys without a row: those that have changed, and so need no wide columns for their former values.
         is_same: Whether the class has had no other version since. If not, or if the class has other types now, the rows
             are built from `state`.
-
-    Returns:
-        The rows, with the epoch of the former snapshot.
     """
     first, end = bounds
     tables = [columns.schema.empty_table()]

@@ -37,6 +37,7 @@ from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_o
 from penstock.snapshots.table import MAIN, TASKS, EntityTable, tables_of
 from penstock.sql import query_guard
 from penstock.sql.as_of_clause import FEED, AsOfStatement, ChangesCall, TableAsOf
+from penstock.sql.change_batch import joined, read_requests
 from penstock.sql.connection import (
     ViewDamaged,
     close_to_outside,
@@ -47,7 +48,6 @@ from penstock.sql.connection import (
 from penstock.sql.error_place import error_place
 from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read, translating_errors
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
-from penstock.sql.recorded_requests import joined, read_requests
 from penstock.sql.stream_tables import event_tables
 from penstock.sql.system_tables import (
     SYSTEM,

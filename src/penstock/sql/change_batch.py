@@ -5,16 +5,56 @@ bounded memory.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.journal.api import Commit, Journal, PartKind
+from penstock.journal.api import TRANSACTIONS, Commit, Journal, PartKind
 from penstock.snapshots.snapshot import Manifest, Snapshots
-from penstock.sql.recorded_requests import joined
+
+REQUESTS: Final = TRANSACTIONS.append(pa.field("parent", pa.string()))
+"""The rows of processed requests."""
+
+_ORDER: Final = [("epoch", "ascending"), ("lsn", "ascending"), ("partition", "ascending")]
+
+
+def joined(transactions: Sequence[pa.Table], sent: Sequence[pa.Table]) -> pa.Table:
+    """Return the requests of epochs as `REQUESTS`, in the order of the log.
+
+    A sent request follows the request of its record, in the order in which they ran.
+
+    Args:
+        transactions: The journal's rows of the kind `transactions`.
+        sent: The journal's rows of the kind `sent`, of the same epochs, in the order of each cascade.
+    """
+    records = pa.concat_tables([TRANSACTIONS.empty_table(), *transactions])
+    requests = records.append_column(REQUESTS.field("parent"), pa.nulls(len(records), pa.string()))
+    if any(table.num_rows for table in sent):
+        table = pa.concat_tables(sent)
+        roots = dict(zip(_positions(records), records["request_id"].to_pylist(), strict=True))
+        parents = pa.array([roots.get(position) for position in _positions(table)], pa.string())
+        requests = pa.concat_tables(
+            [requests, table.append_column(REQUESTS.field("parent"), parents)]
+        )
+    return requests.sort_by(_ORDER)
+
+
+def read_requests(
+    journal: Journal, after: Epoch, upto: Epoch
+) -> Iterator[tuple[PartKind, pa.Table]]:
+    """Yield the rows of the epochs of (after, upto] that `joined` takes, each table with its kind."""
+    for part_kind in (PartKind.TRANSACTIONS, PartKind.SENT):
+        for _, rows in journal.rows(part_kind, after, upto, TRANSACTIONS.names):
+            yield part_kind, rows
+
+
+def _positions(rows: pa.Table) -> Iterator[tuple[int, int, int]]:
+    names = ("epoch", "partition", "lsn")
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+
 
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20

@@ -7,12 +7,50 @@ error of a query that begins with a comment. So the query is planned once more w
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from penstock.sql.given_text import GivenText
+
+class Cut(NamedTuple):
+    """A replaced range of a text: its start and its end, and the length of its replacement, all in bytes of UTF-8."""
+
+    start: int
+    end: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenText:
+    """A query as its caller gave it.
+
+    Attributes:
+        cuts: The replaced ranges, in order.
+    """
+
+    text: str
+    cuts: Sequence[Cut] = ()
+
+    def offset(self, query: str, offset: int) -> int:
+        """Return the position in the given text of a character of the query that replaces it.
+
+        The position of a replacement is the start of the range that it replaces.
+        """
+        place = len(query[:offset].encode())
+        shift = 0
+        for cut in self.cuts:
+            begin = cut.start + shift
+            if place < begin:
+                break
+            if place < begin + cut.length:
+                place, shift = cut.start, 0
+                break
+            shift += cut.length - (cut.end - cut.start)
+        return len(self.text.encode()[: place - shift].decode())
+
 
 _MARKED: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^")
 _EXPLAIN: Final = "EXPLAIN "

@@ -17,8 +17,7 @@ import msgspec
 from penstock.errors import QueryError
 from penstock.snapshots.column import alike, quoted
 from penstock.snapshots.table import MAIN, TASKS, written_name
-from penstock.sql.error_place import syntax_error_place
-from penstock.sql.given_text import GivenText
+from penstock.sql.error_place import GivenText, syntax_error_place
 from penstock.sql.table_names import STREAMS
 
 QUERY_CHARACTERS_MAX: Final = 100_000

@@ -34,9 +34,6 @@ from penstock.sql.connection import ViewDamaged
 from penstock.sql.query import QueryLimits, QueryResult, too_large
 from penstock.sql.result_format import ResultFormat, encode_result
 
-# A caller has at most `per_caller` slots. The caller with the fewest slots gets the next one; callers with
-# equally many get it in the order of their requests.
-
 
 class FairSlots:
     """A number of slots. Many threads may request slots at once."""
@@ -67,6 +64,7 @@ class FairSlots:
     def take_now(self, caller: str) -> bool:
         """Take a slot if one is free now; return whether there was one."""
         with self._changed:
+            # A caller that waits must not be overtaken.
             free = not self._waiting and self._is_free(caller)
             if free:
                 self._taken[caller] += 1
@@ -84,6 +82,7 @@ class FairSlots:
 
     def _next(self) -> tuple[str, object] | None:
         free = [ticket for ticket in self._waiting if self._is_free(ticket[0])]
+        # The caller with the fewest slots is next; `min` takes the earliest of equals.
         return min(free, key=lambda ticket: self._taken[ticket[0]], default=None)
 
 
@@ -184,6 +183,7 @@ class QueryJob:
         pipe.write(_LENGTH.pack(len(header)))
         pipe.write(header)
         pipe.write(body)
+        # The caller gets its result before the bytes for later children are made.
         pipe.flush()
         try:
             kept = self.kept()
@@ -227,6 +227,7 @@ class QueryPool:
     def let_start(self) -> None:
         """Give way to children that wait for `still`; the caller must not hold it."""
         until = time.monotonic() + _LET_START_S
+        # A lock of Python is not fair: the thread that applies would take it again at once.
         while self._starting and time.monotonic() < until:
             time.sleep(_LET_START_S / 100)
 
@@ -239,6 +240,7 @@ class QueryPool:
         target = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 -- the result owns it
         try:
             if not self._quickly(job, target):
+                # The first attempt may have written a part of its output.
                 target.seek(0)
                 target.truncate()
                 self._at_length(job, target)
@@ -268,7 +270,10 @@ class QueryPool:
                     until = min(deadline, time.monotonic() + QUICK_S)
                     if _copy_output(child, job, target, until):
                         return True
+                    # A query that waits for a processor is not a long one.
                     is_short = until < deadline and child.busy_s() < QUICK_S / 2
+                # A wait here would keep a place for short queries; the query begins again in a long
+                # one.
                 if not self._long.take_now(caller):
                     return False
                 slots.give(caller)
@@ -293,6 +298,7 @@ class QueryPool:
             self._long.give(caller)
 
     def _rest(self, child: ChildProcess, job: QueryJob, target: IO[bytes]) -> None:
+        # Short queries and the thread that applies epochs run first.
         child.yield_to_others(_NICE)
         if not _copy_output(child, job, target, job.limits.deadline):
             raise job.limits.too_late()
@@ -373,6 +379,7 @@ def _read(job: QueryJob, target: IO[bytes]) -> EncodedResult:
     if kept := _read_piece(target):
         job.keep(kept)
     if head.error is not None:
+        # No error of the protocol: only this process can rebuild the view.
         if head.error.kind == ViewDamaged.__name__:
             raise ViewDamaged(head.error.message)
         raise raised_by(head.error)

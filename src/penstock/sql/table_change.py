@@ -105,7 +105,6 @@ def exchange_tables(
 
     Args:
         former: The tables that exist, by the name of their class.
-        present: The tables of the other version.
         states: Returns the entities of a class at the epoch of the view, with the columns of the other version.
 
     Returns:

@@ -69,6 +69,7 @@ def encode_command(query: Query, limits: QueryLimits, options: ResultOptions) ->
         data = msgspec.msgpack.encode(command)
     except (TypeError, OverflowError):  # MessagePack has integers of 64 bits
         return None
+    # A parameter that MessagePack changes, such as a tuple, would ask another question.
     return data if _decode(data) == command else None
 
 
@@ -127,6 +128,7 @@ class WarmChild:
         if waiting is None:
             return None
         is_usable = (
+            # A child has the tables of the epoch at which it was forked.
             waiting.epoch >= epoch
             and waiting.child.is_alive()
             and _write_command(waiting.commands, command)
@@ -189,6 +191,7 @@ class WarmChild:
                 raise
             finally:
                 os.close(source)
+            # From here on, the child is counted until it is taken or dropped.
             waiting = _Waiting(child, self._epoch, target, counted.pop_all())
         with self._changing:
             self._waiting = waiting
@@ -222,11 +225,8 @@ def _write_command(target: int, command: bytes) -> bool:
     return True
 
 
-# The tables of a view are in memory and readable. After an erasure they are built again, and queries wait for that.
-
-
 class ErasureWatch:
-    """Compares the erasures that the keys know with those that the tables know."""
+    """Compares the erasures that the keys know with those that the tables know; queries wait for the latter."""
 
     def __init__(self, app: App) -> None:
         self._keys: SubjectKeys | None = None
@@ -336,6 +336,7 @@ class View:
         self._repaired_at: Epoch | None = None
         self._failures = 0  # consecutive
         newest = self.journal_epoch()
+        # An empty file at the start is a rebuild, too: queries say so while it is filled.
         self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
         self._thread = threading.Thread(target=self._follow, name="penstock-view", daemon=True)
 
@@ -389,6 +390,7 @@ class View:
         time_ms = time_ms_of(query, self._settings)
         self._asked_at = time.monotonic()
         deadline = self._asked_at + time_ms / 1_000
+        # No query may show a person after the erasure was answered.
         self._erasures.wait(deadline)
         with self._pool.still:  # DuckDB parses the query
             statement = query.as_of_statement()
@@ -404,6 +406,8 @@ class View:
         try:
             while True:
                 self._await(Epoch(wanted), deadline)
+                # The view may begin a rebuild between the wait and the fork; then the query waits
+                # again.
                 with suppress(_Behind):
                     return self._run(job)
         except ViewDamaged as error:
@@ -417,6 +421,7 @@ class View:
         try:
             return self._pool.run(job)
         finally:
+            # After the query, so that the fork does not slow it down.
             self._warm_child.want()
 
     @contextmanager

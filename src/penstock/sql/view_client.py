@@ -79,9 +79,7 @@ def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None)
     """Send a query to a view or a gateway and return the answer.
 
     Args:
-        client: A client of the view or of a gateway.
         body: The encoded `Question`.
-        api_key: The API key, if the gateway needs one.
     """
     import httpx  # noqa: PLC0415 -- most processes ask no view
 

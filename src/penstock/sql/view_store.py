@@ -62,17 +62,12 @@ from penstock.sql.table_change import (
 )
 from penstock.sql.table_names import names_of
 
-# DuckDB keeps a group of rows in memory to write it, so a class of large values may never fit. Then the
-# limit is lowered by a step, and the view is rebuilt. The limit is stored in a file of its own, which
-# outlives the view's file.
-
-
 _STEPS: Final = (1 << 20, 64 << 10, 4 << 10)
 _CELL_LIMIT_FILE: Final = "cell_bytes_max"
 
 
 class CellLimit:
-    """The size limit of one value.
+    """The size limit of one value; it is lowered by a step, and the view rebuilt, when memory is short.
 
     Attributes:
         bytes_max: The limit in bytes; None is no limit.
@@ -87,9 +82,13 @@ class CellLimit:
 
     def lower(self) -> bool:
         """Lower the limit by a step; return False at the lowest step."""
+        # DuckDB keeps a group of rows in memory to write it, so a class of large values may never
+        # fit.
         for step in _STEPS:
             if self.bytes_max is None or step < self.bytes_max:
                 self.bytes_max = step
+                # A file of its own, which outlives the file of the view: else each rebuild would
+                # fail once.
                 self._path.write_text(str(step))
                 return True
         return False
@@ -138,6 +137,8 @@ class ViewStore:
         self._is_sealed = False
         self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
+        # With personal data the tables are in memory, so that an erased person is on no disk; a
+        # file is from before.
         for path in self._folder.glob(f"{_FILE}*" if app.is_personal else "*.copy"):
             path.unlink()  # a killed view has left it
         self._reopen()
@@ -183,6 +184,8 @@ class ViewStore:
 
     def repair(self, damage: str, *, again: bool) -> None:
         """Rebuild the file; if DuckDB itself broke down and `again` is set, only reopen it."""
+        # DuckDB itself may have broken down without harm to the file, so the first time it is only
+        # opened again.
         if not (again and damage.startswith(BREAKDOWNS)):
             self.rebuild(damage)
             return
@@ -222,6 +225,7 @@ class ViewStore:
         if log < _LOG_MAX or (is_read and log < max(_LOG_READ_MAX, size // 2)):
             return
         if is_read:
+            # Children may still read the blocks to which a checkpoint writes.
             self._continue_with_copy()
         self._connection.execute(f"CHECKPOINT {_CATALOG}")
 
@@ -255,6 +259,7 @@ class ViewStore:
                 self._insert(f"{SYSTEM}.requests", without_large(request_rows(requests), most))
                 self._insert(f"{SYSTEM}.replies", without_large(reply_rows(requests), most))
             self._streams.append(self._connection, batch.events, self._cells.bytes_max)
+            # In the same transaction, so that no query sees more than `view.requests_max`.
             kept -= self._forget(kept)
             self._connection.execute(
                 f"UPDATE {_STATE} SET epoch = ?, wide_streams = ?",
@@ -300,6 +305,7 @@ class ViewStore:
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         path = ":memory:" if self._app.is_personal else path
         try:
+            # Before the settings are closed: after that, no file can be attached.
             connection.execute(f"ATTACH '{path}' AS {_CATALOG} (ROW_GROUP_SIZE {_ROW_GROUP})")
             close_to_outside(connection)
             connection.execute(f"USE {_CATALOG}")
@@ -374,6 +380,7 @@ class ViewStore:
             self._remove(name, gone)
         if rows is not None:
             put_rows(self._connection, self.tables[name], rows)
+        # The value that needed the wide types may be among those that have gone.
         if self.tables[name].wide:
             self._narrow(name)
 

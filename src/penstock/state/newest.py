@@ -17,11 +17,7 @@ _ATTEMPTS: Final = 20
 def read_newest(
     journal: Journal, stores: Stores, keys: Sequence[EntityKey]
 ) -> tuple[Epoch, list[bytes | None]]:
-    """Return the newest epoch, and the rows of some keys at that epoch; None for a row that does not exist.
-
-    Args:
-        stores: Its stores, which the read brings to the newest epoch.
-    """
+    """Return the newest epoch, and the rows of some keys at that epoch; None for a row that does not exist."""
     failure: PenstockError | None = None
     for _ in range(_ATTEMPTS):
         last = journal.last()
@@ -43,12 +39,7 @@ def read_newest(
 
 
 def at_newest(journal: Journal, stores: Stores, read: Callable[[PartitionedReader], R]) -> R | None:
-    """Return what a function reads from the stores at the newest epoch; None before the first epoch.
-
-    Args:
-        stores: Its stores, which the read brings to the newest epoch.
-        read: Reads from all stores.
-    """
+    """Return what a function reads from the stores at the newest epoch; None before the first epoch."""
     failure: PenstockError | None = None
     for _ in range(_ATTEMPTS):
         last = journal.last()

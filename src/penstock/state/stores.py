@@ -30,16 +30,15 @@ import xxhash
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.journal.rows import key_column
+from penstock.journal.parquet import key_column
 from penstock.native.choice import core
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change, State
-from penstock.state.changes import SortedChanges
 from penstock.state.examine import is_sound
-from penstock.state.lmdb import LmdbState
+from penstock.state.lmdb import LmdbState, SortedChanges
 from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
 
@@ -469,9 +468,6 @@ def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable
 
 def remove_former_stores(directory: Path, partitions: int) -> list[str]:
     """Delete the stores of other numbers of partitions, except those that a process has open.
-
-    Returns:
-        The names of the stores that are deleted.
 
     Raises:
         StateUnavailable: A store cannot be deleted.

@@ -28,9 +28,16 @@ from penstock.model.sealed_value import is_erased
 from penstock.model.streams.event_type import EventType
 from penstock.model.views.view import ClassTable, RowTable, ShownTable, StreamTable, ViewPlan
 from penstock.process.isolated_calls import MEMORY_BYTES, Called, IsolatedCalls, Outcome
-from penstock.snapshots.annotation import Width, column_of
 from penstock.snapshots.column import Column, Reference, Scalar, Structs
-from penstock.snapshots.table import UNFIT, EntityTable, Reason, array_header, reason_text
+from penstock.snapshots.table import (
+    UNFIT,
+    EntityTable,
+    Reason,
+    Width,
+    array_header,
+    column_of,
+    reason_text,
+)
 from penstock.snapshots.text import exact_json
 from penstock.views.target import (
     ATOM,

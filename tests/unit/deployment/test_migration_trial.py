@@ -11,7 +11,7 @@ from penstock.deployment.isolated_upcasts import IsolatedUpcasts
 from penstock.deployment.loading import load_app
 from penstock.deployment.migration_trial import try_new_migrations
 from penstock.errors import ClassChanged
-from penstock.model.versions.presenting import Presented
+from penstock.model.versions.former_class import Presented
 from penstock.process.config import Config
 from tests.history import journal_of
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from penstock.engine.execute import Limits
-from penstock.gateway.call_encoder import calls_with_code
+from penstock.gateway.reader_pool import calls_with_code
 from tests.gateway_thread import RunningGateway
 from tests.unit.gateway.fussy_app import app
 from tests.waiting import wait_for

@@ -10,8 +10,15 @@ from penstock import App, Client, ConfigError, Entity, RequestError, Throttled, 
 from penstock.errors import DefinitionError
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import EVERYTHING
-from penstock.gateway.flow.limit_table import Caller, Excess, LimitTable, limits_in_force
-from penstock.gateway.flow.limiters import GROUPS_MAX, ConcurrencyLimiter, RateLimiter
+from penstock.gateway.flow.limit_table import (
+    GROUPS_MAX,
+    Caller,
+    ConcurrencyLimiter,
+    Excess,
+    LimitTable,
+    RateLimiter,
+    limits_in_force,
+)
 from penstock.model.limit import parse_limit, parse_limits
 from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import App, stream
 from penstock.base.ids import Epoch
-from penstock.gateway.streams.shared_batches import Question, RenderedBatch, SharedBatches
+from penstock.gateway.handlers.streams import Question, RenderedBatch, SharedBatches
 from penstock.gateway.streams.stream_bodies import AtomBatch, json_body
 from penstock.journal.atoms import AtomReader
 from tests.memory_journal import MemoryJournal
@@ -85,7 +85,7 @@ def test_a_failed_reading_is_not_kept() -> None:
 
 def test_only_the_newest_batches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of the kept batches are bounded; a batch that was dropped is read again."""
-    monkeypatch.setattr("penstock.gateway.streams.shared_batches._KEPT_BYTES", 300)
+    monkeypatch.setattr("penstock.gateway.handlers.streams._KEPT_BYTES", 300)
 
     async def run(batches: SharedBatches) -> None:
         rendering = Rendering()

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import ConfigError, Corrupt, Diverged
-from penstock.files.checksum import checksum_of
+from penstock.files.sealed import checksum_of
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.log.api import Entry

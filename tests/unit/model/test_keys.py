@@ -13,7 +13,7 @@ from penstock.base.key_text import decode_key, encode_key, is_key_type
 from penstock.errors import RequestError, Unencodable, UserError
 from penstock.gateway.openapi.json_schema import key_schema
 from penstock.model.versions.schema_change import change_of
-from penstock.snapshots.annotation import column_of
+from penstock.snapshots.table import column_of
 from penstock.testing import Kit
 from tests.schema_classes import history, item
 

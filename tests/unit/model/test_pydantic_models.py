@@ -15,7 +15,7 @@ from penstock import Aborted, App, Entity, key, readonly
 from penstock.base.schema import complaints_of
 from penstock.errors import RequestError
 from penstock.gateway.openapi.json_schema import SchemaRegistry
-from penstock.snapshots.annotation import column_of
+from penstock.snapshots.table import column_of
 from penstock.testing import Kit
 
 T = TypeVar("T")

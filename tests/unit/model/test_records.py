@@ -22,7 +22,7 @@ from penstock.base.record import fields_of
 from penstock.base.schema import name_of
 from penstock.errors import RequestError
 from penstock.gateway.openapi.json_schema import SchemaRegistry
-from penstock.snapshots.annotation import column_of
+from penstock.snapshots.table import column_of
 from penstock.testing import Kit
 from tests.unit.model.postponed_records import Note, Right
 

@@ -13,7 +13,7 @@ from penstock.base.ids import Epoch
 from penstock.deployment.isolated_upcasts import IsolatedUpcasts
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.entity_type import EntityType
-from penstock.model.versions.presenting import presenting_with
+from penstock.model.versions.former_class import presenting_with
 from penstock.model.versions.schema_change import compare_classes, first_version_of
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of

@@ -24,12 +24,11 @@ from penstock.base.ids import Epoch
 from penstock.files.layout import SNAPSHOTS
 from penstock.model.entity_type import EntityType
 from penstock.process.config import ViewConfig
-from penstock.snapshots.annotation import DEEPEST, LONGEST, column_of
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
-from penstock.snapshots.table import tables_of
+from penstock.snapshots.table import DEEPEST, LONGEST, column_of, tables_of
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql.query import Query, QueryResult
 from penstock.sql.result_format import ResultFormat, encode_result

@@ -21,7 +21,7 @@ from penstock.orders.pauses import EFFECTIVE_S, describe, target_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.gateway.flow.standing import FlowStanding
+    from penstock.gateway.flow.orders import FlowStanding
     from penstock.orders.order import Place
     from penstock.orders.paused_workflows import PausedWorkflow
 

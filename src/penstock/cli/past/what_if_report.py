@@ -25,9 +25,8 @@ from penstock.engine.what_if import (
     EntityDifference,
     ReplyDifference,
 )
-from penstock.history.cascade_differences import CascadeDifferences, CausedDifference
 from penstock.history.rerun import outside_calls_json
-from penstock.history.what_if import WhatIf
+from penstock.history.what_if import CascadeDifferences, CausedDifference, WhatIf
 from penstock.snapshots.text import json_text
 from penstock.sql.result_diff import ResultDiff, Row, pair_rows
 

@@ -23,14 +23,6 @@ from typing import Any, Final
 from penstock.base.annotations import EVALUATOR, signature_of
 from penstock.base.record import factory_of, fields_of, is_record, members_of
 from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of, lost_updates
-from penstock.dataflow.analysis.library import (
-    CHANGING,
-    ORDERLESS,
-    Arguments,
-    container_made,
-    container_result,
-    library_result,
-)
 from penstock.dataflow.analysis.source import (
     Sources,
     file_of,
@@ -42,6 +34,7 @@ from penstock.dataflow.analysis.source import (
 )
 from penstock.dataflow.analysis.value import (
     NOTHING,
+    SCALARS,
     UNKNOWN,
     Atom,
     BoundMethod,
@@ -62,6 +55,7 @@ from penstock.dataflow.analysis.value import (
     field_types,
     holds_entity,
     is_container,
+    is_mapping,
     is_set,
     is_unknown,
     item,
@@ -111,6 +105,112 @@ from penstock.model.streams.task_state import states
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Subscriber, Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
+
+CHANGING: Final = frozenset(
+    (
+        *("add", "append", "appendleft", "clear", "difference_update", "discard", "extend"),
+        *("extendleft", "insert", "intersection_update", "pop", "popitem", "popleft", "remove"),
+        *("reverse", "rotate", "setdefault", "sort", "symmetric_difference_update", "update"),
+    )
+)
+"""The methods that change a list, dictionary or set."""
+
+ORDERLESS: Final = (any, all, len, max, min, sorted, sum, set, frozenset)
+"""The functions whose result is independent of the order of their argument."""
+
+_RESULTS: Final = {
+    "len": int,
+    "abs": int,
+    "round": int,
+    "sum": int,
+    "repr": str,
+    "isinstance": bool,
+    "any": bool,
+    "all": bool,
+    "print": type(None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call; `rest` are the values in `*args` and `**kwargs`."""
+
+    positional: tuple[Value, ...] = ()
+    named: dict[str, Value] = field(default_factory=dict)
+    rest: Value = NOTHING
+
+    @property
+    def every(self) -> Value:
+        """All argument values."""
+        return join((*self.positional, *self.named.values(), self.rest))
+
+    @property
+    def first(self) -> Value:
+        """The first argument, which may be in `*args`."""
+        return join((*self.positional[:1], self.rest))
+
+    def behind(self, first: Value) -> "Arguments":
+        """Return the arguments behind another one."""
+        return replace(self, positional=(first, *self.positional))
+
+
+def container_made(cls: type, arguments: Arguments) -> Value:
+    """Return the result of a call of a built-in class."""
+    first = join(arguments.positional[:1])
+    if cls in SCALARS:
+        return of_type(cls, derived(first))
+    if not issubclass(cls, dict):
+        return built(join((*map(elements, first), arguments.rest)))
+    keys, values = NOTHING, join((*arguments.named.values(), arguments.rest))
+    for atom in first:
+        if not isinstance(atom, TypedValue | BuiltValue):
+            continue  # a function is the argument of `defaultdict`
+        pairs = elements(atom)
+        if is_mapping(getattr(atom, "type", None)) or elements(atom) != lookup(atom):
+            pairs = single(TupleValue((elements(atom), lookup(atom))))
+        for key, value in (unpack(pair, 2) for pair in pairs):
+            keys, values = keys | key, values | value
+    return built(keys, values)
+
+
+def container_result(receiver: Atom, name: str, given: Value, applied: Value) -> Value:
+    """Return the result of a method of a list, dictionary, set, text or iterator."""
+    pair = single(TupleValue((elements(receiver), lookup(receiver))))
+    itself = single(receiver)
+    results = {
+        "items": built(pair),
+        "values": built(lookup(receiver)),
+        **dict.fromkeys(("get", "pop", "setdefault"), lookup(receiver) | given),
+        **dict.fromkeys(("popleft", "__next__"), elements(receiver)),
+        "popitem": pair,
+    }
+    otherwise = itself | applied if holds_entity(itself) else retag(itself, derived(itself))
+    return results.get(name, otherwise)
+
+
+def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
+    """Return the result of a function that is not followed; `applied` joins the results of its function arguments."""
+    given = arguments.every
+    inner = join(map(elements, given))
+    is_builtin = getattr(thing, "__module__", None) == "builtins"
+    name = str(getattr(thing, "__name__", "")) if is_builtin else ""
+    columns = tuple(join(map(elements, value)) for value in arguments.positional)
+    if name in _RESULTS:
+        return of_type(_RESULTS[name], derived(given))
+    results = {
+        "enumerate": built(single(TupleValue((of_type(int, Origin.COMPUTED), inner)))),
+        "zip": built(single(TupleValue(columns))),
+        **dict.fromkeys(("sorted", "reversed", "iter", "filter"), built(inner)),
+        **dict.fromkeys(("min", "max", "next"), join((inner, *arguments.positional[1:]))),
+        "map": built(applied),
+        "range": built(of_type(int, derived(given))),
+    }
+    if name in results:
+        return results[name]
+    # An unknown function may return any of its arguments, or a part of them.
+    if holds_entity(given) or applied:
+        return given | inner | built(join((inner, *map(elements, inner)))) | applied
+    return of_type(Any, derived(given))
 
 
 def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
@@ -664,6 +764,7 @@ class Reading:
     def _do_try(self, node: ast.Try) -> None:
         before = dict(self._scope.names)
         self._run(node.body)
+        # A handler may run after any statement of the body.
         between = _merged((before, self._scope.names))
 
         def handled(handler: ast.ExceptHandler) -> None:
@@ -738,6 +839,8 @@ class Reading:
         name = "." * node.level + (node.module or "")
         package = self._scope.function.__globals__.get("__package__") or ""
         full = importlib.util.resolve_name(name, package) if package or not node.level else name
+        # The application is loaded, and so are most modules that a handler imports; nothing is imported
+        # for a picture.
         module = sys.modules.get(full)
         for alias in node.names:
             thing = getattr(module, alias.name, None) or sys.modules.get(f"{full}.{alias.name}")
@@ -747,6 +850,7 @@ class Reading:
                 self._check(thing, alias.name, node)
 
     def _do_classdef(self, node: ast.ClassDef) -> None:
+        # A class in a function is rare in handlers, and its methods are not followed.
         self._scope.names[node.name] = UNKNOWN
 
     def _do_other(self, node: ast.stmt) -> None:
@@ -1188,6 +1292,8 @@ class Reading:
             return self._call_function(node, member, arguments.behind(constant(entity.cls)))
         self._edge(node, Action.CALL, target, origin)
         signature = entity.methods.get(name)
+        # The declared result is checked when a handler runs; without one, the method itself is
+        # read.
         if signature is not None and signature.returns is not Any:
             return of_type(signature.returns, Origin.RESULT)
         return retag(self._known.returned(entity.cls, name), Origin.RESULT)
@@ -1237,6 +1343,8 @@ class Reading:
             self._warn(ast.Pass(), f"the source of {where} cannot be read: its calls are unknown")
             self._unknown(ast.Pass(), Action.CALL, function.__qualname__)
             return UNKNOWN
+        # Read again for each context of arguments: the same helper may get references to several
+        # classes.
         value = self.follow(tree, Scope(function, owner), arguments)
         if not any_unknown(value):
             return value

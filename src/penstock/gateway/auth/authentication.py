@@ -98,9 +98,12 @@ class Authenticator:
         """
         ring = self._keys.value()
         if ring is not None:
+            # For good: a file of keys that vanishes must not open the gateway again.
             self._origin_policy = None
         elif self._origin_policy is not None:
             self._origin_policy.check(verb, headers)
+            # Without keys, its generators are told apart, because no other caller may use their request
+            # ids.
             return GENERATOR if self._is_generator(headers) else ANONYMOUS
         credential = credential_of(headers)
         if credential.startswith(_KEY):
@@ -130,6 +133,7 @@ def credential_of(headers: Headers) -> bytes:
             given = value
         else:
             continue
+        # With two credentials, a proxy and this gateway might check different ones.
         if credential is not None:
             raise Unauthenticated("send one credential, in one header")
         credential = given

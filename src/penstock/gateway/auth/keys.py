@@ -116,6 +116,7 @@ class KeyStore:
                 )
             key_id = _free_id({key.id for key in keys})
             secret = f"{PREFIX}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+            # Slow, salted hashes protect passwords, which can be guessed; 256 random bits cannot.
             digest = hashlib.sha256(secret.encode()).hexdigest()
             words = tuple(sorted(set(scopes)))
             made = ApiKey(key_id, name, digest, secret[-_LAST:], words, now, expires)
@@ -128,6 +129,8 @@ class KeyStore:
             keys = self.read()
             for gone in keys:
                 if name_or_id in (gone.name, gone.id):
+                    # The file stays when the last key goes: while it exists, no request is accepted
+                    # without a key.
                     self._write(tuple(key for key in keys if key is not gone))
                     return gone
         names = ", ".join(key.name for key in keys) or "none"
@@ -151,6 +154,7 @@ def decode_keys(data: bytes | None) -> tuple[ApiKey, ...]:
         stored = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(f"the API keys cannot be read: {error}") from error
+    # Damage must never change the scopes of a key.
     if stored.checksum != _checksum(stored.keys):
         raise Corrupt("the API keys do not fit their checksum")
     return stored.keys
@@ -177,6 +181,7 @@ class KeyRing:
         """
         digest = hashlib.sha256(presented).digest()
         expected, expires_s, principal = self._entries.get(presented[_ID_PLACE], _NOBODY)
+        # In constant time; an unknown id takes the same path, so the time tells nothing.
         if not hmac.compare_digest(digest, expected):
             raise Unauthenticated("the API key is not valid; it may have been revoked")
         if now_s >= expires_s:

@@ -121,6 +121,7 @@ def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> Verify
 
 def _algorithms_of(entry: dict[str, Any], where: str) -> frozenset[str]:
     """Return the algorithms that a key can verify; none if it is not for signatures."""
+    # A forbidden key refuses the whole set, because the operator has to know of it at once.
     if entry.get("kty") == "oct":
         raise ConfigError(
             f"{where} is symmetric: a server that can check its tokens can also make them; use RSA, EC or OKP"
@@ -179,10 +180,12 @@ class TokenVerifier:
             now_s: Seconds since the Unix epoch; cached tokens expire by it.
         """
         keys = self._keys.value()
+        # A key that is no longer in the set must not live on in the cache.
         if keys is not self._cached_by:
             self._cached.clear()
             self._cached_by = keys
         digest = hashlib.sha256(token).digest()  # tokens themselves are not kept in memory
+        # The check of a signature takes 50 to 100 microseconds.
         cached = self._cached.get(digest)
         if cached is not None and now_s < cached[1]:
             return cached[0]
@@ -203,6 +206,8 @@ class TokenVerifier:
                 key.public,
                 algorithms=[algorithm],
                 issuer=self._issuer,
+                # A token with an audience is refused if none is configured: it was issued for
+                # another service.
                 audience=self._audience,
                 leeway=LEEWAY_S,
                 options={"require": ["exp"]},
@@ -214,6 +219,7 @@ class TokenVerifier:
     def _cache(self, digest: bytes, principal: Principal, until_s: float) -> None:
         self._cached.pop(digest, None)  # so that the entry becomes the newest
         if len(self._cached) >= CACHED_MAX:
+            # A dict keeps its order of insertion, so the first entry is the oldest.
             del self._cached[next(iter(self._cached))]
         self._cached[digest] = principal, until_s
 
@@ -227,6 +233,8 @@ def _key_for(header: Mapping[str, Any], keys: VerifyingKeys) -> tuple[VerifyingK
         key = keys.get(kid)
     if key is None:
         raise Unauthenticated("the token was signed with a key that this gateway does not know")
+    # The key decides, so that a token cannot choose `none`, or HMAC with a public key as the
+    # secret.
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in key.algorithms:
         raise Unauthenticated("the token's algorithm is not accepted for its key")

@@ -17,8 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.errors import Overloaded, Paused, Stopping, Throttled
 from penstock.gateway.auth.watched_file import WatchedFile
-from penstock.gateway.flow.limit_table import Caller, Excess, Held, LimitTable
-from penstock.gateway.flow.limiters import Group, Limiter
+from penstock.gateway.flow.limit_table import Caller, Excess, Group, Held, Limiter, LimitTable
 from penstock.gateway.telemetry.metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import Limit

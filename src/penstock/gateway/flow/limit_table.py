@@ -4,13 +4,13 @@ Promises that a request is counted by all limits of its method or by none, and t
 limits costs one look-up.
 """
 
+import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from penstock.errors import ConfigError, RequestError
-from penstock.gateway.flow.limiters import ConcurrencyLimiter, Group, Limiter, RateLimiter
 from penstock.model.application import App, unknown
 from penstock.model.declaration import RESERVED
 from penstock.model.limit import (
@@ -22,6 +22,103 @@ from penstock.model.limit import (
     key_complaint,
     parse_limits,
 )
+
+Group = str | bytes
+"""A principal's namespace, the fingerprint of a key, or empty text."""
+
+GROUPS_MAX: Final = 100_000
+"""The largest number of groups that a rate limiter remembers, about 20 MB."""
+
+AGAIN_S: Final = 1.0
+"""The pause after a refusal for requests under way, whose end is unknown."""
+
+
+class Limiter(Protocol):
+    """Counts the requests of each group."""
+
+    def wait_s(self, group: Group, now_s: float) -> float:
+        """Return the seconds until the limit admits a request of a group; 0 if it does now."""
+
+    def take(self, group: Group, now_s: float) -> None:
+        """Count an admitted request."""
+
+    def release(self, group: Group) -> None:
+        """End the time under way of an admitted request."""
+
+
+class RateLimiter:
+    """Limits a rate with the generic cell rate algorithm (ITU-T I.371), the leaky bucket as a meter.
+
+    It stores one time for each group: when the group's bucket is empty again. A call takes about a
+    microsecond for any number of groups, and the memory is bounded.
+    """
+
+    def __init__(self, rate_per_s: float, burst: int) -> None:
+        """Limit each group.
+
+        Args:
+            rate_per_s: The requests per second in the long run.
+            burst: The requests that are admitted at once after a rest.
+        """
+        self._interval_s = 1 / rate_per_s
+        self._slack_s = (burst - 1) / rate_per_s
+        self._empty_at_s: dict[Group, float] = {}
+        self._prune_at = 1_024
+
+    def __len__(self) -> int:
+        return len(self._empty_at_s)
+
+    def wait_s(self, group: Group, now_s: float) -> float:
+        """Return the seconds until the limit admits a request of a group; 0 if it does now."""
+        wait_s = self._empty_at_s.get(group, now_s) - now_s - self._slack_s
+        # The subtraction of large times rounds; a thousandth of the interval must not refuse a request.
+        return wait_s if wait_s > self._interval_s * 1e-3 else 0.0
+
+    def take(self, group: Group, now_s: float) -> None:
+        """Count an admitted request."""
+        self._empty_at_s[group] = max(self._empty_at_s.get(group, now_s), now_s) + self._interval_s
+        if len(self._empty_at_s) > self._prune_at:
+            self._prune(now_s)
+
+    def release(self, group: Group) -> None:
+        """Do nothing: a rate counts a request once."""
+
+    def _prune(self, now_s: float) -> None:
+        """Forget the groups that have rested, and those nearest to rest if there are too many."""
+        kept = {group: at_s for group, at_s in self._empty_at_s.items() if at_s > now_s}
+        if len(kept) > GROUPS_MAX:
+            longest = heapq.nlargest(GROUPS_MAX // 2, kept.items(), key=lambda item: item[1])
+            kept = dict(longest)
+        self._empty_at_s = kept
+        self._prune_at = min(max(1_024, 2 * len(kept)), GROUPS_MAX)
+
+
+class ConcurrencyLimiter:
+    """Limits the requests that are under way; it remembers only groups that have some."""
+
+    def __init__(self, at_once: int) -> None:
+        """Admit at most `at_once` requests of each group."""
+        self._at_once = at_once
+        self._counts: dict[Group, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def wait_s(self, group: Group, now_s: float) -> float:
+        """Return the seconds after which a request of a group may be sent again; 0 if it may now."""
+        return AGAIN_S if self._counts.get(group, 0) >= self._at_once else 0.0
+
+    def take(self, group: Group, now_s: float) -> None:
+        """Count an admitted request."""
+        self._counts[group] = self._counts.get(group, 0) + 1
+
+    def release(self, group: Group) -> None:
+        """End the time under way of an admitted request."""
+        left = self._counts[group] - 1
+        if left:
+            self._counts[group] = left
+        else:
+            del self._counts[group]
 
 
 class Caller(NamedTuple):
@@ -113,6 +210,8 @@ class LimitTable:
             group = rule.group_of(caller)
             if group is None:
                 continue
+            # All limits are asked before one of them counts, so that a refused request is counted
+            # by none.
             wait_s = rule.limiter.wait_s(group, now_s)
             if wait_s > 0:
                 return Excess(rule.limit, wait_s)
@@ -181,4 +280,5 @@ def targets_of(app: App) -> list[str]:
 def _limiter(limit: Limit, gateways: int) -> Limiter:
     if limit.at_once:
         return ConcurrencyLimiter(math.ceil(limit.at_once / gateways))
+    # Each gateway enforces its share: a common count would be a wait for each request.
     return RateLimiter(limit.rate_per_s / gateways, math.ceil(limit.burst / gateways))

@@ -1,13 +1,13 @@
 """Orders of flow control: pauses and resumes of operators, and the state in force."""
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.errors import RequestError
-from penstock.gateway.flow.limit_table import check_target, targets_of
-from penstock.gateway.flow.standing import FlowStanding, flow_standing, under_way
+from penstock.gateway.flow.limit_table import check_target, limits_in_force, targets_of
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.limit import EVERYTHING
@@ -15,11 +15,61 @@ from penstock.orders.order import Place, Report, Way
 from penstock.orders.paused_workflows import (
     WORKFLOWS,
     PausedWorkflow,
+    paused_workflows,
     resume_workflow,
     workflow_named,
 )
-from penstock.orders.pauses import EFFECTIVE_S, TEXT_MAX, PauseAction, PauseFile, target_text
+from penstock.orders.pauses import (
+    EFFECTIVE_S,
+    TEXT_MAX,
+    PauseAction,
+    PauseFile,
+    Pauses,
+    target_text,
+)
 from penstock.process.config import Config
+from penstock.process.metrics import UNDER_WAY, live_sum
+from penstock.process.status import status_in
+
+NEWEST: Final = 20
+"""The number of pauses and resumes that a standing has."""
+
+
+class FlowStanding(msgspec.Struct, frozen=True):
+    """The limits, pauses and paused workflows of an application.
+
+    Attributes:
+        limits: The limits as text, with their targets.
+        paused: The pauses in force.
+        newest: The newest pauses and resumes, the newest first.
+        workflows: The workflows that are paused by a failure.
+    """
+
+    limits: list[str]
+    paused: list[PauseAction]
+    newest: list[PauseAction]
+    workflows: list[PausedWorkflow]
+
+
+def flow_standing(app: App, config: Config) -> FlowStanding:
+    """Return the limits, pauses and paused workflows of an application."""
+    limits = [str(limit) for limit in limits_in_force(app, config.gateway.limits)]
+    actions = PauseFile(config.data).actions()
+    return FlowStanding(
+        limits,
+        list(Pauses(actions).in_force.values()),
+        list(actions[: -NEWEST - 1 : -1]),
+        paused_workflows(app, config),
+    )
+
+
+def under_way(data: Path, app: str) -> int:
+    """Return the number of admitted requests that no epoch has committed.
+
+    The gateways' own count comes first: a request that leaves it afterwards is counted by the log.
+    """
+    in_gateways = int(live_sum(data, UNDER_WAY))
+    return max(in_gateways, status_in(data, app).lag)
 
 
 class FlowState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -25,8 +25,16 @@ from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.intake import AwaitedReply, Intake
 from penstock.gateway.request_ids import RequestIds, check_cancels, check_free
-from penstock.gateway.response_bodies import CancelledRequest, RequestStatus, Sent
-from penstock.gateway.responses import error_body, json_of, reply_headers, reply_response, value_of
+from penstock.gateway.responses import (
+    CancelledRequest,
+    RequestStatus,
+    Sent,
+    error_body,
+    json_of,
+    reply_headers,
+    reply_response,
+    value_of,
+)
 from penstock.gateway.route import (
     APPENDED,
     CALLED,
@@ -140,6 +148,7 @@ class CallHandler:
         """Append a request or an atom, or schedule it with `delay`; do not wait."""
         target = target_of(self._app, request)
         source = await self._source(request, target)
+        # Before the body is encoded: a wrong delay costs nothing.
         delay_s = request.seconds("delay", 0.0)
         if delay_s > DELAY_MAX.total_seconds():
             raise RequestError(
@@ -156,6 +165,7 @@ class CallHandler:
             try:
                 await self._batcher.schedule(admitted.entry, due_us)
             finally:
+                # A scheduled request is not under way until it is due, so its ticket ends here.
                 self._intake.abandon(admitted)
         else:
             sent = await self._append(request, target, encoded, 0.0, is_sent=True)
@@ -236,6 +246,7 @@ class CallHandler:
         """
         request_id = request.named_id()
         request.request_id = request.path["id"]
+        # Before the look-up, so that the answer tells nothing of requests of others.
         check_cancels(request.principal, request.request_id)
         if request.flag("beginning"):
             completed = await self._batcher.complete(request_id)
@@ -245,6 +256,7 @@ class CallHandler:
         try:
             lsn = await self._batcher.cancel(request_id)
         except TooLate as error:
+            # The request has run; a part of its cascade may still wait, which an operator can end.
             is_admin, status = request.principal.is_admin, "ending"
             lsn = await self._batcher.end_cascade(self._config, request_id) if is_admin else None
             if lsn is None:
@@ -345,6 +357,8 @@ class CallHandler:
         record = record_of(request_id)
         place = await self._batcher.place_of(record) if record else None
         if place is not None:
+            # The right at the root counts: the caller of the record may see all that its cascade has
+            # sent.
             await self._check_may_ask(request, record, place)
         deadline_s = time.monotonic() + wait_s
         while place is not None:
@@ -360,6 +374,8 @@ class CallHandler:
 
     async def _forgotten(self, request: HttpRequest, request_id: RequestId) -> Exception:
         """Return the error for an id that the log does not know; it may have forgotten the id."""
+        # The state knows the position of each generator always; the log forgets ids after their
+        # retention.
         if await self._reads.is_generated(request_id):
             return Gone(f"{request.request_id} was appended, and its reply is no longer kept")
         return _unknown(request.request_id)
@@ -390,6 +406,7 @@ class CallHandler:
         self, request: HttpRequest, target: CallTarget, source: ArgumentSource
     ) -> tuple[bytes, bytes]:
         """Give a request its id, and return the body and the access hint of its log entry."""
+        # Only now: a request that is refused before has no id, so its answer names none.
         chosen = request.chosen_id()
         if chosen is not None:
             check_free(self._app, request.principal, chosen)

@@ -12,9 +12,8 @@ from starlette.responses import Response
 from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import NoSuchEntity, RequestError
-from penstock.gateway.entity_reader import EntityReader
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.reader_pool import EntityReader, ReaderPool
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.route import MIN_EPOCH_HEADER, READ, SHOWN, Answer, Route
 from penstock.journal.tail import AsyncJournalTail

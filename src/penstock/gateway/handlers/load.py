@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.response_bodies import RecentLoad
-from penstock.gateway.responses import json_of
+from penstock.gateway.responses import RecentLoad, json_of
 from penstock.gateway.route import ADMIN, Answer, Route, json_content, page, seconds
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics

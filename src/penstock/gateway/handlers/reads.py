@@ -17,14 +17,20 @@ from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.streams.generator_positions import generated_id, position_key, position_of
 from penstock.errors import RequestError
-from penstock.gateway.call_encoder import CallEncoder
-from penstock.gateway.call_target import flow_caller, require_right, target_in
-from penstock.gateway.entity_reader import EntityReader
+from penstock.gateway.call_target import (
+    CALLS_MAX,
+    ReadAnswer,
+    ReadAnswers,
+    ReadBody,
+    ReadBodyCall,
+    flow_caller,
+    require_right,
+    target_in,
+)
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.read_bodies import CALLS_MAX, ReadAnswer, ReadAnswers, ReadBody, ReadBodyCall
-from penstock.gateway.reader_pool import ReaderPool
+from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import error_body, json_of, reply_headers, value_of
 from penstock.gateway.route import (
@@ -173,16 +179,20 @@ class ReadHandler:
     ) -> tuple[Epoch, list[ReadOutcome]]:
         sought = [call.sought for call in calls if call.sought is not None]
         is_existence = len(sought) == len(calls)
+        # `exists` runs no code of the application, so the gateway answers it itself.
         if self._pool is None and not is_existence:
             raise RequestError(
                 "this gateway has no readers (gateway.readers = 0); use POST /call for each call"
             )
         min_epoch = request.min_epoch()
+        # Before the reading is counted: a wait for an epoch must not fill a limit.
         if min_epoch > self._tail.epoch:
             await self._tail.until(Epoch(min_epoch), timeout_s)
         with self._admission.reading([call.caller for call in calls]):
             if self._pool is None or is_existence:
                 return await self._existence(sought)
+            # `penstock.request_id()` and `random()` work in readers, too; nothing is recorded under
+            # these ids.
             drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
             asked = [ReadCall(name, call.body) for name, call in zip(drawn, calls, strict=True)]
             return await self._pool.read(asked, timeout_s)

@@ -6,13 +6,17 @@ So a follower that was cut off continues exactly. Each event stream and each ans
 """
 
 import asyncio
+import contextlib
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
 from penstock.base.ids import Epoch
@@ -31,9 +35,9 @@ from penstock.gateway.route import (
     json_content,
     seconds,
 )
-from penstock.gateway.streams.event_stream import HEARTBEAT, MEDIA_TYPE, EventStream
-from penstock.gateway.streams.shared_batches import Question, RenderedBatch, SharedBatches
 from penstock.gateway.streams.stream_bodies import (
+    AtomBatch,
+    Rendering,
     StreamBody,
     StreamsBody,
     json_body,
@@ -43,13 +47,157 @@ from penstock.gateway.streams.stream_bodies import (
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.journal.as_of import epoch_as_of
-from penstock.journal.atoms import AtomReader
+from penstock.journal.atoms import AtomReader, StreamAtom
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import Stream, type_name
 from penstock.model.streams.topology import Subscriber, Topology
+
+_BATCH_BYTES: Final = 512 << 10
+_KEPT_BYTES: Final = 8 << 20
+_KEPT: Final = 256
+
+
+class Question(NamedTuple):
+    """The question of a follower."""
+
+    stream: Stream[Any]
+    start: int
+    limit: int
+    rendering: Rendering
+
+
+class RenderedBatch(NamedTuple):
+    """A batch as a follower gets it.
+
+    Attributes:
+        body: Its bytes.
+        atoms: The number of its atoms.
+        next: The number after the last atom.
+        published: The number of atoms that the stream had.
+    """
+
+    body: bytes
+    atoms: int
+    next: int
+    published: int
+
+
+class SharedBatches:
+    """Batches of atoms: followers that ask for the same atoms at the same epoch share one reading. For one event loop."""
+
+    def __init__(self, reader: AtomReader, threads: ThreadPoolExecutor) -> None:
+        """Take the reader of the journal, and the threads in which it reads."""
+        self._reader = reader
+        self._threads = threads
+        self._readings: dict[tuple[Question, Epoch], asyncio.Future[RenderedBatch]] = {}
+        self._kept: OrderedDict[tuple[Question, Epoch], RenderedBatch] = OrderedDict()
+        self._kept_bytes = 0
+
+    async def newest(self, question: Question) -> RenderedBatch:
+        """Return the atoms that the journal has now.
+
+        Raises:
+            Gone: Retention has removed the first atom.
+        """
+        return await self._begin(question)
+
+    async def at(self, question: Question, epoch: Epoch) -> RenderedBatch:
+        """Return the atoms that the journal has, with those of an epoch that is committed; raises as `newest`."""
+        # After an epoch, all followers that have taken the last atom ask for the same batch.
+        key = (question, epoch)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        reading = self._readings.get(key)
+        if reading is None:
+            reading = self._readings[key] = self._begin(question)
+            reading.add_done_callback(partial(self._end, key))
+        return await asyncio.shield(reading)  # the others still want it when this follower leaves
+
+    def _begin(self, question: Question) -> asyncio.Future[RenderedBatch]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._read, question)
+
+    def _end(self, key: tuple[Question, Epoch], reading: asyncio.Future[RenderedBatch]) -> None:
+        """Keep a batch that was read, and drop the oldest ones; an error is not kept, nor is data of persons."""
+        del self._readings[key]
+        if reading.cancelled() or reading.exception() is not None:
+            return
+        if key[0].stream.events.is_personal:
+            return
+        self._kept[key] = reading.result()
+        self._kept_bytes += len(reading.result().body)
+        # Followers do not ask at the same moment, so the newest batches stay for a while.
+        while self._kept_bytes > _KEPT_BYTES or len(self._kept) > _KEPT:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= len(oldest.body)
+
+    def _read(self, question: Question) -> RenderedBatch:
+        stream, start, limit, rendering = question
+        atoms: list[StreamAtom] = []
+        size = 0
+        for atom in self._reader.atoms(stream.name, start):
+            atoms.append(atom)
+            size += len(atom.events)
+            if len(atoms) >= limit or size >= _BATCH_BYTES:
+                break
+        batch = AtomBatch(stream, start, atoms, self._reader.published(stream.name))
+        return RenderedBatch(rendering(batch), len(atoms), batch.next, batch.published)
+
+
+MEDIA_TYPE: Final = "text/event-stream"
+HEARTBEAT: Final = b":\n\n"
+
+_FIRST: Final = b"retry: 1000\n\n"
+_SEND_S: Final = 60.0
+_HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+"""No proxy may keep the events, or collect them."""
+
+
+class EventStream(Response):
+    """A response of server-sent events, one for each follower; it ends with its iterator, or when the client disconnects."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(b"", 200, {**headers, **_HEADERS}, MEDIA_TYPE)
+        del self.headers["content-length"]
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.wait({sending, leaving})
+            with contextlib.suppress(asyncio.CancelledError, TimeoutError, OSError):
+                sending.result()
+
+    async def _send_all(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async with contextlib.aclosing(self._chunks) as chunks:  # type: ignore[type-var]
+            await _send_chunk(send, _FIRST)
+            async for chunk in chunks:
+                await _send_chunk(send, chunk)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_chunk(send: Send, chunk: bytes) -> None:
+    """Send a chunk."""
+    # The next events are read only when the connection has taken these: a slow reader costs no
+    # memory, and one that takes nothing is disconnected.
+    async with asyncio.timeout(_SEND_S):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
 
 T = TypeVar("T")
 

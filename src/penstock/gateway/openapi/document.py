@@ -31,7 +31,7 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.served_handlers import KINDS
-from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.handlers.streams import MEDIA_TYPE, StreamHandler
 from penstock.gateway.openapi.json_schema import (
     Schema,
     SchemaRegistry,
@@ -61,7 +61,6 @@ from penstock.gateway.route import (
     routes_at,
     routes_of,
 )
-from penstock.gateway.streams.event_stream import MEDIA_TYPE
 from penstock.gateway.streams.stream_bodies import AtomsBody, FailedAtomBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED

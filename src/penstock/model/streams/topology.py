@@ -64,6 +64,7 @@ def _is_own(value: object, package: str) -> bool:
 def _named_values(function: FunctionType, code: CodeType) -> Iterator[tuple[Any, str]]:
     """Yield the values of the names outside of a function that it loads, and the attribute of each that it takes, if any."""
     loaded: Any = _MISSING
+    # The bytecode and not the source: a portal may have any name, and the source may be missing.
     for instruction in dis.get_instructions(code):
         name = instruction.argval
         if instruction.opname.startswith("LOAD_GLOBAL"):
@@ -193,6 +194,7 @@ class _Building:
 
     def add(self, member: StreamMember) -> None:
         """Add a member, and first each member that it uses."""
+        # By identity: members may define equality, and a union or a cycle names one twice.
         if any(seen is member for seen in self._seen):
             return
         self._seen.append(member)

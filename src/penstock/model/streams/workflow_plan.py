@@ -278,6 +278,8 @@ class WorkflowPlan:
             case FlowOperator.MAP | FlowOperator.FLAT_MAP:
                 return UNKNOWN
             case _:
+                # Filter, key and union hand events on as they are, so an encoded event need not be
+                # checked again.
                 first, *others = map(self.published_as, node.inputs)
                 return first if all(other == first for other in others) else UNKNOWN
 
@@ -468,6 +470,7 @@ class _Planning:
 
 def types_of(function: Callable[..., Any]) -> tuple[Any, Any]:
     """Return the types that a function declares for its first parameter and its result."""
+    # A class makes its own instances; its `__init__` may take anything.
     if isinstance(function, type):
         return UNKNOWN, function
     try:

@@ -5,14 +5,14 @@ epoch is built again from its stored shape, and reads rows of the versions befor
 those of the present code.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
 from penstock.base.ids import EntityKey, split_entity_key
-from penstock.errors import Diverged, MigrationFailed
+from penstock.errors import Diverged, Erased, MigrationFailed
 from penstock.model.entity_type import EntityType
 from penstock.model.shape import tag_of
 from penstock.model.versions.stored_class import learn, stored_type
@@ -94,3 +94,52 @@ def are_equal(
         return True
     (_, left), (_, right) = present_rows(classes, ((key, stored) for stored in (row, other_row)))
     return left == right
+
+
+Presented = bytes | MigrationFailed | Erased
+"""A row as its class is declared, or the reason why it cannot be shown."""
+
+Presenting = Callable[[EntityType, Sequence[str], Sequence[bytes]], Sequence[Presented]]
+"""Upcasts rows of a class, from the texts of their keys and their states."""
+
+
+def present_here(
+    entity_type: EntityType, texts: Sequence[str], states: Sequence[bytes]
+) -> list[Presented]:
+    """Upcast rows in this process.
+
+    Args:
+        states: The rows as they are stored.
+
+    Returns:
+        A row or a reason for each state.
+    """
+    rows: list[Presented] = []
+    for text, state in zip(texts, states, strict=True):
+        try:
+            rows.append(present_row(entity_type, text, state))
+        except (MigrationFailed, Erased) as error:
+            rows.append(error)
+    return rows
+
+
+# A function with `@migrate` is user code: it may never return, or end its process. A process that
+# must go on, such as the SQL view, chooses another place (`deployment.isolated_upcasts`).
+_places: list[Presenting] = [present_here]
+
+
+def presented(
+    entity_type: EntityType, texts: Sequence[str], states: Sequence[bytes]
+) -> Sequence[Presented]:
+    """Upcast rows in the chosen place; as `present_here`."""
+    return _places[-1](entity_type, texts, states)
+
+
+@contextmanager
+def presenting_with(place: Presenting) -> Iterator[None]:
+    """Let all threads of this process upcast rows for tables in a place while the block runs."""
+    _places.append(place)
+    try:
+        yield
+    finally:
+        _places.remove(place)

@@ -145,11 +145,7 @@ def _absent(
     stored: Mapping[str, Versions],
     classes: Mapping[str, EntityType],
 ) -> str:
-    """Return the refusal of an application that lacks a stored class.
-
-    Args:
-        stored: The versions of each stored class.
-    """
+    """Return the refusal of an application that lacks a stored class."""
     alike = [
         other
         for other, declared in classes.items()

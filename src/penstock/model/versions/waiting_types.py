@@ -63,12 +63,7 @@ def waiting_types(app: App) -> WaitingTypes:
 
 
 def misread_types(former: Mapping[str, Shape], present: Mapping[str, Shape]) -> list[str]:
-    """Return a refusal for each type as which a waiting value would be read as another value.
-
-    Args:
-        former: The types with which values may wait.
-        present: The types with which they would be read.
-    """
+    """Return a refusal for each type as which a waiting value would be read as another value."""
     streams = [what for what in former if what.startswith("stream ")]
     refusals = [
         f"{later}: there was {earlier}, and the two names differ only in case, which SQL ignores; give it another name"

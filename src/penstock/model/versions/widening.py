@@ -316,10 +316,6 @@ def _differ(former: Any, present: Any) -> str:
 def stored_default(make: Callable[[], Any], annotation: Any) -> bytes:
     """Return the default of an attribute or field, encoded as in a row.
 
-    Args:
-        make: Returns the default.
-        annotation: The type of the attribute or field.
-
     Raises:
         ValueError: The default cannot be stored; the message says why. A factory that returns different values is refused,
             because entities that are only read would change.
