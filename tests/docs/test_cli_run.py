@@ -21,8 +21,7 @@ from rich.console import Console
 from penstock import App
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.cli.running.first_request import first_request
-from penstock.cli.running.foreground import Foreground
+from penstock.cli.running.foreground import Foreground, first_request
 from penstock.cli.running.processes import ChildOptions, children_of
 from penstock.cli.running.source_deployer import SourceDeployer, SourceFiles
 from penstock.cli.running.supervisor import Child, Supervisor

@@ -1,7 +1,7 @@
-"""Constraints: what `Annotated` adds to a type.
+"""Constraints: the limits that `Annotated` adds to a type.
 
-msgspec enforces `Meta`, such as `Annotated[str, Meta(min_length=2)]`, where it decodes a value, and pydantic what the
-fields of a model have. Texts and objects that mean nothing to a validator are documentation. Constraints of other
+msgspec enforces `Meta`, such as `Annotated[str, Meta(min_length=2)]`, where it decodes a value; pydantic enforces the
+constraints of the fields of a model. Texts and objects that mean nothing to a validator are documentation. Constraints of other
 libraries would be accepted and not be enforced, so they are refused.
 """
 
@@ -110,7 +110,7 @@ def _limits_at(annotation: Any, path: str, seen: list[Any]) -> Iterator[tuple[st
 
 
 def _limit_text(added: Any) -> str:
-    """Return what a constraint of msgspec, or one that pydantic enforces in a model, demands; empty for other objects."""
+    """Return the text of a constraint of msgspec, or of one that pydantic enforces in a model; empty for other objects."""
     if isinstance(added, msgspec.Meta):
         return _limits_in(added)
     is_limit = type(added).__module__ == "annotated_types" or "Metadata" in type(added).__name__
@@ -118,7 +118,7 @@ def _limit_text(added: Any) -> str:
 
 
 def _added_to(annotation: Any) -> Iterator[Any]:
-    """Yield what `Annotated` adds to a type, at any depth, also behind the names of types."""
+    """Yield the objects that `Annotated` adds to a type, at any depth, also behind the names of types."""
     if isinstance(annotation, typing.NewType):
         annotation = annotation.__supertype__
     origin = typing.get_origin(annotation) or annotation

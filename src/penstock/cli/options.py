@@ -63,6 +63,10 @@ AppArgument = Annotated[
         autocompletion=completion.applications,
     ),
 ]
+RequestIdArgument = Annotated[
+    str,
+    typer.Argument(metavar="REQUEST_ID", help="The request: its id, or the beginning of its id."),
+]
 AppOption = Annotated[
     str | None,
     typer.Option(

@@ -3,10 +3,10 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import psutil
 
 from penstock.process import presence
@@ -19,36 +19,32 @@ _STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunningProcess:
+class RunningProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """A process at one moment.
 
     Attributes:
-        name: Its role, one of `presence.ROLES`; the name of the program for a child.
+        role: One of `presence.ROLES`; the name of the program for a child.
         started_s: The time of its start, seconds since the Unix epoch.
-        memory_bytes: Its own resident memory; shared pages count for each process.
+        uptime_s: The seconds since its start.
+        memory_bytes: Its resident memory and that of its children; shared pages count for each process.
         state: `running`, or the reason why it does not run.
         details: The facts that it has announced.
         children: All processes below it; empty for the supervisor, whose children have roles.
     """
 
-    name: str
     pid: int
+    role: str
     started_s: float
+    uptime_s: float
     memory_bytes: int
     state: str
     details: dict[str, str | int]
     children: tuple["RunningProcess", ...] = ()
 
     @property
-    def family_bytes(self) -> int:
-        """The resident memory of the process and its children."""
-        return self.memory_bytes + sum(child.memory_bytes for child in self.children)
-
-    @property
-    def uptime_s(self) -> float:
-        """The seconds since its start."""
-        return max(0.0, time.time() - self.started_s)
+    def own_bytes(self) -> int:
+        """The resident memory without that of its children."""
+        return self.memory_bytes - sum(child.memory_bytes for child in self.children)
 
 
 def running_processes(data: Path) -> list[RunningProcess]:
@@ -76,15 +72,17 @@ def _children(processes: list[psutil.Process]) -> Iterator[RunningProcess]:
 
 def _described(
     process: psutil.Process,
-    name: str,
+    role: str,
     details: dict[str, str | int],
     children: tuple[RunningProcess, ...],
 ) -> RunningProcess:
+    started_s = process.create_time()
     return RunningProcess(
-        name=name,
         pid=process.pid,
-        started_s=process.create_time(),
-        memory_bytes=process.memory_info().rss,
+        role=role,
+        started_s=started_s,
+        uptime_s=max(0.0, time.time() - started_s),
+        memory_bytes=process.memory_info().rss + sum(child.memory_bytes for child in children),
         state=_STATES.get(process.status(), RUNNING),
         details=details,
         children=children,

@@ -1,54 +1,76 @@
-"""The status of an application: newest epoch, accepted requests, lag and rate.
+"""The status of an application: newest epoch, accepted requests, lag and rate, and its processes.
 
-It is read from the data directory. The driver is not disturbed, and need not run. Nothing is
+The command `status`, the console, the metrics and the line of `penstock run` show this one status. It is read from the data directory. The driver is not disturbed, and need not run. Nothing is
 created.
 """
 
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
+from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport, took_ms, total_of
+from penstock.process.generator_progress import GeneratorProgress, read_progress
+from penstock.process.incidents import Incident, IncidentLog
 from penstock.process.reports import ReportReader
+from penstock.process.running import RunningProcess, running_processes
+from penstock.process.view_standing import ViewStanding, view_standings
 
 RATE_OVER_S: Final = 5.0
 """The seconds over which the rate is taken by default."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationStatus:
-    """The figures of one moment.
+class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The application at one moment. `status_of` gives the figures alone, `survey` also the processes.
 
     Attributes:
+        app: The application's name; empty before its first start.
+        dev: Whether the page of the console may kill the driver, as under `penstock dev`.
+        now_us: The moment by this machine's clock, in microseconds since the Unix epoch.
         epoch: The newest committed epoch; -1 before the first.
         accepted: The number of requests that were ever appended to the log.
         answered: The number of requests whose epoch is committed.
+        lag: The number of requests that wait for their epoch.
         requests_per_s: The rate of the last seconds.
         epoch_ms: The duration of the newest epoch; None without a report.
         partitions: The number of partitions; 0 before the first epoch.
-        rates: The rates of streams and of calls over the last seconds.
+        rates: The rates of streams and of calls over the last seconds; with the lag of each workflow in the console.
+        view_epoch: The epoch of SQL results; None if no view runs.
+        processes: The running processes, in the order of their roles.
+        incidents: The newest requests that were set aside, the newest first.
+        generators: The progress of each generator that has run.
+        clock_jumps: The jumps of the machine's clock that processes have noted.
+        clock_text: The same in words; empty without a jump.
+        views: How each view stands.
     """
 
+    app: str = ""
+    dev: bool = False
+    now_us: int = 0
     epoch: Epoch = BEFORE_FIRST
     accepted: int = 0
     answered: int = 0
+    lag: int = 0
     requests_per_s: float = 0.0
     epoch_ms: float | None = None
     partitions: int = 0
     rates: Rates = NO_RATES
-
-    @property
-    def lag(self) -> int:
-        """The number of requests that wait for their epoch."""
-        return self.accepted - self.answered
+    view_epoch: Epoch | None = None
+    processes: list[RunningProcess] = []
+    incidents: list[Incident] = []
+    generators: list[GeneratorProgress] = []
+    clock_jumps: ClockJumps = ClockJumps()
+    clock_text: str = ""
+    views: list[ViewStanding] = []
 
     def __str__(self) -> str:
         epoch = "-" if self.epoch == BEFORE_FIRST else str(self.epoch)
@@ -85,17 +107,46 @@ def status_of(
     last = journal.last()
     ends = {partition: log.end(partition) for partition in log.partitions}
     positions = {} if last is None else last.positions
+    accepted = sum(ends.values())
+    answered = sum(positions.get(partition, Lsn(0)) for partition in ends)
     reader = ReportReader(data)
     recent = reader.since(wall_clock_us() - int(over_s * 1e6))
     newest = recent[-1] if recent else reader.newest()
     return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,
-        accepted=sum(ends.values()),
-        answered=sum(positions.get(partition, Lsn(0)) for partition in ends),
+        accepted=accepted,
+        answered=answered,
+        lag=accepted - answered,
         requests_per_s=sum(report.records for report in recent) / over_s,
         epoch_ms=None if newest is None else took_ms(newest.phases_ms),
         partitions=0 if last is None else last.partitions,
         rates=rates_of(recent, over_s),
+    )
+
+
+def survey(
+    data: Path, app: str, view_epoch: Epoch | None, over_s: float = RATE_OVER_S
+) -> ApplicationStatus:
+    """Return the figures, the processes, and their notes; raises as `status_in`.
+
+    Args:
+        app: The application's name; empty before its first start.
+        view_epoch: The epoch of SQL results, which the caller asks the view for.
+    """
+    now_us = wall_clock_us()  # before the figures: a page draws them at this time
+    jumps = clock_jumps(data)
+    figures = status_in(data, app, over_s) if app else ApplicationStatus()
+    return msgspec.structs.replace(
+        figures,
+        app=app,
+        now_us=now_us,
+        view_epoch=view_epoch,
+        processes=running_processes(data),
+        incidents=IncidentLog(data).newest(),
+        generators=read_progress(data),
+        clock_jumps=jumps,
+        clock_text=str(jumps) if jumps.count else "",
+        views=view_standings(data, figures.epoch),
     )
 
 

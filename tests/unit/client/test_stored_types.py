@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from jsonschema_rs import Draft202012Validator
 
 from penstock import Client
-from penstock.client.arrow_types import python_types
+from penstock.client.results import python_types
 from penstock.gateway.openapi.examples import example_of
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory

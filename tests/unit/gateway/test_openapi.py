@@ -21,7 +21,7 @@ from penstock import App, entity, key, readonly, route, transactional
 from penstock.base.http import STATUS
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.base.lowering import alike, lower_reply
-from penstock.cli.running.first_request import first_request
+from penstock.cli.running.foreground import first_request
 from penstock.deployment.loading import load_app
 from penstock.errors import DefinitionError, RequestError
 from penstock.gateway.openapi.document import REFUSED, meanings, openapi_document

@@ -11,6 +11,8 @@ from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from penstock.orders.attempts import Attempts
@@ -63,46 +65,31 @@ _Ids = Annotated[
 _All = Annotated[bool, typer.Option("--all", help="All requests that penstock failed lists.")]
 
 
-def retry(
-    options: DataOptions,
-    remote: RemoteOptions,
-    ids: _Ids = None,
-    every: _All = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Run failed requests again; see `RETRY_HELP`."""
-    _give("retry", ids, options, remote, every=every, as_json=as_json)
+def _command(order: Literal["retry", "discard"]) -> "Callable[..., None]":
+    """Return the command of an order: both have the same options."""
+
+    def command(
+        options: DataOptions,
+        remote: RemoteOptions,
+        ids: _Ids = None,
+        every: _All = False,
+        as_json: JsonOption = False,
+    ) -> None:
+        if bool(ids) == every:
+            raise ConfigError(f"name the requests to {order}, or write --all")
+        from penstock.orders.attempts import AttemptOrder
+
+        chosen = ids or [each.request_id for each in _failed(options, remote).requests]
+        done = remote.give(AttemptOrder(order, chosen), options.place)
+        print_result(done, lambda console: _show(order, done, console), as_json=as_json)
+        if done.refused:
+            raise typer.Exit(OTHER_ERROR)
+
+    return command
 
 
-def discard(
-    options: DataOptions,
-    remote: RemoteOptions,
-    ids: _Ids = None,
-    every: _All = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Discard failed requests; see `DISCARD_HELP`."""
-    _give("discard", ids, options, remote, every=every, as_json=as_json)
-
-
-def _give(
-    order: Literal["retry", "discard"],
-    ids: list[str] | None,
-    options: DataOptions,
-    remote: RemoteOptions,
-    *,
-    every: bool,
-    as_json: bool,
-) -> None:
-    if bool(ids) == every:
-        raise ConfigError(f"name the requests to {order}, or write --all")
-    from penstock.orders.attempts import AttemptOrder
-
-    chosen = ids or [each.request_id for each in _failed(options, remote).requests]
-    done = remote.give(AttemptOrder(order, chosen), options.place)
-    print_result(done, lambda console: _show(order, done, console), as_json=as_json)
-    if done.refused:
-        raise typer.Exit(OTHER_ERROR)
+retry: Final = _command("retry")
+discard: Final = _command("discard")
 
 
 def _show(order: str, done: "Attempts", console: "Console") -> None:

@@ -1,10 +1,8 @@
 """`penstock cancel`: cancel a scheduled request before it is due, or end the rest of a cascade."""
 
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, RequestIdArgument
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 
@@ -29,13 +27,7 @@ The last request was sent with the API key `web`; SQL shows ids in the same form
 
 
 def command(
-    request_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="REQUEST_ID",
-            help="The request: its id, or the beginning of its id.",
-        ),
-    ],
+    request_id: RequestIdArgument,
     options: AppOptions,
     remote: RemoteOptions,
     as_json: JsonOption = False,

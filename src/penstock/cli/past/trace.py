@@ -2,11 +2,9 @@
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption
+from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption, RequestIdArgument
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import (
@@ -51,13 +49,7 @@ _UNITS: Final = ((1_000_000, "s"), (1_000, "ms"))
 
 
 def command(
-    request_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="REQUEST_ID",
-            help="The request: its id, or the beginning of its id.",
-        ),
-    ],
+    request_id: RequestIdArgument,
     options: AppOptions,
     remote: RemoteOptions,
     present_code: PresentCodeOption = False,

@@ -74,9 +74,9 @@ def command(
 
 def _rates_at(remote: RemoteOptions, app: str) -> Rates:
     """Return the rates that a gateway measures."""
-    from penstock.console.observation import Observed
+    from penstock.process.status import ApplicationStatus
 
-    seen = remote.get("/console/api/status", Observed)
+    seen = remote.get("/console/api/status", ApplicationStatus)
     if seen.app != app:
         raise ConfigError(f"{remote.url} serves the application {seen.app}, and not {app}")
     return seen.rates

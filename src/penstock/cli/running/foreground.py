@@ -3,9 +3,11 @@
 All processes have ended when it returns. However it ends, acknowledged requests are durable.
 """
 
+import errno
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -14,11 +16,13 @@ from penstock.cli.running.processes import Appliers, ChildOptions, children_of
 from penstock.cli.running.replaced_source import replacement_text
 from penstock.cli.running.status_line import shown
 from penstock.cli.running.supervisor import Child, Supervisor
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
 from penstock.journal.deployments import Deployment
 from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
+from penstock.model.route import Route
 from penstock.model.versions.schema_change import SchemaChange
 from penstock.native import choice
 from penstock.orders.partitions import ask_for_partitions
@@ -27,7 +31,6 @@ from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.disk_space import check_space
 from penstock.process.metrics import clear
-from penstock.process.port import reserved
 from penstock.process.stop import Stop
 
 if TYPE_CHECKING:
@@ -236,10 +239,6 @@ class Foreground:
         return f"starting: {roles}"
 
     def _announce(self, url: str) -> None:
-        from penstock.cli.running.first_request import (
-            first_request,  # the driver needs the processor before
-        )
-
         guarded = KeyStore(self.settings.data).exists or self.settings.gateway.jwks != NOT_SET
         key = " -H 'Authorization: Bearer KEY'" if guarded else ""
         self._print(
@@ -275,3 +274,75 @@ def url_of(settings: Config) -> str:
     scheme = "http" if gateway.tls_certificate == NOT_SET else "https"
     host = _EVERYWHERE.get(gateway.host, gateway.host)
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{gateway.port}"
+
+
+@contextmanager
+def reserved(host: str, port: int) -> Iterator[int]:
+    """Hold a TCP port until the block ends; gives its number, which port 0 leaves to the system.
+
+    Raises:
+        ConfigError: Another process has the port, or the address is not of this machine.
+    """
+    # Gateways share their port (`SO_REUSEPORT`), so two applications would share a port unnoticed, and each would get
+    # some requests of the other. So the port is asked for without that option first, and then held with a socket that
+    # takes no connections.
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            # Connections of a former run that linger do not matter.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            taken: int = probe.getsockname()[1]
+        holder = socket.socket(family)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((address[0], taken, *address[2:]))
+    except OSError as error:
+        raise ConfigError(_complaint(host, port, error)) from error
+    with holder:
+        yield taken
+
+
+def _complaint(host: str, port: int, error: OSError) -> str:
+    where = f"port {port} of {host}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is in use by another process; stop that process, or choose another --port"
+    return f"{where} cannot be used: {error.strerror or error}"
+
+
+def first_request(app: App, url: str) -> str:
+    """Return a command that sends an application a first request.
+
+    The request uses a route of the application that creates an entity or needs none; otherwise it
+    creates an entity of the first class, calls the first function, or appends to the first stream that takes
+    appends. An application without any of them is asked for its streams, or whether it is ready.
+    """
+    # Only now: until the application runs, the driver needs the processor.
+    from penstock.gateway.openapi.document import openapi_document
+    from penstock.gateway.openapi.examples import curl_of
+
+    try:
+        path, verb = _operation(app)
+        return curl_of(openapi_document(app, server_url=url), path, verb)
+    except Exception:  # noqa: BLE001 -- an application runs even if its interface cannot be described
+        _log.exception("the interface of %s could not be described", app.name)
+        return f"curl -sS {url}/readyz"
+
+
+def _operation(app: App) -> tuple[str, str]:
+    routes = sorted(app.routes, key=_rank)
+    if routes and _rank(routes[0]) < 2:
+        return "/" + "/".join(routes[0].segments), routes[0].verb.lower()
+    if app.entities:
+        return f"/call/{next(iter(app.entities))}/{{key}}/create", "post"
+    if app.functions:
+        return f"/call/{next(iter(app.functions))}", "post"
+    for stream in app.topology.streams.values():
+        if stream.is_open:
+            return f"/streams/{stream.name}", "post"
+    return ("/streams" if app.topology.streams else "/readyz"), "get"
+
+
+def _rank(route: Route) -> int:
+    if route.method in CREATIONS:
+        return 0
+    return 1 if not route.entity else 2

@@ -1,6 +1,6 @@
 """`penstock status`: the processes of an application, and its figures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,16 +13,15 @@ from penstock.cli.output import counted, folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.rates import Rates
 from penstock.files.layout import RUN
-from penstock.process.clock_jumps import ClockJumps, clock_jumps
-from penstock.process.generator_progress import GeneratorProgress, read_progress
-from penstock.process.incidents import FILE_NAME, Incident, IncidentLog
+from penstock.process.clock_jumps import ClockJumps
+from penstock.process.generator_progress import GeneratorProgress
+from penstock.process.incidents import FILE_NAME, Incident
 from penstock.process.view_files import ViewState
-from penstock.process.view_standing import ViewStanding, view_standings
+from penstock.process.view_standing import ViewStanding
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.console.observation import Observed, ObservedProcess
     from penstock.process.running import RunningProcess
     from penstock.process.status import ApplicationStatus
 
@@ -79,7 +78,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         clock_jumps: The jumps of the machine's clock that processes have noted.
         generators: The progress of each generator that has run.
         rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
-        partitions: The number of partitions; None before the first epoch, and with `--url`.
+        partitions: The number of partitions; None before the first epoch.
         views: How each view stands.
     """
 
@@ -120,81 +119,65 @@ def _folder(options: AppOptions) -> Path:
 
 def _status_at(remote: RemoteOptions) -> Status:
     """Return the status that a gateway answers."""
-    from penstock.console.observation import Observed
+    from penstock.process.status import ApplicationStatus
 
-    seen = remote.get("/console/api/status", Observed)
-    return _status(
-        seen,
-        [_status_of_process(process.role, process) for process in seen.processes],
-        data=str(remote.url),
-        app=seen.app,
-        view_epoch=seen.view_epoch,
-        incidents=seen.incidents,
-        generators=seen.generators,
-        clock_jumps=seen.clock_jumps,
-        views=seen.views,
-    )
-
-
-def _status(
-    figures: "ApplicationStatus | Observed", processes: list[ProcessStatus], **others: Any
-) -> Status:
-    return Status(
-        running=any(process.role == "driver" for process in processes),
-        processes=processes,
-        epoch=None if figures.epoch == BEFORE_FIRST else figures.epoch,
-        log_end=figures.accepted,
-        lag=figures.lag,
-        requests_per_s=round(figures.requests_per_s, 1),
-        rates=figures.rates,
-        **others,
-    )
+    return _status(remote.get("/console/api/status", ApplicationStatus), data=str(remote.url))
 
 
 def status_of(data: Path) -> Status:
     """Return the status of a data directory."""
     from penstock.process.data_directory import DataDirectory
-    from penstock.process.status import ApplicationStatus, status_in
+    from penstock.process.status import survey
     from penstock.retention.maintenance import MaintenanceReport, last_report
     from penstock.sql.view_client import view_epoch
 
-    name = DataDirectory(data).app_name
-    standing = ApplicationStatus() if name is None else status_in(data, name, RATE_OVER_S)
+    seen = survey(data, DataDirectory(data).app_name or "", view_epoch(data), RATE_OVER_S)
     report = last_report(data) or MaintenanceReport()
     return _status(
-        standing,
-        list(_processes(data)),
+        seen,
         data=str(data),
-        app=name,
-        view_epoch=view_epoch(data),
         snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
-        first_epoch=None if standing.epoch == BEFORE_FIRST else report.first,
+        first_epoch=None if seen.epoch == BEFORE_FIRST else report.first,
         held_by=[holder.who for holder in report.holders],
-        incidents=IncidentLog(data).newest(),
-        generators=read_progress(data),
-        partitions=standing.partitions or None,
-        clock_jumps=clock_jumps(data),
-        views=view_standings(data, standing.epoch),
     )
 
 
-def _processes(data: Path) -> Iterator[ProcessStatus]:
-    from penstock.process.running import running_processes
+def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
+    """Return a status with the stable keys of `--json`; `of_data` are the facts that only a data directory has."""
+    return Status(
+        running=any(process.role == "driver" for process in seen.processes),
+        app=seen.app or None,
+        processes=list(_processes(seen.processes)),
+        epoch=None if seen.epoch == BEFORE_FIRST else seen.epoch,
+        log_end=seen.accepted,
+        lag=seen.lag,
+        requests_per_s=round(seen.requests_per_s, 1),
+        view_epoch=seen.view_epoch,
+        rates=seen.rates,
+        incidents=seen.incidents,
+        generators=seen.generators,
+        partitions=seen.partitions or None,
+        clock_jumps=seen.clock_jumps,
+        views=seen.views,
+        **of_data,
+    )
 
-    for process in running_processes(data):
-        yield _status_of_process(process.name, process)
-        for child in process.children if process.name in ("driver", "standby") else ():
+
+def _processes(processes: "Iterable[RunningProcess]") -> Iterator[ProcessStatus]:
+    for process in processes:
+        yield _status_of_process(process.role, process)
+        for child in process.children if process.role in ("driver", "standby") else ():
             for role, program in _BELOW.items():
-                if child.name.startswith(program):
+                if child.role.startswith(program):
                     yield _status_of_process(role, child)
 
 
-def _status_of_process(role: str, process: "RunningProcess | ObservedProcess") -> ProcessStatus:
+def _status_of_process(role: str, process: "RunningProcess") -> ProcessStatus:
     return ProcessStatus(
         role=role,
         pid=process.pid,
         uptime_s=round(process.uptime_s, 1),
-        memory_mb=round(process.memory_bytes / (1 << 20), 1),
+        memory_mb=round(process.own_bytes / (1 << 20), 1),
         details=process.details,
     )
 

@@ -305,9 +305,9 @@ class _CurrentGauges:
         )
         running = running_processes(self._data)
         for role in presence.ROLES:
-            of_role = [process for process in running if process.name == role]
+            of_role = [process for process in running if process.role == role]
             processes.add_metric([role], len(of_role))
-            memory.add_metric([role], sum(process.family_bytes for process in of_role))
+            memory.add_metric([role], sum(process.memory_bytes for process in of_role))
         yield processes
         yield memory
 

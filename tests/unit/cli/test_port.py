@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from penstock.cli.running.foreground import reserved
 from penstock.errors import ConfigError
-from penstock.process.port import reserved
 
 HERE = "127.0.0.1"
 
