@@ -479,9 +479,9 @@ class _Replacement:
                 attached = self._attached_to(table.shape.name)
                 self._connection.execute(f"DROP TABLE {table.name}")
             self._connection.execute(table.create(table.name))
+            self._attach(table.shape.name, attached, "trigger")  # it runs for rows of a load, too
             self._connection.execute(table.unstage)
-            for sort, name, text in attached:
-                self._attach(table.shape.name, sort, name, text)
+            self._attach(table.shape.name, attached, "index")
 
     def _attached_to(self, table: str) -> list[tuple[str, str, str]]:
         """Return sort, name and text of each index and trigger that a user has added to a table."""
@@ -491,14 +491,17 @@ class _Replacement:
             (table,),
         ).fetchall()
 
-    def _attach(self, table: str, sort: str, name: str, text: str) -> None:
-        try:
-            self._connection.execute(text)
-        except sqlite3.OperationalError as error:
-            raise TargetProblem(
-                f"the {sort} {name} does not fit the new columns of {table}: {error}",
-                f"change or drop {name}",
-            ) from error
+    def _attach(self, table: str, attached: Sequence[tuple[str, str, str]], wanted: str) -> None:
+        for sort, name, text in attached:
+            if sort != wanted:
+                continue
+            try:
+                self._connection.execute(text)
+            except sqlite3.OperationalError as error:
+                raise TargetProblem(
+                    f"the {sort} {name} does not fit the new columns of {table}: {error}",
+                    f"change or drop {name}",
+                ) from error
 
 
 @contextmanager
