@@ -88,6 +88,13 @@ class Cluster:
             self._server.wait()
             self._server = None
 
+    def kill(self) -> None:
+        """Kill the server; the processes of its clients end by themselves, in the middle of their work."""
+        if self._server is not None:
+            os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
+            self._server = None
+
     def _await(self, server: "subprocess.Popen[bytes]") -> None:
         deadline = time.monotonic() + START_S
         ready: list[str | Path] = [self.programs / "pg_isready", "--quiet", "--host", self.socket]
