@@ -63,9 +63,16 @@ class Life:
     then: Callable[[Path], None] = nothing
 
 
-def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Watch:
+def live(
+    workload: Workload, data: Path, seed: int, lives: Sequence[Life], temporary: Path
+) -> Watch:
     """Run one life after the other under load, and a last one to its graceful end."""
     watch = Watch(workload.app, data, workload.conserved)
+    left: set[Path] = set()
+
+    def folders() -> set[Path]:
+        return set(temporary.glob("penstock.java-*"))
+
     with Load(workload, data, seed) as load:
         for life in lives:
             with DriverProcess(
@@ -75,6 +82,9 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
                     driver.wait_for_dead_workers(WORKERS)
                     driver.kill()
                 assert driver.wait_end() == KILLED, driver.errors()[-3_000:]
+            former, left = left, folders()
+            assert len(left) == 1, "the folder of the Java that was killed"
+            assert left.isdisjoint(former), "a driver removes what the one before has left"
             watch.check(dict(load.acknowledged))
             life.then(data)
         with DriverProcess(workload.spec, data, **lives[0].settings) as driver:
@@ -82,20 +92,32 @@ def live(workload: Workload, data: Path, seed: int, lives: Sequence[Life]) -> Wa
             wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
             answers = watch.answers
             load.send_again()
+            (folder,) = folders() - left
+            (java,) = driver.below("PythonGatewayServer")
+            assert f"-Djava.io.tmpdir={folder}" in java.cmdline()
+            assert list(folder.glob(".*.sock")), "Spark's sockets are there"
             driver.stop()
+        temporary.rmdir()
         watch.check(load.acknowledged, all_answered=True)
         assert {one: watch.answers[one] for one in answers} == answers
     return watch
 
 
-def test_kills_and_a_damaged_checkpoint_change_no_outcome(tmp_path: Path, seed: int) -> None:
-    """With drivers and workers killed, in small and in divided epochs, checkouts happen once."""
+def test_kills_and_a_damaged_checkpoint_change_no_outcome(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With drivers and workers killed, in small and in divided epochs, checkouts happen once.
+
+    Java's libraries and sockets are in a folder that the next driver removes, and a graceful end leaves none.
+    """
+    temporary = Path(mkdtemp(prefix="t"))  # a short path: sockets lie below it
+    monkeypatch.setenv("TMPDIR", str(temporary))
     lives = [
         Life("offsets-planned", MULTI, delete_checkpoint),
         Life("in-round", SMALL, flip_metadata),
         Life("before-spark-commit", MULTI, cut_checkpoint),
     ]
-    live(Shop(), tmp_path / "data", seed, lives)
+    live(Shop(), tmp_path / "data", seed, lives, temporary)
 
 
 def started(drivers: Sequence[DriverProcess]) -> list[DriverProcess]:
@@ -125,26 +147,3 @@ def test_standbys_take_over_from_killed_drivers(tmp_path: Path, seed: int) -> No
             load.send_again()
             driver.stop()
             watch.check(load.acknowledged, all_answered=True)
-
-
-def test_a_killed_driver_leaves_nothing_in_the_temporary_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Java's libraries and sockets are in a folder that the next driver removes, and a graceful end leaves none."""
-    shop, temporary = Shop(), Path(mkdtemp(prefix="t"))  # a short path: sockets lie below it
-    monkeypatch.setenv("TMPDIR", str(temporary))
-
-    def folders() -> set[Path]:
-        return set(temporary.glob("penstock.java-*"))
-
-    with DriverProcess(shop.spec, tmp_path / "data") as driver:
-        (left,) = folders()
-        (java,) = driver.below("PythonGatewayServer")
-        assert f"-Djava.io.tmpdir={left}" in java.cmdline()
-        assert list(left.glob(".*.sock")), "Spark's sockets are there"
-        driver.kill()
-    assert folders() == {left}
-    with DriverProcess(shop.spec, tmp_path / "data") as driver:
-        assert len(folders() - {left}) == len(folders())
-        driver.stop()
-    temporary.rmdir()
