@@ -104,6 +104,11 @@ def pytest_runtest_setup() -> None:
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let Python free everything at its end; DuckDB complains about what is left."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
