@@ -20,9 +20,11 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from penstock.base.ids import Epoch
-from penstock.errors import ConfigError
+from penstock.client.results import SearchAnswer
+from penstock.errors import ConfigError, QueryError, RequestError
 from penstock.snapshots.column import quoted
 from penstock.views.cells import Cells, Hold, Unheld, held_key, held_text
+from penstock.views.reading import QueryBounds, TableAnswer, collected
 from penstock.views.target import (
     FAILED,
     Kind,
@@ -50,6 +52,8 @@ DDL_MS: Final = 60_000
 
 IDLE_MS: Final = 60_000
 """After this time the server ends a transaction whose writer has been stopped, so that another can go on."""
+
+_SESSION: Final = "SET client_min_messages = warning; SET datestyle = ISO; SET intervalstyle = postgres; SET timezone = 'UTC'"
 
 _OPTIONS: Final[Mapping[str, str]] = {
     "connect_timeout": "10",
@@ -214,6 +218,22 @@ class PostgresTarget:
                 _value(connection, f"SELECT count(*) FROM {quoted(self._schema)}.{FAILED}"),
             )
 
+    def reading(self) -> "PostgresReading":
+        """Open a repeatable read on a connection of its own, and read the position in it."""
+        connection: Connection | None = None
+        try:
+            connection = psycopg.connect("", **self._options)
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            _run(connection, f"SET LOCAL search_path = {quoted(self._schema)}; {_SESSION}")
+            exists = _value(connection, "SELECT to_regclass(%s) IS NOT NULL", self._meta)
+            position = self._read_meta(connection)[0] if exists else None
+            return PostgresReading(connection, position)
+        except psycopg.Error as error:
+            if connection is not None:
+                connection.close()
+            raise self._problem(error) from error
+
     def load(
         self,
         before: Position | None,
@@ -358,8 +378,7 @@ class PostgresTarget:
             connection,
             f"SET lock_timeout = {self._lock_ms}; SET statement_timeout = 0; "
             f"SET idle_in_transaction_session_timeout = {IDLE_MS}; "
-            "SET default_transaction_isolation = 'read committed'; SET client_min_messages = warning; "
-            "SET datestyle = ISO; SET intervalstyle = postgres; SET timezone = 'UTC'",
+            f"SET default_transaction_isolation = 'read committed'; {_SESSION}",
         )
 
     @contextmanager
@@ -438,6 +457,39 @@ class PostgresTarget:
             with suppress(psycopg.Error):
                 self._connection.close()
             self._connection = None
+
+
+class PostgresReading:
+    """A repeatable read of a PostgreSQL database, which sees one state although another process writes."""
+
+    def __init__(self, connection: Connection, position: Position | None) -> None:
+        """Take a connection inside of the transaction that has read the position."""
+        self.position = position
+        self._connection = connection
+
+    def sql(self, query: str, parameters: list[Any], bounds: QueryBounds) -> TableAnswer:
+        """Execute a query in the state of the position; parameters are written as `%s`."""
+        # The cursor of the server hands the rows out in parts, and takes nothing but a query. A savepoint keeps the
+        # transaction, and with it the state, when the query fails.
+        try:
+            with self._connection.transaction():
+                _run(self._connection, f"SET LOCAL statement_timeout = {bounds.left_ms}")
+                with self._connection.cursor("penstock") as cursor:
+                    cursor.execute(query.encode(), parameters or None)
+                    columns = tuple(each.name for each in cursor.description or ())
+                    return collected(cursor.fetchmany, columns, bounds)
+        except psycopg.Error as error:
+            said = error.diag.message_primary or str(error)
+            raise QueryError(f"PostgreSQL: {said.strip()}") from error
+
+    def search(self, question: dict[str, Any]) -> SearchAnswer:
+        """Refuse: the view is a database."""
+        raise RequestError("this view is a database; ask it with sql")
+
+    def close(self) -> None:
+        """End the transaction."""
+        with suppress(psycopg.Error):
+            self._connection.close()
 
 
 class _Table:

@@ -18,8 +18,9 @@ import tantivy
 
 from penstock.base.ids import Epoch
 from penstock.client.results import FacetCount, Hit, SearchAnswer
-from penstock.errors import RequestError
+from penstock.errors import QueryError, RequestError
 from penstock.model.application import unknown
+from penstock.views.reading import QueryBounds, TableAnswer
 from penstock.views.search_fields import (
     FORMAT,
     OWNER,
@@ -38,7 +39,7 @@ from penstock.views.search_fields import (
     whole_number_of,
     word_analyzer,
 )
-from penstock.views.target import FAILED, Kind, TargetProblem
+from penstock.views.target import FAILED, Kind, Position, TargetProblem
 
 INDEX: Final = "index"
 CURRENT: Final = "current"
@@ -211,6 +212,44 @@ class SearchIndex:
                         raise
                     raise _damaged(self._name, str(error)) from error
         raise AssertionError("the last try returns or raises")
+
+
+class SearchReading:
+    """A searcher of one commit, which stays as it is although another process writes."""
+
+    def __init__(
+        self,
+        name: str,
+        index: tantivy.Index,
+        searcher: tantivy.Searcher,
+        contents: Contents,
+        fields: IndexFields,
+    ) -> None:
+        self.position: Position | None = contents.position
+        self._name = name
+        self._commit = index, searcher, contents, fields
+
+    def answer(self, question: SearchQuery) -> SearchAnswer:
+        """Answer a question; raises as `SearchIndex.search`."""
+        _check_bounds(question)
+        try:
+            with Panics(self._name):
+                return _Search(*self._commit, question).answer()
+        except ValueError as error:
+            raise RequestError(f"query: {error}") from error
+        except OSError as error:
+            raise _damaged(self._name, str(error)) from error
+
+    def search(self, question: dict[str, Any]) -> SearchAnswer:
+        """Answer a question with the fields of a `SearchQuery`; raises as `answer`."""
+        return self.answer(msgspec.convert(question, SearchQuery))
+
+    def sql(self, query: str, parameters: list[Any], bounds: QueryBounds) -> TableAnswer:
+        """Refuse: the view is a search index."""
+        raise QueryError("this view is a search index; ask it with search")
+
+    def close(self) -> None:
+        """Let the commit go."""
 
 
 class Panics:

@@ -38,6 +38,7 @@ from penstock.views.search_index import (
     INDEX,
     Panics,
     SearchIndex,
+    SearchReading,
     current_directory,
 )
 from penstock.views.target import (
@@ -80,6 +81,10 @@ class SearchTarget:
         if contents is None:
             return Standing(None)
         return Standing(contents.position, self._index.failed())
+
+    def reading(self) -> SearchReading:
+        """Return a reading of the newest commit."""
+        return self._index.reading()
 
     def load(
         self,

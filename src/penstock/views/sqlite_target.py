@@ -23,6 +23,7 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.snapshots.column import quoted
 from penstock.views.cells import Cells, Hold, Unheld, held_key, held_text
+from penstock.views.reading import SqliteReading
 from penstock.views.target import (
     FAILED,
     Kind,
@@ -153,6 +154,22 @@ class SqliteTarget:
                 return Standing(position)
             (failed,) = connection.execute(f"SELECT count(*) FROM main.{FAILED}").fetchone()
             return Standing(position, failed)
+
+    def reading(self) -> SqliteReading:
+        """Open a read transaction, and read the position in it."""
+        if not self._path.exists():
+            raise TargetProblem("the view has not been filled yet")
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, timeout=self._wait_s
+        )
+        try:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("BEGIN")
+            return SqliteReading(connection, _position_in(connection))
+        except sqlite3.Error as error:
+            connection.close()
+            raise TargetProblem(f"the file cannot be read: {error}") from error
 
     def load(
         self,
