@@ -174,18 +174,15 @@ class SearchIndex:
             RequestError: The question is wrong.
             TargetProblem: The index has never been filled, or is damaged.
         """
-        _check_bounds(question)
+        return self.reading().answer(question)
+
+    def reading(self) -> "SearchReading":
+        """Return a reading of the newest commit; raises `TargetProblem` as `search`."""
         reading = self._reading()
         if reading is None:
             raise TargetProblem(f"view {self._name} has not been filled yet")
         opened, searcher, contents, fields = reading
-        try:
-            with Panics(self._name):
-                return _Search(opened.index, searcher, contents, fields, question).answer()
-        except ValueError as error:
-            raise RequestError(f"query: {error}") from error
-        except OSError as error:
-            raise _damaged(self._name, str(error)) from error
+        return SearchReading(self._name, opened.index, searcher, contents, fields)
 
     def _reading(self) -> tuple[_Opened, tantivy.Searcher, Contents, IndexFields] | None:
         with self._changing:
