@@ -27,7 +27,7 @@ from penstock.client.concurrency import AsyncPlaces, map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.pipeline_link import PipelineLink
 from penstock.client.protocol import GatewayProtocol, Outcome, SentRequest
-from penstock.client.results import Change, Rows, SqlQuery
+from penstock.client.results import Change, Rows, SearchAnswer, SqlQuery, ViewSearch
 from penstock.client.transport import (
     Settings,
     Verify,
@@ -587,6 +587,45 @@ class AsyncClient:
         """
         return await self._pool.run(
             self._protocol.table(SqlQuery(query, parameters, rows_max, as_of))
+        )
+
+    async def search(  # noqa: PLR0913 -- each is a part of the question
+        self,
+        view: str,
+        query: str = "",
+        *,
+        table: str | None = None,
+        limit: int = 10,
+        offset: int = 0,
+        filters: Mapping[str, Any] | None = None,
+        facets: Sequence[str] = (),
+        highlight: bool = False,
+        lenient: bool = False,
+    ) -> SearchAnswer:
+        """Return the rows of a view that a query finds, the best first, all of one epoch.
+
+        Args:
+            view: The name of a view whose target is a search index.
+            query: Words, which must all be there, or the language that docs/VIEWS.md describes; empty: every row.
+            table: The table; None: all tables of the view.
+            limit: The most rows, up to 1,000.
+            offset: The number of rows to pass over.
+            filters: Conditions by column: a value, a list of values, or a dictionary from `=`, `!=`, `<`, `<=`, `>` and
+                `>=` to values.
+            facets: The columns whose values are counted.
+            highlight: Whether the hits show the words that were found.
+            lenient: Whether mistakes in the query are passed over.
+
+        Raises:
+            RequestError: The application has no such view, or the question is wrong.
+            OperationalError: The view cannot answer now, or has not reached the epoch of a write of this client in time.
+        """
+        return await self._pool.run(
+            self._protocol.search(
+                ViewSearch(
+                    view, query, table, limit, offset, filters or {}, facets, highlight, lenient
+                )
+            )
         )
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -42,11 +43,14 @@ from penstock.client.operation import (
 from penstock.client.results import (
     Change,
     Rows,
+    SearchAnswer,
     SqlQuery,
+    ViewSearch,
     changes_of,
     object_of,
     require_arrow,
     rows_of,
+    search_answer_of,
     table_of,
 )
 from penstock.errors import NoSuchEntity, PenstockError, RequestError, TimedOut, Unencodable
@@ -300,6 +304,20 @@ class GatewayProtocol:
         require_arrow()
         response = yield from self._sql(query, ARROW)
         return table_of(response, _epoch_of(response))
+
+    def search(self, search: ViewSearch) -> Operation[SearchAnswer]:
+        """Search a view.
+
+        Raises:
+            RequestError: The view has no search index, or the question is wrong.
+            PenstockError: See `send_with_retries`.
+        """
+        path = f"{path_of('search', search.view)}?{urlencode(search.fields())}"
+        headers = {"Accept": JSON, **self._seen()}
+        response = yield from self._ask(OutgoingRequest("GET", path, headers, wait="timeout"))
+        if response.status != 200:
+            raise error_of(response)
+        return search_answer_of(response)
 
     def _sql(self, query: SqlQuery, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)

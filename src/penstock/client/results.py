@@ -1,6 +1,6 @@
 """Results of reads: rows as plain values or as an Arrow table, changes, hits of a search, and their epochs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,9 +10,12 @@ import msgspec
 from penstock.base.decimals import DECIMAL_PLACES
 from penstock.base.http import EPOCH_SCHEMA
 from penstock.base.ids import Epoch
+from penstock.base.json_keys import json_bytes
+from penstock.base.lowering import lower_reply
+from penstock.client.encoding import encode_json
 from penstock.client.operation import HttpResponse
 from penstock.client.sql_values import typed_rows
-from penstock.errors import ConfigError, OperationalError
+from penstock.errors import ConfigError, OperationalError, RequestError, Unencodable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,6 +123,43 @@ class SearchAnswer(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class ViewSearch:
+    """The fields of `GET /search/{view}`; `AsyncClient.search` describes them."""
+
+    view: str
+    query: str
+    table: str | None
+    limit: int
+    offset: int
+    filters: Mapping[str, Any]
+    facets: Sequence[str]
+    highlight: bool
+    lenient: bool
+
+    def fields(self) -> dict[str, str]:
+        """Return the query string's fields; the conditions are JSON.
+
+        Raises:
+            RequestError: A value of the conditions has no JSON.
+        """
+        fields = {"q": self.query, "limit": str(self.limit), "offset": str(self.offset)}
+        if self.table is not None:
+            fields["table"] = self.table
+        if self.facets:
+            fields["facet"] = ",".join(self.facets)
+        if self.filters:
+            try:
+                fields["filter"] = json_bytes(encode_json, lower_reply(dict(self.filters))).decode()
+            except (Unencodable, TypeError, ValueError, RecursionError) as error:
+                raise RequestError(f"the conditions cannot be sent: {error}") from error
+        return fields | {
+            name: "true"
+            for name, is_wanted in (("highlight", self.highlight), ("lenient", self.lenient))
+            if is_wanted
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class SqlQuery:
     """The body of `POST /sql`.
 
@@ -176,6 +216,18 @@ def changes_of(response: HttpResponse) -> list[Change]:
         return msgspec.convert(rows_of(response).dicts(), list[Change])
     except msgspec.ValidationError as error:
         raise OperationalError(f"the feed of changes cannot be read: {error}") from error
+
+
+def search_answer_of(response: HttpResponse) -> SearchAnswer:
+    """Return the answer of a search index.
+
+    Raises:
+        OperationalError: The response cannot be read.
+    """
+    try:
+        return msgspec.json.decode(response.content, type=SearchAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationalError(f"the answer of the search cannot be read: {error}") from error
 
 
 def object_of(response: HttpResponse) -> dict[str, Any]:

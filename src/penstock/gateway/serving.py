@@ -44,6 +44,7 @@ from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
+from penstock.gateway.handlers.search import Searches
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.intake import Intake
@@ -212,6 +213,7 @@ class Assembly:
         self._shared.streams.close()
         await self.versions.close()
         await self._shared.sql.close()
+        self._shared.searches.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         await self._shared.batcher.close()
@@ -249,6 +251,7 @@ async def assemble(
         batcher=batcher,
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
+        searches=Searches(config),
         admission=admission,
         intake=Intake(config.gateway, admission, batcher, tail),
         connections=connections,

@@ -25,6 +25,7 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
+from penstock.gateway.handlers.search import Searches, SearchHandler
 from penstock.gateway.handlers.served_handlers import ServedHandlers
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
@@ -59,6 +60,7 @@ class SharedParts:
     batcher: AppendBatcher
     entities: EntityReader
     sql: SqlHandler
+    searches: Searches
     admission: Admission
     intake: Intake
     connections: Connections
@@ -143,6 +145,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         streams=shared.streams,
         deployments=shared.deployments,
         sql=shared.sql,
+        search=SearchHandler(app, config, shared.searches),
     )
     routing = Router()
     for handlers in (*served, *more):

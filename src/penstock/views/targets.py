@@ -41,8 +41,22 @@ def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
                     f"view {plan.name} needs a library: pip install 'penstock[postgres]'"
                 ) from error
             return PostgresTarget(url, plan.target.schema or plan.name, plan.name)
+        case "search":
+            return _search_target(plan, url, folder)
         case unknown:
             raise ConfigError(f"view {plan.name}: there is no target of the kind {unknown}")
+
+
+def _search_target(plan: ViewPlan, url: str, folder: Path) -> Target:
+    if url:
+        raise ConfigError(f"views.{plan.name}.url: a search index is always in the data directory")
+    try:
+        from penstock.views.search_target import SearchTarget  # noqa: PLC0415 -- an extra, which only some need
+    except ImportError as error:
+        raise ConfigError(
+            f"view {plan.name} is a search index: pip install 'penstock[search]'"
+        ) from error
+    return SearchTarget(folder, plan.target)
 
 
 def _sqlite_path(plan: ViewPlan, url: str, folder: Path) -> Path:

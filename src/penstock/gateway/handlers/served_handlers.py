@@ -12,6 +12,7 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.pages import PageHandler
 from penstock.gateway.handlers.reads import ReadHandler
+from penstock.gateway.handlers.search import SearchHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
 
@@ -31,6 +32,7 @@ class ServedHandlers(NamedTuple):
     streams: StreamHandler
     deployments: DeploymentHandler
     sql: SqlHandler
+    search: SearchHandler
 
 
 KINDS: tuple[type, ...] = tuple(ServedHandlers.__annotations__.values())
