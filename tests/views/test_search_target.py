@@ -37,7 +37,7 @@ def test_a_new_index_has_no_position(tmp_path: Path) -> None:
     """Before the first fill there is no position, and a search says so."""
     target = SearchTarget(tmp_path, CHOICE)
     assert target.position() == (None, 0)
-    with pytest.raises(TargetProblem, match="has not been filled"):
+    with pytest.raises(TargetProblem, match="not been filled"):
         SearchIndex(tmp_path).search(SearchQuery())
 
 

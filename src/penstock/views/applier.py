@@ -218,7 +218,13 @@ class Applier:
         if self._target is None:
             self._target = self._opener(self._plan)
         if self._standing is None:
-            self._standing = self._target.position()
+            try:
+                self._standing = self._target.position()
+            except TargetProblem:
+                if self._orders.rebuild <= self._rebuilt:
+                    raise
+                # A store that is damaged has no position, and an operator has ordered to fill it again.
+                return Standing(None)
         return self._standing
 
     def _hindrance(self) -> tuple[ViewState, str] | None:

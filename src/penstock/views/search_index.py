@@ -163,7 +163,7 @@ class SearchIndex:
         """Return the index in force for a writer, with its contents; raises as `contents`."""
         reading = self._reading()
         if reading is None:
-            raise TargetProblem("the search index has never been filled")
+            raise _unfilled()
         opened, _, contents, fields = reading
         return opened.index, contents, fields
 
@@ -180,7 +180,7 @@ class SearchIndex:
         """Return a reading of the newest commit; raises `TargetProblem` as `search`."""
         reading = self._reading()
         if reading is None:
-            raise TargetProblem(f"view {self._name} has not been filled yet")
+            raise _unfilled()
         opened, searcher, contents, fields = reading
         return SearchReading(self._name, opened.index, searcher, contents, fields)
 
@@ -265,6 +265,10 @@ class Panics:
         # The class is no Exception, and cannot be imported.
         if type(error).__name__ == "PanicException":
             raise _damaged(self._name, str(error)) from error
+
+
+def _unfilled() -> TargetProblem:
+    return TargetProblem("the search index has not been filled yet")
 
 
 def _damaged(name: str, reason: str) -> TargetProblem:

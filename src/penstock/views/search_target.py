@@ -54,7 +54,7 @@ _LOCK: Final = "lock"
 _BUFFER_BYTES: Final = 64 << 20
 """What tantivy may hold in memory before it writes a segment."""
 
-_WAIT_S: Final = 10.0
+_WAIT_S: Final = 3.0
 """How long a writer waits for another one, which may be merging segments."""
 _LOOK_S: Final = 0.02
 

@@ -407,7 +407,10 @@ class ViewTables:
         self.shapes = [*(each.shape for each in (*shown, *self._streams.values())), FAILED_SHAPE]
         self.streams = frozenset(self._streams)
         facts = [each.facts for each in shown], code if has_functions else ""
-        described = msgspec.json.encode((plan.target.kind, self.shapes, facts))
+        target = plan.target
+        described = msgspec.json.encode(
+            (target.kind, target.text, target.facets, self.shapes, facts)
+        )
         self.definition = xxhash.xxh3_128_hexdigest(described)
 
     def _add(self, table: ShownTable, calls: IsolatedCalls) -> None:

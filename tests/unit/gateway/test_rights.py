@@ -69,6 +69,7 @@ RIGHTS = {
     "POST /requests/unknown/retry": {"admin"},
     "POST /requests/unknown/discard": {"admin"},
     "POST /sql": {"sql"},
+    "GET /search/nothing": {"sql"},
     "GET /metrics": {"admin"},
     "GET /metrics/recent": {"admin"},
     "GET /deployments": {"admin"},
