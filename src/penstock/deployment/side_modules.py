@@ -26,7 +26,6 @@ class SideModules:
     """The modules below a folder, which are imported in the blocks of `active` only."""
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
-        """Name the folder, and the top-level modules and packages in it; nothing is imported yet."""
         forget_classes()
         self._folder = str(folder)
         self._names = frozenset(names)

@@ -99,12 +99,7 @@ class CallSampler:
     """
 
     def __init__(self, members: Mapping[Site, Member], heavy: set[str] | None = None) -> None:
-        """Begin.
-
-        Args:
-            heavy: The roots that are not observed; shared by all tasks of a process.
-        """
-        self._heavy = set() if heavy is None else heavy
+        self._heavy = set() if heavy is None else heavy  # shared by all tasks of a process
         self._root = ""
         self.settled: dict[Signature, str] = {}
         self.running: Profile | None = None

@@ -58,7 +58,6 @@ class QueueRoom:
     __slots__ = ("_limits", "_subscribers", "request_bytes", "requests", "step_bytes", "steps")
 
     def __init__(self, limits: Limits, subscribers: Mapping[str, Sequence[Any]]) -> None:
-        """Begin with empty queues; `subscribers` has the consumers of each stream."""
         self._limits = limits
         self._subscribers = subscribers
         self.clear()

@@ -3,7 +3,7 @@
 Each transaction runs in its own context (`contextvars`), a copy of the context in which the application
 was built, and with its own decimal context. After each transaction the settings of the interpreter that
 are cheap to read are compared, and restored if they differ. Cyclic garbage is collected only between
-transactions, so that finalizers of one transaction never run inside another.
+transactions.
 
 The settings of the interpreter are changed only between `begin` and `end`. `process.tampering` handles
 settings of the operating system; docs/GUIDE.md lists the settings that are not checked.
@@ -56,13 +56,8 @@ class Isolation:
     )
 
     def __init__(self, app: App, depth: int) -> None:
-        """Begin.
-
-        Args:
-            depth: Frames that a handler may use.
-        """
         self._app = app
-        self._depth = depth
+        self._depth = depth  # frames that a handler may use
         self._begun = False
         self.restored = ""
         self._settings: tuple[Any, ...] = ()
@@ -98,11 +93,11 @@ class Isolation:
         self._spaces = namespaces_of(self._app)
         for names in (self._builtins, *self._spaces):
             names.learn()
-        self._settings = ()
+        self._settings = ()  # the first transaction measures them: only there is the depth of the stack known
         self._watching = (_trace(), _profile())
         self._begun = True
         self.restored = ""
-        gc.disable()
+        gc.disable()  # else the finalizers of one transaction would run inside another one
 
     def end(self) -> None:
         """Restore all settings and names as they were before `begin`."""

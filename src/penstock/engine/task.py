@@ -105,11 +105,13 @@ class Task:
                 self.wrote = {}
                 self._apply(outcome.writes)
                 self.cascade = self.cascades.run_requests(request_id, body, time_us, outcome)
-            else:
+            else:  # nearly all records cause nothing, so their writes are not copied
                 self.written.update(outcome.writes)
                 self.wrote = outcome.writes
         except Escape as escape:
-            if self._broken is not None:
+            if (
+                self._broken is not None
+            ):  # storage has failed: an escape would only run the record again
                 raise self._broken from None
             self._undo()
             self._escaped.append(position)
@@ -158,7 +160,7 @@ class Task:
 
     def _apply(self, writes: Mapping[EntityKey, bytes | None]) -> None:
         """Take the writes of a transaction of the running record."""
-        if self._can_escape:
+        if self._can_escape:  # a request that the record sends may escape after others have written
             for key in writes:
                 self._former.setdefault(key, self.written.get(key, _UNWRITTEN))
         self.wrote.update(writes)
@@ -174,7 +176,7 @@ class Task:
                 self.written[key] = data
 
     def access(self) -> TaskAccess:
-        """Return the access set and the escapes, for the epoch's state machine; call it once, at the end."""
+        """Return the access set and the escapes; call it once, at the end."""
         # The task is in a cycle of references. So a collection of garbage frees it, and visits every tuple that it holds.
         noted, self._noted = self._noted, []
         return TaskAccess(_access_set(noted), np.array(self._escaped, np.uint32))
@@ -213,9 +215,10 @@ class StoredKeys:
     def __init__(
         self, committed: Callable[[str], list[EntityKey]], written: Mapping[EntityKey, bytes | None]
     ) -> None:
-        """Begin without writes; `written` grows, and `note` names its keys."""
         self._committed = committed
-        self._written = written
+        self._written = (
+            written  # it grows; `note` names its keys, so that no call searches all of it
+        )
         self._noted: dict[str, set[EntityKey]] = {}
         self._fresh: list[EntityKey] = []  # noted, and not sorted by class yet
 
@@ -235,7 +238,7 @@ class StoredKeys:
 
 
 def _access_set(noted: list[Noted]) -> AccessSet:
-    """Return the accesses of transactions; their keys are hashed all at once."""
+    """Return the accesses of transactions."""
     if core is not None:
         columns = core.access_columns(noted, xxhash.xxh3_64_intdigest)
         kinds = (np.uint32, np.uint64, np.bool_)

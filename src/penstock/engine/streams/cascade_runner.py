@@ -114,16 +114,11 @@ class CascadeTime:
     def __init__(
         self, clock: Callable[[], float], share_s: float = SHARE_S, short: int = SHORT
     ) -> None:
-        """Begin an epoch.
-
-        Args:
-            clock: Returns seconds.
-            share_s: The share of the first cascade.
-            short: The requests, or workflow steps, of a cascade that has the wider bound.
-        """
         self._clock = clock
-        self._share_s = share_s
-        self._short = short
+        self._share_s = share_s  # of the next cascade; `cut` halves it
+        self._short = (
+            short  # the requests, or workflow steps, of a cascade that has the wider bound
+        )
         self._began_s = 0.0
 
     def begin(self) -> None:
@@ -266,6 +261,7 @@ class CascadeRunner:
         executor.continued = self._result_of
 
     def _take(self, cascade: Cascade, step: Step) -> None:
+        # A paused or late workflow keeps the step in a row of its own, and takes it when it goes on.
         if self.paused.can_pause and self.paused.holds(step):
             return
         if self._late.workflows and self._late.holds(step):
@@ -313,10 +309,11 @@ class CascadeRunner:
             return self._failed(cascade, outcome, lambda: takes_persons(self.topology, plan))
         events = output.events
         atom = tuple(events) if isinstance(events, list) else events
-        if not plan.workflow.is_service:
+        if not plan.workflow.is_service:  # a service answers questions, and has no stream
             self._publish(cascade, plan.workflow.name, atom)
         cascade.later += output.requests
         if output.questions:
+            # In the order of the application, not of the handlers: the order of steps must not depend on a dictionary.
             for portal in self.topology.portals:
                 if portal in output.questions:
                     cascade.push(Inquiry(portal, tuple(output.questions[portal])))
@@ -338,7 +335,7 @@ class CascadeRunner:
                     lines.withdraw(question.id)
                     cascade.push_all(failed_answers([question], self._deadlock(places, plan)))
             for handler_id, request in awaited:
-                if request.rpartition(".")[0] == now:  # it is on its way
+                if request.rpartition(".")[0] == now:  # it is on its way, and waits for none yet
                     continue
                 if places := self._waits.cycle(request, handler_id):
                     lines.withdraw(request)
@@ -423,11 +420,8 @@ class CascadeRunner:
     def _failed(
         self, cascade: Cascade, outcome: Outcome, is_personal: Callable[[], bool]
     ) -> Failure:
-        """Report the failure of a step, and return it as it is recorded.
-
-        One that depends on the machine is recorded as a request, so that no replay runs the step.
-        """
-        if outcome.error in DECIDED:
+        """Report the failure of a step, and return it as it is recorded."""
+        if outcome.error in DECIDED:  # it depends on the machine, so no replay may run the step
             step = step_id(cascade.root, cascade.taken)
             cascade.completed.append(CompletedRequest(step, encode_continuation(), outcome))
         failure = decode_failure(outcome.reply)

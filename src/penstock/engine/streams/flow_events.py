@@ -61,6 +61,7 @@ class FlowEvents:
         Raises:
             Unencodable: An event does not fit the type.
         """
+        # An event that can change is decoded for its handler alone. An event of another type has no bytes of this type yet.
         if not target.is_shared or self._plan.published_as(node) != target.constrained:
             encoded = iter(self.encoded(node, target))
             while piece := [*islice(encoded, PIECE)]:
@@ -150,8 +151,9 @@ class FlowEvents:
 
 
 def _decoded(events: EventType[Any], encoded: Sequence[bytes]) -> Iterator[tuple[Any, bytes]]:
-    """Yield events with their bytes; those that can change are decoded one by one, when a handler takes them."""
+    """Yield events with their bytes."""
     decode = events.decode
+    # Events that can change are decoded one by one, when a handler takes them, so that no two handlers have the same object.
     if not events.is_shared or len(encoded) == 1:
         return ((decode(data), data) for data in encoded)
     pieces = (encoded[first : first + PIECE] for first in range(0, len(encoded), PIECE))

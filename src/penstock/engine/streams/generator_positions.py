@@ -58,11 +58,6 @@ class GeneratorPositions:
     """Keeps the positions of an application's generators in its state."""
 
     def __init__(self, app: App, read: Read, apply: Callable[[Writes], None]) -> None:
-        """Begin with the positions in the state.
-
-        Args:
-            apply: Takes the writes.
-        """
         self._app_name = app.name
         self._generators = app.topology.generators
         self._read = read
@@ -78,5 +73,6 @@ class GeneratorPositions:
             return
         if generator.stream.name == cascade.published[0].stream:
             key = position_key(generated.series)
+            # A generator that is given again repeats atoms; the log drops most of them, and none may set it back.
             if generated.number >= position_of(self._read(key)):
                 self._apply({key: msgspec.msgpack.encode(generated.number + 1)})

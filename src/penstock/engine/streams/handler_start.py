@@ -37,11 +37,9 @@ def are_remembered(keys: Sequence[Any]) -> bool:
 
 
 def task_output(task: TaskType) -> TaskOutput:
-    """Return the `out` of a task's handlers: a function, because CPython calls an object with more work.
+    """Return the `out` of a task's handlers; it publishes an event in the running step, also if an earlier step handed it out."""
 
-    It publishes an event in the running step, also if an earlier step handed it out.
-    """
-
+    # A function, because CPython needs more work to call an object.
     def out(event: Any, /) -> None:
         try:
             step = ACTIVE.get().step
@@ -123,6 +121,7 @@ def start_of(handler: Handler, key: Any, turn: int) -> Start:
     else:
         text = task.key_text(key)
         instance = task.rows.of_text(text)  # that of the running transaction
+    # An instance that is loaded already was used by an earlier turn, and its reads by this turn would go unseen.
     is_fresh = type(instance) is task.rows.unloaded and task.shared is None
     return (task.name, text), instance, turn if is_fresh else 0
 
@@ -158,6 +157,7 @@ def question_of(
     data = portal.request_type.encode(request)
     if origin.key is not None:
         assert origin.request_type is not None, "an application was built with the portal"
+        # Of the decoded request, not of the handler's own object, which the function of the key could change.
         key = origin.key(origin.request_type.decode(data))
     elif responding.is_keyed and not asker.is_keyed:
         raise UserError(

@@ -69,7 +69,6 @@ class KeyShare:
     """The share of one task."""
 
     def __init__(self, number: int, count: int) -> None:
-        """Take the share `number` of `count` shares."""
         self._number = number
         self._count = count
         self._owned: dict[str, _OwnedKeys] = {}

@@ -42,7 +42,6 @@ class ObservedCascades(CascadeRunner):
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
-        """Begin as `CascadeRunner` does, without noting steps."""
         super().__init__(*given, **named)
         self.steps: list[TakenStep] | None = None
         self._parents: deque[int] = deque()

@@ -49,17 +49,12 @@ class Resumption:
         handler: Waiting,
         abandoned: list[HandlerCoroutine],
     ) -> None:
-        """Prepare a resumption.
-
-        Args:
-            executor: Has the secret of the journal, and makes the contexts of transactions.
-            handler: The handler; its coroutines are not in memory.
-            abandoned: Takes the coroutines that were given up in the first run; the caller closes them.
-        """
         self._app = app
         self._topology = app.topology
         self._handler = handler
         self._executor = executor
+        # Coroutines that were given up in the first run are given up again; their `finally` blocks run in the caller, in a
+        # transaction whose effects are dropped.
         self._abandoned = abandoned
         self._txn: Transaction | None = None
         self._context = Context()
@@ -70,6 +65,7 @@ class Resumption:
     def run(self) -> None:
         """Bring the coroutines of the handler to the point where it waits."""
         handler = self._handler
+        # The handler fills `awaiting` again: if it then waits for other requests than before, its code has changed.
         stored, handler.awaiting = handler.awaiting, {}
         for turn in handler.turns:
             self._turn, self._asked = turn, 0
@@ -98,8 +94,9 @@ class Resumption:
             self._abandoned.append(coroutine)
 
     def _prepare(self) -> None:
-        """Begin the transaction of a turn; turns of the same step share one."""
+        """Begin the transaction of a turn."""
         turn, txn = self._turn, self._txn
+        # Turns of one step share a transaction, as they did: a later turn must find the objects of the earlier one.
         if txn is None or txn.request_id != turn.step:
             self._release()
             self._context = self._executor.isolation.fresh_context()
@@ -128,10 +125,10 @@ class Resumption:
                 values.update(decoded)
 
     def _release(self) -> None:
-        """End the transaction of a turn, without a cycle: garbage waits until the end of a batch."""
+        """End the transaction of a turn."""
         if self._txn is not None:
             self._context.run(self._txn.release)
-            self._txn.step = None
+            self._txn.step = None  # no cycle: garbage waits until the end of a batch
             self._txn, self._context = None, Context()
 
     def _play(self) -> None:
@@ -198,8 +195,7 @@ class Resumption:
         )
 
     def _diverge(self, problem: str) -> UserError:
-        """Note a difference, which counts even if the handler catches the exception."""
-        self._problem = problem
+        self._problem = problem  # it counts even if the handler catches the exception
         return self._refusal()
 
     def _read(self, key: EntityKey) -> bytes | None:

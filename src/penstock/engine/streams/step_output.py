@@ -34,11 +34,6 @@ class StepOutput:
     )
 
     def __init__(self, txn: Transaction, size_max: int) -> None:
-        """Begin empty.
-
-        Args:
-            size_max: The most bytes.
-        """
         self._txn = txn
         self._size_max = size_max
         self.size_left = size_max
@@ -96,6 +91,7 @@ class StepOutput:
 
     def refuse(self) -> NoReturn:
         """Let the step fail because it has reached its limit, even if the handler catches the error."""
+        # A handler that catches the error would go on to publish, perhaps without end.
         error = LimitExceeded(
             f"the events of the step take more than output_bytes = {self._size_max} bytes"
         )

@@ -30,17 +30,12 @@ class StepRunner:
     """
 
     def __init__(self, services: StepServices, read: Read, apply: Callable[[Writes], None]) -> None:
-        """Begin without a step.
-
-        Args:
-            apply: Takes the writes of a step, which later steps read.
-        """
         topology = services.app.topology
         self._services = services
         self._waits = services.waits
         self._executor = services.executor
         self._read = read
-        self._apply = apply
+        self._apply = apply  # so that later steps read the writes
         self._rows = topology.rows
         self._subscribers = topology.subscribers
         self._blank_rows = topology.blank_rows

@@ -407,11 +407,9 @@ _KEPT: Final = KeptHandlers()
 
 
 def _is_kept(turns: int) -> bool:
-    """Say whether a history of so many turns is not played again at the next reply.
-
-    It is played again at 16, 32, 64 … turns, so that a handler which is not deterministic is found on all ways, and the
-    cost of a handler grows with the number of its waits.
-    """
+    """Say whether a history of so many turns is not played again at the next reply."""
+    # At 16, 32, 64 … turns it is played again, so that a handler which is not deterministic is found on all ways, and the
+    # cost of a handler grows with the number of its waits.
     return turns >= _KEPT_FROM and turns & (turns - 1) != 0
 
 
@@ -430,12 +428,6 @@ class Waits:
         keys: Callable[[str], list[EntityKey]],
         executor: Executor,
     ) -> None:
-        """Begin with nothing in memory.
-
-        Args:
-            keys: Returns the stored keys that begin with a prefix, in order.
-            executor: Has the secret on which `random` and `uuid` depend.
-        """
         self._read = read
         self._tasks = tasks
         self._executor = executor
@@ -477,7 +469,9 @@ class Waits:
             turns |= {_turn_key(handler.id, number): row for number, row in handler.new_rows()}
             row = rows[system_key(WAIT, handler.id)] = handler.encode()
             self.abandoned += self._kept_or_forgotten(handler, row)
-        if not self._executor.is_roomy:
+        if (
+            not self._executor.is_roomy
+        ):  # coroutines hold memory, and each can be made again from its rows
             self.abandoned += _KEPT.clear()
         for request_id, asker in self._askers.items():
             rows[system_key(ASKER, request_id)] = _encode(asker)
@@ -547,10 +541,8 @@ class Waits:
         return row
 
     def forget(self, answer: Answer) -> None:
-        """Remove the handler that waits for an answer, because the application has its task no more.
-
-        If the task comes back, the handler is not there to block its key.
-        """
+        """Remove the handler that waits for an answer, because the application has its task no more."""
+        # If the task comes back, the handler must not be there to block its key.
         key = system_key(WAIT, answer.handler)
         row = self._stored(key)
         if row is not None:
@@ -601,7 +593,9 @@ class Waits:
             return None
         self.touch(handler)
         self.end_time(handler, answer.id)
-        handler.turns.append(Turn(answer, is_lost=True))
+        handler.turns.append(
+            Turn(answer, is_lost=True)
+        )  # so that a resumption gives up the same coroutine
         self.abandoned += handler.forget()
         index = handler.awaiting.pop(answer.id, None)
         if not handler.awaiting:
@@ -610,12 +604,10 @@ class Waits:
         return handler.item if is_reply else None  # type: ignore[return-value]
 
     def cycle(self, question: str, asker: str) -> list[Place]:
-        """Return the handlers that wait for each other if a handler waits for a question; empty if it waits for others.
-
-        A question waits for the handlers of the key behind which it is in line, or for the handler that has taken it;
-        a handler waits for each question that it awaits. One that is on its way waits for none yet. So a cycle closes
-        only when a question is put in line, or when a handler awaits a question that it had sent before.
-        """
+        """Return the handlers that wait for each other if a handler waits for a question; empty if it waits for others."""
+        # A question waits for the handlers of the key behind which it is in line, or for the handler that has taken it; a
+        # handler waits for each question that it awaits. A question on its way waits for none yet. So a cycle closes only
+        # when a question is put in line, or when a handler awaits a question that it had sent before.
         waiting = self.handler(asker)
         if waiting is None or question not in waiting.awaiting:
             return []
@@ -766,13 +758,7 @@ class WaitingLines:
         stored: Callable[[EntityKey], bytes | None],
         undo: list[Callable[[], object]],
     ) -> None:
-        """Begin with nothing in memory.
-
-        Args:
-            stored: Returns a row that this record has not read yet.
-            undo: Takes a function for each change, which undoes it.
-        """
-        self._stored = stored
+        self._stored = stored  # returns a row that this record has not read yet
         self._undo = undo
         self._lines: dict[Place, _Line] = {}
         self._spots: dict[str, Spot | None] = {}  # of questions; None for one that was taken
@@ -804,11 +790,9 @@ class WaitingLines:
             memory.clear()
 
     def has_items(self, task: TaskType) -> bool:
-        """Say whether a task that is not exclusive may have items in line: it was exclusive, and they were put there.
-
-        Only code before the present one can have put the first item there, so a task without items needs one look. Rows
-        of an earlier Penstock have no counts; then an item is taken when the handler before it ends.
-        """
+        """Say whether a task that is not exclusive may have items in line: it was exclusive, and they were put there."""
+        # Only code before the present one can have put the first item there, so a task without items needs one look. Rows
+        # of an earlier Penstock have no counts; then an item is taken when the handler before it ends.
         has_had = self._lined.get(task.name)
         if has_had is None:
             has_had = self._lined[task.name] = self._count(task.name) > 0

@@ -323,11 +323,12 @@ class WorkflowStep:
         self.outputs.append((self._key, data))
 
     def pack(self) -> None:
-        """Encode the pending events, if there are any; after a `RecursionError` they are still pending."""
+        """Encode the pending events, if there are any."""
         if self.pending:
             values, emptied = [*self.pending], deque[Any]()
             is_fit = self._take_values(values)
-            self.pending = emptied  # without a call since the values were taken, because it can raise `RecursionError`
+            # After a `RecursionError` they are still pending, so no call may come between the two lines.
+            self.pending = emptied
             if not is_fit:
                 self.is_unfit = True
                 raise Unfit
@@ -368,10 +369,8 @@ class WorkflowStep:
         return self._topology.blank_rows[key.partition("/")[0]]
 
     def look_back(self, task: TaskType, key_text: str) -> None:
-        """Note whether the handlers before the next one have changed attributes that were missing or cleared.
-
-        The next handler may change them back. Then the key has state nevertheless, so its row is stored.
-        """
+        """Note whether the handlers before the next one have changed attributes that were missing or cleared."""
+        # The next handler may change them back. Then the key has state nevertheless, so its row is stored.
         for key in state_keys(task, key_text):
             instance = self._txn.instances.get(key)
             if instance is None or (key not in self.missing and key not in self.cleared):
@@ -617,11 +616,11 @@ class WorkflowStep:
         waits.end_time(handler, answer.id)
         self.begun.append(handler)
         index = handler.awaiting.get(answer.id)
-        if index is None:
+        if index is None:  # a coroutine that awaits it later has it at once
             handler.turns.append(Turn(answer))
             handler.settle(answer)
             return
-        if not handler.coroutines:
+        if not handler.coroutines:  # it was stored, and not kept
             Resumption(services.app, services.executor, handler, waits.abandoned).run()
         del handler.awaiting[answer.id]
         self._continue(handler, answer)
@@ -663,7 +662,7 @@ class WorkflowStep:
     def follow(self, coroutine: HandlerCoroutine) -> None:
         """Run a coroutine on behalf of the running handler; see `Ask.then`."""
         if self.running is None or (self._item is None and self.running.is_keyed):
-            coroutine.close()
+            coroutine.close()  # else CPython warns that it was never awaited
             what = (
                 ""
                 if self.running is None

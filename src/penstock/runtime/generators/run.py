@@ -64,16 +64,9 @@ class GeneratorRun:
     """
 
     def __init__(self, generator: Generator[Any], atoms: int, now_us: int) -> None:
-        """Begin behind some atoms.
-
-        Args:
-            generator: The generator; its application was built.
-            atoms: The number of atoms to pass over.
-            now_us: The time of the first atom.
-        """
         self.generator = generator
         self.status = GeneratorStatus.RUNNING
-        self.atoms = atoms
+        self.atoms = atoms  # the source begins again, so these are passed over
         self.due_us = now_us
         self.cause: BaseException | None = None
         self._events = 0

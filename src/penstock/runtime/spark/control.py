@@ -73,11 +73,6 @@ class ControlEpochs:
     """
 
     def __init__(self, config: Config, log: Log, executors: Mapping[type, Executor]) -> None:
-        """Prepare for the records of a log.
-
-        Args:
-            executors: The executor of each type of control.
-        """
         self.executors: Final = dict(executors)
         self._owed: Callable[[], None] = _nothing
         self._config = config

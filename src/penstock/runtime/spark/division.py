@@ -41,8 +41,7 @@ class Division:
     """
 
     def __init__(self, path: Path, records_max: int) -> None:
-        """Begin with epochs of up to `records_max` requests; `path` keeps the newest attempt."""
-        self._path = path
+        self._path = path  # keeps the newest attempt, for the driver that follows a dead one
         self._records_max = records_max
         self._width = records_max
         self.suspects = 0

@@ -32,11 +32,6 @@ class LateSubscribers:
     """Subscribes late workflows, and gives them the atoms that they have missed."""
 
     def __init__(self, config: Config, log: Log, journal: Journal) -> None:
-        """Begin without workflows.
-
-        Args:
-            log: Takes the records.
-        """
         self._config = config
         self._log = log
         self._journal = journal

@@ -43,23 +43,20 @@ class LaterRecords:
         retention_s: int,
         fill: Callable[[bytes], bytes],
     ) -> None:
-        """Begin after the newest epoch, whose records an earlier driver may have appended already.
-
-        Args:
-            last: The newest commit.
-            retention_s: How long the log knows an id after its append.
-            fill: Returns the body that the log takes, for the body in the journal.
-        """
         self._log = log
         self._journal = journal
-        self._retention_us = retention_s * 1_000_000
-        self._fill = fill
+        self._retention_us = (
+            retention_s * 1_000_000
+        )  # how long the log knows an id after its append
+        self._fill = fill  # the journal has catch-up records without their atoms
         self._owed: Commit | None = None
         rests = [(due, rest) for due, rest in log.upcoming(_UPCOMING) if rest.is_control]
         # The records that continue cascades and have not run, in their order; the first may be in the log already.
         self._rests = deque(rest.request_id for _, rest in rests)
         self._free_us = max((due for due, _ in rests), default=0)  # when the next one may come
-        if last is not None:
+        if (
+            last is not None
+        ):  # an earlier driver may have died before it appended them; the log drops what it has
             self.owe(last)
 
     def owe(self, commit: Commit) -> None:

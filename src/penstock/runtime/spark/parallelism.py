@@ -47,13 +47,9 @@ class ParallelismPolicy:
     """Decides for one epoch after another; the first large epoch is spread."""
 
     def __init__(self, small_epoch: int, large_atom: int = 0) -> None:
-        """Begin without experience.
-
-        Args:
-            small_epoch: The most requests of an epoch that always runs in a single task.
-            large_atom: The events of a large atom; 0: no atom is divided.
-        """
-        self._small_epoch = small_epoch
+        self._small_epoch = (
+            small_epoch  # the most requests of an epoch that always runs in a single task
+        )
         self._divides = large_atom > 0
         self._repeated = 0.0  # share of transactions that ran again in the last spread epoch
         self._in_one_task = 0  # large epochs since then

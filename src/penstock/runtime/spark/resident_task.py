@@ -66,18 +66,11 @@ class ResidentTask:
         *,
         encode: Callable[[TaskCommand], bytes] = messages.encode,
     ) -> None:
-        """Prepare the task; nothing runs before `start`.
-
-        Args:
-            submit: Runs the task as a job; returns when the task has ended.
-            name: The name of the task, of its own in the directory.
-            taken_s: How long a task may take before it begins a command. Then its process is killed.
-        """
-        self._name = name
+        self._name = name  # of its own in the folder
         self._taken_s = taken_s
         self._patience = _TIME.pack(math.ceil(taken_s), 0)
         self._encode = encode
-        self._submit = submit
+        self._submit = submit  # returns when the task has ended
         self._folder = folder
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -142,15 +135,13 @@ class ResidentTask:
             self._leave(task)
 
     def _result(self, task: Connection) -> TaskResult:
-        """Wait for the next result; a task that does not take its command in time is killed.
-
-        A transaction may take long, but a message that has begun goes on: a handler may have written to the socket.
-        """
+        """Wait for the next result; a task that does not take its command in time is killed."""
         if not task.poll(self._taken_s):
             _kill(task)
             raise TimeoutError(f"the task takes no command within {self._taken_s:g} s")
         task.recv_bytes(len(_TAKEN))
-        task.poll(None)
+        task.poll(None)  # a transaction may take long
+        # A message that has begun goes on, or is none: a handler may have written to the socket. `SO_RCVTIMEO` ends that wait.
         return messages.decode_result(task.recv_bytes())
 
     def _connected(self) -> Connection | None:
@@ -163,7 +154,9 @@ class ResidentTask:
                     break
                 channel.settimeout(None)
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, self._patience)
-                if self._task is not None:
+                if (
+                    self._task is not None
+                ):  # Spark has run the task again, so the former process is lost
                     self._task.close()
                 self._task, self._owed = Connection(channel.detach()), 0
             return self._task
@@ -200,6 +193,7 @@ class ResidentTask:
                     _log.info("the resident task has failed and is started again", extra=extra)
             finally:
                 self._close_listener()  # `run` may still read the last result of the task
+            # A job that lasted was killed or stopped once. One that ends early will end early again.
             early = time.monotonic() - began < _EARLY_S
             pause_s = min(2 * pause_s, pause_max_s) if early else _PAUSES_S[0]
             if self._stopping.wait(pause_s):

@@ -143,7 +143,7 @@ class WorkerCodes:
 
     def use(self, code: Code) -> None:
         """Let all later work use a version, which is loaded first if `prepare` has not loaded it."""
-        if code == self._code:
+        if code == self._code:  # the version of nearly all commands
             return
         loaded = self.prepare(code)
         self._leave()
@@ -563,7 +563,9 @@ class Worker:
                     with self._guard(task, quarantine) as guard:
                         limits = self._settings.limits.cascade_steps, command.output_bytes_max
                         run_share(task, guard.each(works), share, quarantine, self._fault, *limits)
-                except TamperedWith:
+                except (
+                    TamperedWith
+                ):  # the second pass runs the records alone, and finds which one it is
                     share.steps.clear()
         path = self._scratch / f"{name}-a{_attempt()}"
         write_share(share, path)

@@ -153,12 +153,7 @@ class RelayReader:
     """
 
     def __init__(self, relay: str) -> None:
-        """Begin; the file need not exist yet.
-
-        Args:
-            relay: The relay, as in the command, or a file of it.
-        """
-        self._relay = Path(relay)
+        self._relay = Path(relay)  # it need not exist yet
         self._mark = Mark(relay)
         self._offset = 0
         self.path: Path | None = None
