@@ -47,6 +47,7 @@ def leave() -> None:
 def _remember_threads() -> None:
     if _until_exit:
         current = threading.current_thread()
+        # A thread that a handler has started may call the outside after the sandbox was left.
         _others.update(thread for thread in threading.enumerate() if thread is not current)
 
 
@@ -73,6 +74,8 @@ def _look(event: str, arguments: tuple[Any, ...]) -> None:
     thread = threading.current_thread()
     if _entered:
         owner, refuse = _entered[-1]
+        # Before the thread is looked at: the request fails also if its helper thread makes the
+        # call.
         refuse(what)
         if thread is owner:
             return

@@ -100,6 +100,7 @@ class CodeVersions:
         """
         deployment = deployment_at(self._deployments, epoch)
         if deployment is None or self._is_present(deployment):
+            # The same source is loaded already, and its classes know all versions of their rows.
             return self._present
         version = self._loaded.get(deployment.number)
         if version is None:
@@ -160,10 +161,12 @@ class CodeVersions:
         }
         learn_removed(app, {name: begun for name, begun in schemas.items() if begun})
         if app.is_personal and self._present.app.keys is not None:
+            # One file of keys: an erasure since then holds for old code, too.
             app.use_keys(self._present.app.keys)
         for name, versions in schemas.items():
             declared, begun = app.stored.get(name), list(versions)
             while declared is not None and begun and begun[-1].shape.tag != declared.shape.tag:
+                # The class ends with the version that this code declares; later ones are of other code.
                 begun.pop()
             if declared is not None and begun:
                 learn(declared, begun)

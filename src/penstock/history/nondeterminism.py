@@ -108,12 +108,15 @@ def find_causes(
     clock_ns = time.time_ns()
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     bare = {name: value for name, value in environment.items() if name in _KEPT}
+    # Each other place differs from the first in a single influence.
     bare["PYTHONHASHSEED"] = "0"
 
     facts = location, row.request_id, row.body, row.time_us, states, RUNS
+    # Two equal places: a difference between them is chance, and explains all the others.
     places = [(environment, clock_ns)] * 2
     places += [(bare, clock_ns), (environment, clock_ns + _LATER_NS)]
     places += [({**environment, "PYTHONHASHSEED": seed}, clock_ns) for seed in _SEEDS]
+    # Threads only wait for the children, which run at the same time.
     with ThreadPoolExecutor(len(places)) as pool:
         runs = pool.map(
             lambda place: _results(Experiment(*facts, place[1], limits, secret), place[0]), places

@@ -83,6 +83,7 @@ class Sandbox:
     def _refuse(self, what: str) -> None:
         call = OutsideCall(what, _own_line())
         self.refused.setdefault(self._running, call)
+        # A handler may catch the error; its transaction fails all the same.
         self.executor.interrupted = call.text
         if threading.current_thread() is self._thread:
             raise OutsideCallRefused(call.text)

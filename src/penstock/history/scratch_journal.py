@@ -69,6 +69,8 @@ class ScratchJournal:
         self._position = Lsn(0)
         self._atoms: dict[str, int] = {}
         if first > 0:
+            # The state before comes as an epoch without requests, so that the journal is complete
+            # by itself.
             self._commit(Epoch(0), self._changes(Epoch(0), state), time_us)
 
     def __enter__(self) -> Self:

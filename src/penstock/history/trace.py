@@ -74,6 +74,7 @@ def trace(
     Args:
         request_id: The request, or a sent request or workflow step of its cascade.
     """
+    # A sent request runs in the cascade of its record, so the record is traced.
     request_id = history.record_of(request_id)
     recorded = history.epoch(history.find(request_id))
     position = position_of(recorded, request_id)
@@ -82,6 +83,7 @@ def trace(
         rerun = Rerun(version.app, history.state_before(recorded.epoch), limits, history.secret)
         document = _trace(history, rerun, recorded, position)
         reached = dict(rerun.replayer.written)
+        # The rest of the epoch, too: the journal has only the state behind all of its requests.
         outcomes = rerun.run_all(recorded.rows[position + 1 :])
         meets_erased = rerun.meets_erased(outcomes)
         lost = recorded.changes.items() - reached.items() if meets_erased else ()
@@ -95,6 +97,7 @@ def trace(
     state = rerun.replayer.state
     later = _LaterEpochs(history, versions, state, Epoch(recorded.epoch - 1), limits)
     missing = [key for key in names if key not in changes]
+    # An erased person's requests cannot run, so a difference would say nothing of the handler.
     compared = [] if meets_erased else [key for key in names if key in recorded.changes]
     for key in compared:
         names[key] = _with_stored(
@@ -293,6 +296,7 @@ class _LaterEpochs:
         history = self._history
         for epoch in epochs:
             version = self._versions.at(epoch)
+            # The recorded state, so that a difference in one epoch does not reach the next.
             history.roll(self._state, self._reached, Epoch(epoch - 1))
             self._reached = Epoch(epoch - 1)
             recorded = history.epoch(epoch)

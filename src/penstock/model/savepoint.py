@@ -78,6 +78,8 @@ class SavepointBlock:
         for block in txn.blocks[:-1]:  # the images of the blocks around are no variables
             if (image := block.images.get(key)) is not None:
                 known.update(image.references())
+        # No other code holds a part of it, so it cannot change without being touched first: no
+        # image is needed.
         if is_private(instance, known) and txn.is_alone(entity_type, key, instance):
             _set(instance, "__class__", entity_type.asleep)
         else:
@@ -100,6 +102,7 @@ class SavepointBlock:
             outer = self._txn.blocks[-1]
         if outer is not None:
             for key, image in self.images.items():
+                # An older image of the outer block is from before this one.
                 outer.images.setdefault(key, image)
 
     def restore(self) -> None:
@@ -119,6 +122,7 @@ class SavepointBlock:
         txn = self._txn
         while len(txn.deleted) > self.deleted:
             txn.deleted.popitem()
+        # Events and requests of the block are changes, too.
         del txn.outbox[self.sent :]
         for key, image in self.images.items():
             instance = txn.instances[key]
@@ -171,6 +175,8 @@ class SavepointContext(SavepointBlock):
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         ended = not self.close()
+        # The generator was dropped while it was suspended here; the block ends at a place that the
+        # handler does not know.
         if error_type is GeneratorExit:
             self._txn.leave_open()
         if ended:

@@ -50,16 +50,18 @@ from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read,
 from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
 from penstock.sql.stream_tables import event_tables
 from penstock.sql.system_tables import (
+    STREAMS,
     SYSTEM,
     SYSTEM_TABLES,
     epoch_rows,
+    names_of,
     reply_rows,
     request_rows,
     select_list,
+    stream_names,
     widening_select_list,
 )
 from penstock.sql.table_change import fits_narrow, retype_table
-from penstock.sql.table_names import STREAMS, names_of, stream_names
 
 _COLUMNS: Final = ("epoch", "entity", "key", "state")
 _KEPT: Final = ("epoch", "key", "state")

@@ -18,9 +18,8 @@ from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.event_table import STORED, EventTable
 from penstock.snapshots.table import written_name
 from penstock.sql.connection import registered
-from penstock.sql.system_tables import select_list
+from penstock.sql.system_tables import STREAMS, select_list, stream_names
 from penstock.sql.table_change import fits_narrow, retype_table
-from penstock.sql.table_names import STREAMS, stream_names
 
 _log = logging.getLogger(__name__)
 

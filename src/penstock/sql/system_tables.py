@@ -16,13 +16,14 @@ from penstock.model.application import App
 from penstock.model.entity_type import EntityType
 from penstock.model.request import NAMES
 from penstock.model.sealed_value import PERSONAL
-from penstock.snapshots.column import Column, quoted
+from penstock.snapshots.column import Column, quoted, unambiguous
 from penstock.snapshots.event_table import EventTable
-from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of
+from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of, written_name
 from penstock.snapshots.text import Unshowable, json_text
 
 if TYPE_CHECKING:
     import duckdb
+
 
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
@@ -233,3 +234,19 @@ def arguments_text(call: RecordedCall) -> str:
     if call.positional and named:
         return _text({"positional": call.positional, "named": named})
     return _text(named or call.positional)
+
+
+STREAMS: Final = "streams"
+"""The schema of the tables of streams."""
+
+
+def names_of(app: App, tables: Iterable[EntityTable]) -> list[str]:
+    """Return the names of all tables of an application as queries write them."""
+    streams = [written_name(STREAMS, name) for name in stream_names(app).values()]
+    return [*(table.query_name for table in tables), *streams, *SYSTEM_TABLES]
+
+
+def stream_names(app: App) -> dict[str, str]:
+    """Return the name of each stream's table in the schema `streams`, by the name of the stream."""
+    streams = list(app.topology.streams)
+    return dict(zip(streams, unambiguous(streams), strict=True))

@@ -46,6 +46,7 @@ from penstock.sql.system_tables import (
     SYSTEM,
     create_system_tables,
     epoch_rows,
+    names_of,
     reply_rows,
     request_rows,
     schema_fingerprint,
@@ -60,7 +61,6 @@ from penstock.sql.table_change import (
     remove_rows,
     retype_table,
 )
-from penstock.sql.table_names import names_of
 
 _STEPS: Final = (1 << 20, 64 << 10, 4 << 10)
 _CELL_LIMIT_FILE: Final = "cell_bytes_max"

@@ -11,7 +11,7 @@ import pytest
 from penstock import App, stream
 from penstock.base.ids import Epoch
 from penstock.gateway.handlers.streams import Question, RenderedBatch, SharedBatches
-from penstock.gateway.streams.stream_bodies import AtomBatch, json_body
+from penstock.gateway.stream_bodies import AtomBatch, json_body
 from penstock.journal.atoms import AtomReader
 from tests.memory_journal import MemoryJournal
 from tests.stream_journal import publish

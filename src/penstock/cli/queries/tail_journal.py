@@ -10,7 +10,7 @@ from penstock.cli.options import AppOptions
 from penstock.cli.queries.sql_answer import require_journal
 from penstock.cli.queries.tail_atoms import Chosen
 from penstock.gateway.responses import json_of
-from penstock.gateway.streams.stream_bodies import json_atom
+from penstock.gateway.stream_bodies import json_atom
 from penstock.journal.atoms import AtomReader
 from penstock.process.data_directory import DataDirectory
 

@@ -35,7 +35,7 @@ from penstock.gateway.route import (
     json_content,
     seconds,
 )
-from penstock.gateway.streams.stream_bodies import (
+from penstock.gateway.stream_bodies import (
     AtomBatch,
     Rendering,
     StreamBody,

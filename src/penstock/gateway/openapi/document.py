@@ -61,7 +61,7 @@ from penstock.gateway.route import (
     routes_at,
     routes_of,
 )
-from penstock.gateway.streams.stream_bodies import AtomsBody, FailedAtomBody
+from penstock.gateway.stream_bodies import AtomsBody, FailedAtomBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
