@@ -33,6 +33,8 @@ from tests import forked
 from tests.checkout import TOP
 from tests.unit.sql.gallery_app import Written, app
 
+pytestmark = pytest.mark.long
+
 SPEC = str(TOP / "tests" / "unit" / "sql" / "gallery_app.py")
 NOW_US = 1_900_000_000_000_000
 

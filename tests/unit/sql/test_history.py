@@ -28,6 +28,8 @@ from tests.unit.sql.gallery_app import Written, app, state_of
 from tests.unit.sql.test_query_guard import ATTACKS
 from tests.unit.sql.test_view_tables import FILLED
 
+pytestmark = pytest.mark.long
+
 SETTINGS = ViewConfig(memory_mb=256)
 NAMES = st.one_of(st.none(), st.text("abc", min_size=1, max_size=3))
 HISTORIES = st.lists(
