@@ -11,7 +11,7 @@ import sys
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -28,10 +28,34 @@ from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simp
 from penstock.base.union import UNIONS
 from penstock.errors import Unencodable
 
-SCALARS: Final[frozenset[type]] = frozenset(
-    {int, float, str, bool, bytes, type(None), datetime, date, time, timedelta, Decimal, UUID}
-)
-"""The types of immutable values without parts."""
+SCALARS: Final[Mapping[type, dict[str, Any]]] = {
+    int: {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1},
+    float: {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    bytes: {
+        "type": "string",
+        "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    },
+    type(None): {"type": "null"},
+    datetime: {"type": "string", "format": "date-time"},
+    date: {"type": "string", "format": "date"},
+    time: {
+        "type": "string",
+        "description": "A time of day, without a time zone.",
+        "pattern": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?$",
+        "examples": ["12:00:00"],
+    },
+    timedelta: {
+        "type": "string",
+        "description": "An ISO 8601 duration of days and seconds.",
+        "pattern": r"^[-+]?P(\d{1,9}D|(\d{1,9}D)?T\d{1,9}(\.\d{1,6})?S)$",
+    },
+    UUID: {"type": "string", "format": "uuid"},
+    Decimal: {"type": "string", "format": "decimal"},
+}
+"""The types of immutable values without parts, each with the JSON Schema of its values."""
 
 PLAIN: Final = frozenset({int, str, bool, bytes, type(None)})
 """Types whose values fit if they have the type itself; an `int` of over 64 bits cannot be encoded."""

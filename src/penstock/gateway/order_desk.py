@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from starlette.responses import Response
@@ -63,6 +63,7 @@ def order_routes() -> Iterator[tuple[Route, type[Order[Any]] | Report[Any]]]:
 
 def _order_route(order_type: type[Order[Any]]) -> Route:
     way, (summary, description) = order_type.way, texts_of(order_type)
+    fields = msgspec.structs.fields(cast("type[msgspec.Struct]", order_type))
     right = admin_key(way.noun) if way.needs_key else ADMIN
     answers = [Answer(way.text, json_content(way.result))]
     if way.is_awaited:
@@ -76,6 +77,7 @@ def _order_route(order_type: type[Order[Any]]) -> Route:
         right=right,
         parameters=(ORDER_TIMEOUT,) if way.is_awaited else (),
         body=json_content(order_type),
+        is_body_required=any(field.required for field in fields),
         answers=tuple(answers),
         summary=summary,
         description=f"{description} {right.text}".strip(),
@@ -122,7 +124,8 @@ class OrderDesk:
         return ok(await asyncio.to_thread(report.at, Place(self._config, self._app)))
 
     async def _take(self, order_type: type[Order[Any]], request: HttpRequest) -> Response:
-        order = order_in(await request.json(), order_type, order_type.way.example)
+        body = await request.json() or b"{}"  # an order may need no field
+        order = order_in(body, order_type, order_type.way.example)
         return await self.give(request, order)
 
     async def give(

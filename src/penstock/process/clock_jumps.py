@@ -1,11 +1,9 @@
 """Jumps of the machine's clock on disk: each process that uses the log notes those that it has seen.
 
 A process that appends or moves due records appends one JSON line for each jump to `run/clock-jumps.jsonl`. Several
-processes see the same jump, each at its next use of the log. Nothing depends on the file: where it cannot be
-written, the process's log output has the same.
+processes see the same jump, each at its next use of the log.
 """
 
-import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -14,11 +12,9 @@ import msgspec
 
 from penstock.files.layout import RUN
 from penstock.log.clock import wall_clock_us
-
-_log = logging.getLogger(__name__)
+from penstock.process.line_file import LineFile
 
 FILE_NAME: Final = "clock-jumps.jsonl"
-_READ_MAX: Final = 1 << 20
 
 
 class ClockJump(msgspec.Struct, frozen=True):
@@ -57,30 +53,15 @@ class ClockJumps(msgspec.Struct, frozen=True):
 
 
 def note_jump(data: Path, seconds: int) -> None:
-    """Append a jump; a disk that takes none costs the line."""
-    path = data / RUN / FILE_NAME
-    jump = ClockJump(wall_clock_us(), seconds, os.getpid())
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(jump) + b"\n")
-    except OSError as error:
-        _log.warning("a jump of the clock is not written", extra={"cause": str(error)})
+    """Append a jump."""
+    _file(data).append(ClockJump(wall_clock_us(), seconds, os.getpid()))
 
 
 def clock_jumps(data: Path) -> ClockJumps:
-    """Return the jumps that were noted in a data directory; a torn line is passed over."""
-    path = data / RUN / FILE_NAME
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _READ_MAX))
-            lines = file.read().splitlines()
-    except OSError:
-        return ClockJumps()
-    jumps: list[ClockJump] = []
-    for line in lines:
-        try:
-            jumps.append(msgspec.json.decode(line, type=ClockJump))
-        except msgspec.MsgspecError:
-            continue
-    return ClockJumps(len(jumps), jumps[-1] if jumps else None)
+    """Return the jumps that were noted in a data directory."""
+    jumps = list(_file(data).newest())
+    return ClockJumps(len(jumps), jumps[0] if jumps else None)
+
+
+def _file(data: Path) -> LineFile[ClockJump]:
+    return LineFile(data / RUN / FILE_NAME, ClockJump, "jumps of the clock")

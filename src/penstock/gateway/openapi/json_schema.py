@@ -11,7 +11,7 @@ import re
 import typing
 from collections import deque
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from inspect import Parameter
 from typing import Any, Final
@@ -34,7 +34,7 @@ from penstock.base.record import (
     simplified,
     tag_of_record,
 )
-from penstock.base.schema import UNENCODABLE, reference_type
+from penstock.base.schema import SCALARS, UNENCODABLE, reference_type
 from penstock.base.union import UNIONS
 from penstock.gateway.route import reference_to
 from penstock.model.application import App
@@ -45,32 +45,8 @@ Schema = dict[str, Any]
 
 _ENCODE: Final = msgspec.json.Encoder(enc_hook=as_text).encode
 
-_INTEGER: Final[Schema] = {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}
 _SIMPLE: Final[Mapping[Any, Schema]] = {
-    int: _INTEGER,
-    float: {"anyOf": [{"type": "number"}, {"enum": ["NaN", "Infinity", "-Infinity"]}]},
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    bytes: {
-        "type": "string",
-        "contentEncoding": "base64",
-        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
-    },
-    type(None): {"type": "null"},
-    datetime: {"type": "string", "format": "date-time"},
-    date: {"type": "string", "format": "date"},
-    time: {
-        "type": "string",
-        "description": "A time of day, without a time zone.",
-        "pattern": r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?$",
-        "examples": ["12:00:00"],
-    },
-    timedelta: {
-        "type": "string",
-        "description": "An ISO 8601 duration of days and seconds.",
-        "pattern": r"^[-+]?P(\d{1,9}D|(\d{1,9}D)?T\d{1,9}(\.\d{1,6})?S)$",
-    },
-    UUID: {"type": "string", "format": "uuid"},
+    **SCALARS,
     Any: {},
     list: {"type": "array"},
     deque: {"type": "array"},
@@ -79,19 +55,14 @@ _SIMPLE: Final[Mapping[Any, Schema]] = {
     frozenset: {"type": "array"},
     dict: {"type": "object"},
 }
-_DECIMAL: Final[Schema] = {"type": "string", "format": "decimal"}
 _READ: Final[Mapping[Any, Schema]] = {
     **_SIMPLE,
     Decimal: {
         "anyOf": [
-            {**_DECIMAL, "pattern": r"^[-+]?\d+(\.\d+)?([eE][-+]?\d{1,4})?$"},
+            {**SCALARS[Decimal], "pattern": r"^[-+]?\d+(\.\d+)?([eE][-+]?\d{1,4})?$"},
             {"type": "number"},
         ]
     },
-}
-_WRITTEN: Final[Mapping[Any, Schema]] = {
-    **_SIMPLE,
-    Decimal: _DECIMAL,
 }
 INTEGER_TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"}
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
@@ -99,7 +70,7 @@ _KEY_TEXT: Final[Mapping[Any, Schema]] = {
     bool: {"type": "string", "enum": ["true", "false"]},
     float: {"type": "string"},
     bytes: _SIMPLE[bytes],
-    Decimal: _DECIMAL,
+    Decimal: SCALARS[Decimal],
 }
 _FORMS: Final[Mapping[Any, frozenset[str]]] = {
     Any: frozenset({"text", "bytes", "json"}),
@@ -167,7 +138,7 @@ def media_of(annotation: Any) -> frozenset[str]:
         return _media_of_values(inside)
     if typing.get_origin(annotation) in UNIONS:
         return frozenset().union(*map(media_of, inside))
-    is_text = _WRITTEN.get(annotation, {}).get("type") == "string"
+    is_text = _SIMPLE.get(annotation, {}).get("type") == "string"
     return frozenset({"text" if is_text or reference_type(annotation) is not None else "json"})
 
 
@@ -230,7 +201,7 @@ class SchemaRegistry:
         return self._of_type(annotation, written=written)
 
     def _of_type(self, annotation: Any, *, written: bool) -> Schema:
-        simple = (_WRITTEN if written else _READ).get(annotation)
+        simple = (_SIMPLE if written else _READ).get(annotation)
         if simple is not None:
             return dict(simple)
         entity = reference_type(annotation)
