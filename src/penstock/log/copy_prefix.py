@@ -4,7 +4,7 @@ A copy is one state of the log: it has every record that was acknowledged before
 
 A log that is shortened at a position goes on there, as if the later records had never been appended:
 their request ids are not known any more, and the earlier ids keep their retention. The file must not
-be in use by another process. The high-water mark is not written (`writer_lock`); the next process
+be in use by another process. The high-water mark is not written (`database`); the next process
 that opens the log writes a new one.
 
 Damage is found before a record is copied or removed.

@@ -2,7 +2,7 @@
 
 No value is lost or rounded, and a value that SQL cannot hold is refused. Where the type allows,
 building a column costs no Python code per cell: nested values are flattened by C loops (`zip`,
-`chain`). `annotation` chooses the column of an annotation.
+`chain`). `table` chooses the column of an annotation.
 """
 
 import re

@@ -84,6 +84,7 @@ def _files_in(table: DeltaTable) -> list[tuple[str, int, int | None]]:
 
 def publish_again(app: str, epoch: Epoch, table: TableContent) -> None:
     """Write the table of a snapshot from the beginning, durably; raises as `publish_version`."""
+    # Delta's own log only: the files of rows belong to the snapshot.
     shutil.rmtree(table.log, ignore_errors=True)
     publish_version(table.directory, app, table.schema, epoch, table.files)
 
@@ -114,6 +115,8 @@ def publish_version(
             )
     except DeltaError as error:
         raise OSError(str(error)) from error
+    # The library does not sync, and a manifest must not name a version that a power cut can take
+    # away.
     for path in (directory / LOG_FOLDER).iterdir():
         if path.is_file():
             durable.sync(path)

@@ -151,6 +151,7 @@ class EventTable:
         """
         events = self._stream.events
         readable = [opened_atom(events, data) for data in atoms]
+        # Streams without persons pay for nothing.
         if all(before is after for before, after in zip(atoms, readable, strict=True)):
             return atoms, None
         every = chain.from_iterable(map(decode_atom, atoms))

@@ -116,6 +116,7 @@ def replay_bases(
     first, has_snapshot = journal.first(), False
     if snapshots is not None and epoch > BEFORE_FIRST:
         for manifest in snapshots.every(epoch):
+            # Retention may have removed the epochs between a snapshot and the wanted epoch.
             if manifest.epoch + 1 >= first or manifest.epoch == epoch:
                 yield ReplayBase(manifest.epoch, manifest)
                 has_snapshot = True
@@ -132,6 +133,7 @@ def _from_bases(bases: Iterator[ReplayBase], build: Callable[[ReplayBase], T]) -
         except Corrupt as error:
             if base.manifest is None:
                 raise
+            # An older snapshot and the journal give the same state; it takes longer.
             damage = damage or error
             extra = {"epoch": base.epoch, "cause": str(error)}
             _log.warning("a damaged snapshot is left out", extra=extra)

@@ -1,7 +1,7 @@
 """State: the newest attributes of every entity, as a cache that can be rebuilt from the journal.
 
 A store holds one partition (a set of buckets) after one epoch, and records the epoch in the same write
-that applies it. This module defines the port; `memory` and `lmdb` are adapters, `catchup` feeds them.
+that applies it. This module defines the port; `memory` and `lmdb` are adapters, `stores` feeds them.
 """
 
 from collections.abc import Callable, Iterable, Iterator

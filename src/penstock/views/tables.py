@@ -3,7 +3,7 @@
 A row is a pure function of the state of one entity, or of one event. So the rows at an epoch do not depend on the way
 to it: filled at once, or changed epoch by epoch.
 
-The columns follow those of SQL (`snapshots.annotation`), without their widths: a number has its kind whatever the other
+The columns follow those of SQL (`snapshots.table`), without their widths: a number has its kind whatever the other
 numbers are. A value of parts (lists, dictionaries, records) is JSON.
 """
 

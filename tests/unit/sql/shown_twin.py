@@ -1,4 +1,4 @@
-"""The SQL form of a value by a very simple rule: the twin of `snapshots.annotation`."""
+"""The SQL form of a value by a very simple rule: the twin of `snapshots.table`."""
 
 import dataclasses
 import enum
@@ -23,7 +23,7 @@ class UnfitError(Exception):
 def shown(  # noqa: C901, PLR0911, PLR0912 -- a line for each kind of annotation
     annotation: Any, value: Any, *, wide: bool, inside: tuple[Any, ...] = ()
 ) -> Any:
-    """Describe the content of a column: the dumb twin of `snapshots.annotation`."""
+    """Describe the content of a column: the dumb twin of `snapshots.table`."""
 
     def one(inner: Any, it: Any) -> Any:
         return shown(inner, it, wide=wide, inside=(*inside, annotation))

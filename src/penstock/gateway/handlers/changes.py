@@ -1,6 +1,6 @@
 """`GET /entities/{Entity}/changes?from=N&to=M`: the changes of a class's entities in a range of epochs.
 
-The response is JSON lines, or the format of `Accept`: Arrow, CSV or JSON. `sql.change_feed` describes
+The response is JSON lines, or the format of `Accept`: Arrow, CSV or JSON. `sql.as_of_query` describes
 its content. The view's process reads it from the journal. Without `from`, the path is that of the
 entity whose key is `changes`.
 """

@@ -1,7 +1,7 @@
 """`GET /requests/{id}/trace` and `GET /entities/{Entity}/{key}/history`: the past, recomputed.
 
 Both run requests again, which takes processor time and the memory of a whole state. So a child
-process of low priority does it (`history.lookup`), and only a few run at a time. Promises
+process of low priority does it (`history.trace`), and only a few run at a time. Promises
 that such a process ends: on its own, at its time limit, when the client disconnects, or with the
 gateway.
 """
