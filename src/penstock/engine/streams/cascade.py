@@ -16,7 +16,7 @@ from penstock.engine.execute import Outcome
 from penstock.engine.streams.derived_ids import MARK, continuation_id, is_question_id, sent_id
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.model.catch_up import CatchUp, decode_catch_up, is_catch_up
-from penstock.model.request import NOT_CUT, Cut, encode_continuation, is_continuation
+from penstock.model.request import NOT_CUT, Cut, Failure, encode_continuation, is_continuation
 from penstock.model.running_step import Emission
 from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
@@ -181,6 +181,15 @@ def size_of(step: Step) -> int:
     if isinstance(step, Delivered):
         return sum(len(answer.data or b"") for answer in step.answers)
     return len(step.key)
+
+
+def failed_answers(questions: Iterable[PortalQuestion], failure: Failure) -> list[Delivered]:
+    """Return a step for each asking task that answers its questions with a failure."""
+    answers: dict[tuple[str, str], list[Answer]] = {}
+    for question in questions:
+        asker = (question.workflow, question.task)
+        answers.setdefault(asker, []).append(Answer(question.id, question.handler, None, failure))
+    return [Delivered(workflow, task, tuple(given)) for (workflow, task), given in answers.items()]
 
 
 def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:

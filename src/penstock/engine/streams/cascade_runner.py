@@ -36,6 +36,7 @@ from penstock.engine.streams.cascade import (
     PublishedAtom,
     Step,
     cascade_of,
+    failed_answers,
     size_of,
 )
 from penstock.engine.streams.derived_ids import (
@@ -49,7 +50,6 @@ from penstock.engine.streams.derived_ids import (
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
 from penstock.engine.streams.late_flows import LateFlows
-from penstock.engine.streams.lost_work import deadlock, failed_answers, failed_atom, give_up
 from penstock.engine.streams.paused_flows import PausedFlows
 from penstock.engine.streams.personal_work import (
     ERASED,
@@ -68,7 +68,7 @@ from penstock.engine.streams.stored_cascade import (
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, former_rest_key
 from penstock.engine.streams.waiting import Answer, Place, PortalQuestion, Waits
 from penstock.engine.streams.workflow_step import StepServices, WorkflowStep, direct_task
-from penstock.errors import Internal, LimitExceeded, UserError
+from penstock.errors import Deadlock, Internal, LimitExceeded, UserError
 from penstock.model.application import App
 from penstock.model.call import call_of, sent
 from penstock.model.context import Read, current
@@ -171,6 +171,29 @@ def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
         body = sent(app, call_of(sink.method, arguments, {}))
         bodies.append(body)
     return bodies
+
+
+_SHOWN_MAX: Final = 5
+
+
+def deadlock(places: Sequence[Place]) -> Failure:
+    """Return the failure of a question that would let handlers wait for each other for ever.
+
+    Args:
+        places: The tasks and keys of these handlers; the first one has asked.
+    """
+    names = [
+        f"a handler of {task} with key {key}" if key else f"on_atom_complete of {task}"
+        for task, key in places
+    ]
+    shown = (
+        [*names[:_SHOWN_MAX], f"{len(names) - _SHOWN_MAX} more"]
+        if len(names) > _SHOWN_MAX
+        else names
+    )
+    waits = ", which waits for ".join([*shown, "the first one" if len(names) > 1 else "itself"])
+    text = f"no handler could reply, because the request closes a cycle: {waits}; ask in one order, or without exclusive=True"
+    return Failure(Deadlock.code, Deadlock.__name__, text)
 
 
 QUEUE: Final = -1
@@ -469,7 +492,9 @@ class CascadeRunner:
         self, cascade: Cascade, plan: WorkflowPlan, answers: Sequence[Answer], failure: Failure
     ) -> None:
         """Give up the handlers that cannot take answers, and set aside the work that waits behind them."""
-        questions = give_up(self._waits, answers)
+        lost = [self._waits.lose(answer) for answer in answers]
+        self._waits.commit()
+        questions = [question for question in lost if question is not None]
         cascade.push_all(failed_answers(questions, failure))
         self._queue_ready(cascade)
         events = tuple(answer.data or b"" for answer in answers)
@@ -487,8 +512,9 @@ class CascadeRunner:
     ) -> None:
         """Publish a failed atom on the consumer's stream of failed atoms."""
         step = step_id(cascade.root, cascade.taken)
-        event = failed_atom(stream, step, source, failure, events)
-        self._publish(cascade, stream.name, (event,))
+        text = f"{failure.kind}: {failure.message}"
+        event = FailedAtom(source, step, failure.code, text, events)
+        self._publish(cascade, stream.name, (stream.events.encode(event),))
 
     def _split(self, cascade: Cascade, splitter: Splitter[Any], atom: Atom) -> None:
         """Divide an atom; an event whose predicate fails sets the whole atom aside."""

@@ -22,10 +22,10 @@ from penstock.engine.streams.cascade import (
     Inquiry,
     NextInLine,
     Step,
+    failed_answers,
     size_of,
 )
 from penstock.engine.streams.derived_ids import cascade_id
-from penstock.engine.streams.lost_work import failed_answers
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, system_key
 from penstock.engine.streams.waiting import Answer, PortalQuestion
 from penstock.errors import UserError
