@@ -86,6 +86,7 @@ class RemoteOptions:
             return order.carry_out(place(), timeout_s or 0.0)
         import msgspec
 
+        # The gateway waits for the driver, and then perhaps for other gateways; the command must outlast both.
         query = "" if timeout_s is None else f"?timeout={timeout_s}"
         way, waits_s = order.way, 2 * (timeout_s or 0.0) + order.way.work_s
         body = msgspec.json.encode(order)
@@ -117,6 +118,7 @@ class RemoteOptions:
         sent = self._sent("POST", path, {"Content-Type": media_type}, body, timeout_s)
         if sent.status != _ACCEPTED:
             return self._value(sent, returns)
+        # Of a late order the gateway knows only the message; of one without a driver it has the result.
         if told := msgspec.json.decode(sent.content, type=_Accepted).message:
             raise TimedOut(told)
         return msgspec.json.decode(sent.content, type=returns)

@@ -178,5 +178,6 @@ class AttemptOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 try:
                     done.attempts.append(Attempt(text, act(log, journal, RequestId(text))))
                 except UserError as error:
+                    # The attempts before it are durable already, so the answer must list them.
                     done.refused.append(RefusedAttempt(text, error.code, str(error)))
         return done

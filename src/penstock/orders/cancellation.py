@@ -73,6 +73,7 @@ def cancel(log: Log, request_id: RequestId) -> Lsn | None:
         TooLate: The request was due before, or was never delayed.
         LogUnavailable: The log cannot be written; a repetition tells whether it was cancelled.
     """
+    # One step of the log both takes the request from the schedule and writes its cancelled form, so a crash leaves one.
     lsn = log.append_scheduled(request_id, wall_clock_us(), cancelled_body)
     if lsn is not None:
         return lsn

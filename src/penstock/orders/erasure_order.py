@@ -68,10 +68,12 @@ class ErasureOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         subject, erasures = subject_named(app, self.subject), Erasures(settings.data)
         directory, _ = place.directory()
         deadline = time.monotonic() + timeout_s
+        # The key may have belonged to an erased person before: the generation keeps their erasure apart from this one.
         with closing(directory.open_log(settings)) as log:
             reply = _outcome(log, settings, subject, erasures.generation(subject), deadline)
         made: Certificate = reply.value(Certificate)
-        while not erasures.is_complete(made):  # the driver destroys the key after the commit
+        # The driver destroys the key after the commit: before it, a crash could lose the deletion and keep the loss.
+        while not erasures.is_complete(made):
             if time.monotonic() > deadline:
                 raise TimedOut(
                     f"{made.subject} is deleted from epoch {made.epoch} on, and its key is not destroyed yet; the "

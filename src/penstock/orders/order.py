@@ -143,6 +143,7 @@ def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
         number: The rest of its id; the same order again has the same one, if a repetition is to have no effect.
     """
     request_id = control_id(order, number)
+    # The log knows ids: an order that is repeated after a lost answer gets the position of the first one.
     now_us = wall_clock_us()
     return log.append([Entry(request_id, encode_control(control), b"", now_us, is_control=True)])[0]
 
@@ -154,6 +155,7 @@ def control_id(order: str, number: str) -> RequestId:
 
 def driver_runs(settings: Config) -> bool:
     """Say whether a driver of the data directory runs or starts."""
+    # A driver that still starts will execute the record, too, so it is worth waiting for.
     return any(presence.find(settings.data, role) for role in presence.SINGLE)
 
 
@@ -176,6 +178,7 @@ def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
         try:
             return tail.wait((ONLY_PARTITION, lsn), int(max(0.0, timeout_s) * 1_000))
         except TimedOut:
+            # The message of the tail speaks of a request, and says nothing of the order that stays.
             late = f"{what} has not taken effect within {timeout_s:g} s; it is {durable(lsn)}"
             raise TimedOut(late) from None
 

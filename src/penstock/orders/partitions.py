@@ -168,10 +168,12 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             present = partitions_in_force(journal.last(), settings.partitions)
             if number == present:
                 return PartitionMove(present, number, None)
+            # The copy comes before the record: at its place the driver has only the last epochs to apply.
             with closing(directory.open_stores(journal, number)) as target:
                 copy_stores(journal, present, target, place.told)
         with closing(directory.open_log(settings)) as log:
             lsn = append_move(log, number)
+        # The next start of a driver makes the change; there is nothing to wait for.
         if not driver_runs(settings):
             return PartitionMove(present, number, None)
         reply = settled(settings, lsn, timeout_s, f"the change to {number} partitions")
@@ -220,6 +222,7 @@ def partitions_in_force(last: "Commit | None", configured: int) -> int:
 
 def append_move(log: Log, partitions: int) -> Lsn:
     """Append the control record that changes the number of partitions; return its position."""
+    # Each move is an order of its own: 2, 4 and 2 again are three changes.
     return append_control(log, "move", uuid.uuid4().hex, Move(partitions))
 
 

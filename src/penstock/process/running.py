@@ -57,6 +57,7 @@ def running_processes(data: Path) -> list[RunningProcess]:
         for announced in presence.find(data, role):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(announced.pid)
+                # The supervisor's children announce themselves, so they would be counted twice.
                 below = [] if role == "supervisor" else process.children(recursive=True)
                 processes.append(
                     _described(process, role, announced.details, tuple(_children(below)))

@@ -100,10 +100,8 @@ def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationS
 def status_of(
     data: Path, log: Log, journal: Journal, over_s: float = RATE_OVER_S
 ) -> ApplicationStatus:
-    """Return the status of an application whose log and journal are open; raises as `status_in`.
-
-    The journal is read first, so that the log holds every request that it has processed.
-    """
+    """Return the status of an application whose log and journal are open; raises as `status_in`."""
+    # The journal is read first: the log then has every request that it has processed, and no lag is negative.
     last = journal.last()
     ends = {partition: log.end(partition) for partition in log.partitions}
     positions = {} if last is None else last.positions
@@ -111,6 +109,7 @@ def status_of(
     answered = sum(positions.get(partition, Lsn(0)) for partition in ends)
     reader = ReportReader(data)
     recent = reader.since(wall_clock_us() - int(over_s * 1e6))
+    # Of an application that rests, the last epoch is older than the seconds of the rate.
     newest = recent[-1] if recent else reader.newest()
     return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,

@@ -88,7 +88,7 @@ def _confirm(subject: str, *, confirmed: bool) -> None:
     if confirmed:
         return
     is_sure = False
-    with suppress(typer.Abort):  # the end of the input
+    with suppress(typer.Abort):  # the end of the input: a script without --yes must erase no person
         is_sure = typer.confirm(f"Erase {subject}? This cannot be undone.", err=True)
     if not is_sure:
         raise ConfigError(

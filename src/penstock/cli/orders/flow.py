@@ -211,6 +211,7 @@ def _named(
             raise ConfigError("with --url, write at most a target")
         return options, names[0] if names else EVERYTHING
     known = options.settings().app
+    # A single word is a target, if another source names the application; else it is the application.
     if names and options.named is None and (not known or names[0] == known or len(names) > 1):
         options = replace(options, named=names.pop(0))
     if len(names) > 1:
@@ -240,6 +241,7 @@ def await_drained(
         sleep: Waits for a number of seconds.
     """
     deadline_s = clock() + max(timeout_s, EFFECTIVE_S)
+    # Until then a gateway may admit requests that the count does not have yet.
     sleep(EFFECTIVE_S)
     while left := count():
         if clock() >= deadline_s:
