@@ -146,7 +146,7 @@ def remove(
 _DONE: Final = {
     "pause": "Paused {}.",
     "resume": "Resumed {}.",
-    "rebuild": "{} is rebuilt; readers see its former rows until then.",
+    "rebuild": "Rebuilding {}; readers see its former rows until then.",
     "remove": "Removed the files of {}.",
 }
 
@@ -180,23 +180,17 @@ def show_views(state: "ViewsState", console: "Console") -> None:
     if not state.views:
         console.print("The application has no views.")
         return
-    table = folding_table(
-        "View", "Target", "State", "Epoch", "Lag", "Failed rows", "Reason", "Remedy"
-    )
+    table = folding_table("View", "Target", "State", "Epoch", "Lag", "Failed rows")
     for each in state.views:
         filled = "" if each.filled is None else f" ({each.filled:.0%})"
         epoch = "-" if each.epoch == BEFORE_FIRST else f"{each.epoch}"
-        table.add_row(
-            each.name,
-            each.target,
-            f"{each.state}{filled}{', incomplete' if each.incomplete else ''}",
-            epoch,
-            f"{each.lag:,}",
-            f"{each.failed:,}",
-            each.reason,
-            each.remedy,
-        )
+        shown = f"{each.state}{filled}{', incomplete' if each.incomplete else ''}"
+        table.add_row(each.name, each.target, shown, epoch, f"{each.lag:,}", f"{each.failed:,}")
     console.print(table)
+    for each in state.views:
+        if told := "; ".join(filter(None, (each.reason, each.remedy))):
+            text = f"{each.name}: {told}"
+            console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 command.command("list", help=LIST_HELP)(expanded(listed))

@@ -16,6 +16,7 @@ import * as requests from "./requests.js";
 import * as sql from "./sql.js";
 import * as streams from "./streams.js";
 import * as trying from "./try.js";
+import * as views from "./views.js";
 
 const PAGES = [
   ["overview", "Overview", overview],
@@ -24,6 +25,7 @@ const PAGES = [
   ["sql", "SQL", sql],
   ["streams", "Streams", streams],
   ["requests", "Requests", requests],
+  ["views", "Views", views],
   ["flow", "Flow", flow],
   ["deployments", "Deployments", deployments],
   ["erasures", "Erasures", erasures],
@@ -35,6 +37,7 @@ const PAGES = [
 const USED = {
   streams: (plan) => plan.stream_operators.length > 0,
   erasures: (plan) => erasures.personalOf(plan).length > 0,
+  views: (_plan, status) => status?.views.length > 0,
 };
 
 /** Pages that need no more than a key, although the strip above them needs the scope `admin`. */
@@ -77,6 +80,13 @@ async function open() {
   } catch (failure) {
     show(body, problem(failure));
   }
+}
+
+/** Show the links of the pages that the application needs now; a deployment may change that. */
+function showLinks() {
+  if (live.plan === null) return;
+  for (const [name, isUsed] of Object.entries(USED))
+    at("pages").querySelector(`[data-page="${name}"]`).parentElement.hidden = !isUsed(live.plan, live.status);
 }
 
 function markPage(name) {
@@ -161,10 +171,6 @@ show(
     el("li", { hidden: name in USED }, el("a", { href: `#/${name}`, "data-page": name }, title)),
   ),
 );
-live.ready().then((plan) => {
-  for (const [name, isUsed] of Object.entries(USED))
-    at("pages").querySelector(`[data-page="${name}"]`).parentElement.hidden = !isUsed(plan);
-});
 at("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
@@ -172,6 +178,7 @@ at("skip").addEventListener("click", (event) => {
 theme();
 signIn();
 live.addEventListener("change", strip);
+live.addEventListener("change", showLinks);
 window.addEventListener("hashchange", open);
 live.start();
 open();

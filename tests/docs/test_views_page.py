@@ -1,0 +1,60 @@
+"""The page on views is true: its program runs, its commands exist, and its tables are those of the code."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import execute
+from penstock.process.config import TargetSettings, load_config
+from penstock.process.view_files import ViewState
+from penstock.process.view_standing import STARTING, STOPPED, UNDECLARED
+from tests.checkout import TOP
+from tests.docs.test_pages import run_python, snippets
+
+PAGE = (TOP / "docs" / "VIEWS.md").read_text()
+
+
+def test_program_of_the_page_runs(tmp_path: Path) -> None:
+    """The application and the test of its row function are one program."""
+    (tmp_path / "store.py").write_text("\n".join(snippets("docs/VIEWS.md")))
+    run_python(
+        "import runpy; assert list(runpy.run_path('store.py')['app'].views) == ['reporting']",
+        tmp_path,
+    )
+
+
+def test_page_names_every_state() -> None:
+    """The table of states is complete."""
+    table = PAGE.partition("## States")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(told) == sorted([*ViewState, STARTING, STOPPED, UNDECLARED])
+
+
+def test_settings_of_the_page_are_read(tmp_path: Path) -> None:
+    """The block of settings gives each view its address."""
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "penstock.toml"
+    path.write_text(text)
+    config = load_config(data=tmp_path, file=path)
+    assert config.target_settings("reporting").address().startswith("postgresql://")
+    assert config.target_settings("archive") == TargetSettings(
+        url_file=Path("/run/secrets/archive-url")
+    )
+
+
+def test_commands_of_the_page_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command is understood: without an application that has run, it asks for one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "store.py").write_text(snippets("docs/VIEWS.md")[0])
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines()]
+    assert len(commands) == 6
+    for command in commands:
+        assert execute(shlex.split(command)[1:]) in (0, 2)
+        told = capsys.readouterr()
+        assert "Usage" not in told.err
+        assert "data" in told.err or "views" in told.out
