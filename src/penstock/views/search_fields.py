@@ -48,6 +48,7 @@ _WORD_BYTES_MAX: Final = 100
 _TERM_BYTES_MAX: Final = 1_000
 """A longer text is found as a whole by its first characters with a hash, because tantivy ignores terms over 64 KB."""
 
+_NULL: Final = "it is null in JSON, which looks as if it were absent"
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -143,6 +144,10 @@ class TableFields:
             for each in shape.columns
         ]
 
+        self._nested = [
+            (at, each.name) for at, each in enumerate(shape.columns[:-1]) if each.kind == Kind.JSON
+        ]
+
     def document(self, row: Row) -> tantivy.Document:
         """Return the document of a row."""
         document = tantivy.Document()
@@ -159,6 +164,9 @@ class TableFields:
             name: value if encode is None or value is None else encode(value)
             for (name, encode), value in zip(self._encoded, row, strict=True)
         }
+        absent = {name: _NULL for at, name in self._nested if row[at] == "null"}
+        if absent:
+            shown[UNSHOWN] = {**(shown[UNSHOWN] or {}), **absent}
         return _encode((self.shape.name, shown))
 
 

@@ -8,6 +8,7 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import AppOptions, DataOptions, JsonOption, expanded
 from penstock.cli.orders.flow import user
 from penstock.cli.output import folding_table, print_result
+from penstock.cli.queries import search
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.running.view import FEED_HELP, SERVE_HELP, WordsArgument, feed, named_view, serve
 
@@ -198,5 +199,6 @@ command.command("pause", help=PAUSE_HELP)(expanded(pause))
 command.command("resume", help=RESUME_HELP)(expanded(resume))
 command.command("rebuild", help=REBUILD_HELP)(expanded(rebuild))
 command.command("remove", help=REMOVE_HELP)(expanded(remove))
+command.command("search", help=search.HELP)(expanded(search.command))
 command.command("serve", help=SERVE_HELP)(expanded(serve))
 command.command("feed", help=FEED_HELP)(expanded(feed))
