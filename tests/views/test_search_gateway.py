@@ -9,9 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from penstock.cli.main import execute
 from penstock.client.asynchronous import AsyncClient
 from penstock.client.results import FacetCount, SearchAnswer
 from penstock.client.synchronous import Client
@@ -194,3 +196,28 @@ def test_a_damaged_index_is_filled_by_its_order(gateway: RunningGateway, tmp_pat
             change_orders(tmp_path, NAME, lambda orders: replace(orders, rebuild=1))
             wait_for(lambda: getattr(read_report(tmp_path, NAME), "rebuilt", 0) == 1, "a fill")
             assert client.search(NAME, "tea", table="Item").total == 3
+
+
+def test_the_command_finds_rows(
+    gateway: RunningGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`penstock view search` gives the same rows from the data directory and through a gateway."""
+    with Client(gateway.url, app) as client, applier(tmp_path):
+        fill(client)
+        client.search(NAME, "tea")
+    answers = []
+    for place in (["--data", str(tmp_path)], ["--url", gateway.url]):
+        words = ["view", "search", NAME, "tea -black", "--table", "Item", "--facet", "brand"]
+        assert execute([*words, *place, "--filter", '{"price": {"<": 10}}', "--json"]) == 0
+        answers.append(msgspec.json.decode(capsys.readouterr().out, type=SearchAnswer))
+        assert execute([*words, *place]) == 0
+        shown = capsys.readouterr().out
+        assert "name: green tea" in shown
+        assert "brand: " in shown
+        assert "2 rows at epoch" in shown
+    assert answers[0] == answers[1]
+    assert names_in(answers[0]) == ["green tea"]
+    assert execute(["view", "search", NAME, "nam:x", "--data", str(tmp_path)]) != 0
+    assert "did you mean name" in capsys.readouterr().err
+    assert execute(["view", "search", "other", "x", "--data", str(tmp_path)]) != 0
+    assert "not been filled yet" in capsys.readouterr().err

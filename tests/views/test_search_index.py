@@ -115,6 +115,7 @@ def test_values_are_counted(folder: Path) -> None:
         *map(repr, [FacetCount(value=False, count=1), FacetCount(value=True, count=1)])
     ]
     assert {each.value for each in answer.facets["tags"]} == {"hot", "leaf"}
+    assert answer.facets == index.search(SearchQuery(query="tea OR tee", facets=("*",))).facets
 
 
 def test_highlights_are_parts_of_the_text(folder: Path) -> None:

@@ -612,7 +612,7 @@ class AsyncClient:
             offset: The number of rows to pass over.
             filters: Conditions by column: a value, a list of values, or a dictionary from `=`, `!=`, `<`, `<=`, `>` and
                 `>=` to values.
-            facets: The columns whose values are counted.
+            facets: The columns whose values are counted; `*`: all that the view declares for this.
             highlight: Whether the hits show the words that were found.
             lenient: Whether mistakes in the query are passed over.
 

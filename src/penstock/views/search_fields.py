@@ -49,6 +49,7 @@ _TERM_BYTES_MAX: Final = 1_000
 """A longer text is found as a whole by its first characters with a hash, because tantivy ignores terms over 64 KB."""
 
 _NULL: Final = "it is null in JSON, which looks as if it were absent"
+_INTEGER_MAX: Final = (1 << 63) - 1
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -261,7 +262,8 @@ def whole_number_of(value: date | datetime | time | timedelta | int) -> int:
             seconds = (value.hour * 60 + value.minute) * 60 + value.second
             return seconds * 1_000_000 + value.microsecond
         case timedelta():
-            return value // _MICROSECOND
+            # Durations of more than 292,000 years are compared as equal.
+            return max(-_INTEGER_MAX, min(_INTEGER_MAX, value // _MICROSECOND))
         case _:
             return int(value)
 

@@ -69,7 +69,7 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
         offset: The number of hits to pass over.
         filters: Conditions by column, all of which hold: a value, a list of values, or a dictionary from `=`, `!=`, `<`,
             `<=`, `>`, `>=` to values.
-        facets: The columns whose values are counted over all hits.
+        facets: The columns whose values are counted over all hits; `*`: all columns that the view declares for this.
         highlight: Whether hits show where words were found.
         lenient: Whether the parts of the query that cannot be read are passed over.
     """
@@ -499,10 +499,11 @@ class _Search:
         return field, columns[0].column.kind
 
     def _facets(self, query: tantivy.Query) -> dict[str, list[FacetCount]]:
-        if not self._question.facets:
+        names = self._counted_names()
+        if not names:
             return {}
         asked: dict[str, Any] = {}
-        for name in self._question.facets:
+        for name in names:
             field, _ = self._exact(name)
             if not field.is_counted:
                 raise RequestError(
@@ -512,8 +513,20 @@ class _Search:
         counted = self._searcher.aggregate(query, asked)
         return {
             name: [_facet(self._exact(name)[1], each) for each in counted[name]["buckets"]]
-            for name in self._question.facets
+            for name in names
         }
+
+    def _counted_names(self) -> list[str]:
+        """Return the columns whose values are counted."""
+        if _EVERY not in self._question.facets:
+            return list(dict.fromkeys(self._question.facets))
+        names = [
+            each.column.name
+            for table in self._tables.values()
+            for each in table.columns.values()
+            if each.exact is not None and each.exact.is_counted
+        ]
+        return list(dict.fromkeys(names))
 
     def _hit(self, score: float, address: tantivy.DocAddress, words: tantivy.Query) -> Hit:
         data = bytes(self._searcher.doc(address).get_first(ROW) or b"")
@@ -560,6 +573,7 @@ def _parts(snippet: tantivy.Snippet) -> list[str]:
 _BEGUN: Final = re.compile(r"(?:^|(?<=\s))(\w+)\*$")
 _STAR: Final = re.compile(r"\w\*(?=\s|\)|$)")
 _MISSING: Final = re.compile(r"Field does not exist: '(.*)'", re.DOTALL)
+_EVERY: Final = "*"
 _NO_WORDS: Final = "No default field"
 _BOUNDS: Final = ("<", "<=", ">", ">=")
 _STORED: Final = msgspec.json.Decoder(tuple[str, msgspec.Raw])

@@ -51,7 +51,7 @@ from penstock.views.target import (
 )
 
 _LOCK: Final = "lock"
-_BUFFER_BYTES: Final = 64 << 20
+_BUFFER_BYTES: Final = 32 << 20
 """What tantivy may hold in memory before it writes a segment."""
 
 _WAIT_S: Final = 3.0

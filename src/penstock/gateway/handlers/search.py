@@ -150,7 +150,7 @@ class SearchHandler:
             Parameter(
                 "facet",
                 "query",
-                "The columns whose values are counted, with commas between.",
+                "The columns whose values are counted, with commas between; `*`: all of `search(facets=…)`.",
                 {"type": "string"},
             ),
             Parameter(
