@@ -123,8 +123,22 @@ def test_highlights_are_parts_of_the_text(folder: Path) -> None:
     answer = SearchIndex(folder).search(SearchQuery(query="grüner OR black", highlight=True))
     assert [hit.highlights["name"] for hit in answer.hits] == [
         ["", "Grüner", " Tee"],
-        ["", "black", " tea <b"],
+        ["", "black", " tea <b>"],
     ]
+
+
+def test_highlights_of_long_texts_are_fragments(tmp_path: Path) -> None:
+    """Of a long text the words around those that were found are shown, and of a short one all characters."""
+    long = f"{'öl ' * 300}Grüner Tee!{' öl' * 300}"
+    target = filled(tmp_path, [item("a", long), item("b", "¡Grüner Tee!")])
+    answer = SearchIndex(tmp_path).search(SearchQuery(query='"grüner tee"', highlight=True))
+    shown = [hit.highlights["name"] for hit in answer.hits]
+    short, fragment = sorted(shown, key=lambda parts: len("".join(parts)))
+    assert short == ["¡", "Grüner", " ", "Tee", "!"]
+    assert fragment[1::2] == ["Grüner", "Tee"]
+    assert "".join(fragment) in long
+    assert len("".join(fragment)) <= 200
+    target.close()
 
 
 def test_the_same_name_with_another_kind_needs_the_table(folder: Path) -> None:

@@ -546,7 +546,8 @@ class _Search:
             if field is None or field.use != Use.WORDS or not isinstance(text, str):
                 continue
             document = tantivy.Document(**{field.name: [text]})
-            parts = _parts(self._generator(field.name, words).snippet_from_doc(document))
+            snippet = self._generator(field.name, words).snippet_from_doc(document)
+            parts = _parts(snippet, text)
             if len(parts) > 1:
                 highlights[name] = parts
         return highlights
@@ -559,15 +560,20 @@ class _Search:
         return self._generators[field]
 
 
-def _parts(snippet: tantivy.Snippet) -> list[str]:
-    """Return the fragment of a snippet in parts, of which each second one was found."""
+def _parts(snippet: tantivy.Snippet, text: str) -> list[str]:
+    """Return the fragment of a snippet in parts, of which each second one was found; a short text is shown as a whole."""
     data, parts, at = snippet.fragment().encode(), [], 0
     for each in snippet.highlighted():
         if each.start < at:  # two words of the query in one place
             continue
         parts += [data[at : each.start].decode(), data[each.start : each.end].decode()]
         at = each.end
-    return [*parts, data[at:].decode()]
+    parts.append(data[at:].decode())
+    if len(text) <= _FRAGMENT_CHARACTERS:  # a fragment ends with its last word
+        whole, place = text.encode(), snippet.fragment_range()
+        parts[0] = whole[: place.start].decode() + parts[0]
+        parts[-1] += whole[place.end :].decode()
+    return parts
 
 
 _BEGUN: Final = re.compile(r"(?:^|(?<=\s))(\w+)\*$")

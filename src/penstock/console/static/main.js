@@ -13,6 +13,7 @@ import * as overview from "./overview.js";
 import * as performance from "./performance.js";
 import * as reference from "./reference.js";
 import * as requests from "./requests.js";
+import * as search from "./search.js";
 import * as sql from "./sql.js";
 import * as streams from "./streams.js";
 import * as trying from "./try.js";
@@ -26,6 +27,7 @@ const PAGES = [
   ["streams", "Streams", streams],
   ["requests", "Requests", requests],
   ["views", "Views", views],
+  ["search", "Search", search],
   ["flow", "Flow", flow],
   ["deployments", "Deployments", deployments],
   ["erasures", "Erasures", erasures],
@@ -38,6 +40,7 @@ const USED = {
   streams: (plan) => plan.stream_operators.length > 0,
   erasures: (plan) => erasures.personalOf(plan).length > 0,
   views: (_plan, status) => status?.views.length > 0,
+  search: (_plan, status) => search.searchedOf(status?.views ?? []).length > 0,
 };
 
 /** Pages that need no more than a key, although the strip above them needs the scope `admin`. */
