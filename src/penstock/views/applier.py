@@ -41,6 +41,7 @@ from penstock.process.view_files import (
 )
 from penstock.retention.leases import lease
 from penstock.snapshots.snapshot import Snapshots
+from penstock.views.alignment import Stops
 from penstock.views.feed import Feed, changes_in
 from penstock.views.tables import ViewTables
 from penstock.views.target import (
@@ -63,6 +64,9 @@ _REPORT_S: Final = 0.5
 _PAUSE_S: Final = 0.5
 """The pause after a failure; each further failure doubles it."""
 _PAUSE_MAX_S: Final = 15.0
+_STOPPED_S: Final = 0.004
+"""How long an applier that a reader has stopped waits before it looks again."""
+
 _NICE: Final = 5
 """The nice value of an applier: requests come first."""
 
@@ -109,6 +113,7 @@ class Applier:
         former = read_report(data, name)
         self._rebuilt = 0 if former is None else former.rebuilt
         target_kind = app.views[name].target.kind
+        self._stops = Stops(data, name)
         self._report = ViewReport(name, target_kind, ViewState.FILLING, rebuilt=self._rebuilt)
         self._reported_at = float("-inf")
         self._looked_at = float("-inf")
@@ -166,10 +171,15 @@ class Applier:
         begin = None if self._code is None else self._code.next_since(Epoch(position.epoch + 1))
         if begin is not None:  # its rows need the tables of that deployment
             upto = min(upto, Epoch(begin - 1))
+        upto = self._stops.bound(position.epoch, upto)
+        if upto == position.epoch:
+            self._stop.wait(_STOPPED_S)
+            return
         for batch in self._feed.batches(position.epoch, upto):
             after = self._feed.position(batch.epoch, position.definition)
             changes = changes_in(batch, self._tables)
             self._change(position, after, changes)
+            self._stops.shown(after.epoch)
             position = after
             self._tell(ViewState.FOLLOWING, position=position)
             if self._stop.is_set() or self._hindrance() is not None:
@@ -210,6 +220,7 @@ class Applier:
             self._target.load(standing.position, after, tables.shapes, parts())
         self._rebuilt = max(self._rebuilt, order)
         self._standing = Standing(after, self._target.position().failed)
+        self._stops.shown(newest)
         _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
         self._reported_at = float("-inf")
         self._tell(ViewState.FOLLOWING, position=after)
@@ -225,6 +236,8 @@ class Applier:
                     raise
                 # A store that is damaged has no position, and an operator has ordered to fill it again.
                 return Standing(None)
+            if self._standing.position is not None:
+                self._stops.shown(self._standing.position.epoch)
         return self._standing
 
     def _hindrance(self) -> tuple[ViewState, str] | None:
