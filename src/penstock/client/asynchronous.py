@@ -27,7 +27,7 @@ from penstock.client.concurrency import AsyncPlaces, map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.pipeline_link import PipelineLink
 from penstock.client.protocol import GatewayProtocol, Outcome, SentRequest
-from penstock.client.results import Change, Rows, SearchAnswer, SqlQuery, ViewSearch
+from penstock.client.results import Change, PointAnswer, Rows, SearchAnswer, SqlQuery, ViewSearch
 from penstock.client.transport import (
     Settings,
     Verify,
@@ -627,6 +627,23 @@ class AsyncClient:
                 )
             )
         )
+
+    async def at(self, *questions: Mapping[str, Any], timeout_s: float = 5.0) -> PointAnswer:
+        """Return the answers of several views, all of one epoch, also if the views are in different stores.
+
+        The epoch is not older than the newest one when the question arrives.
+
+        Args:
+            questions: Each is a dictionary: `view`, the name of a view, or none for the SQL view; and `sql`, a SELECT in
+                the language of its store, with `parameters`, or `search`, a dictionary with the arguments of `search`.
+            timeout_s: How long the views may take to meet at an epoch, and to answer.
+
+        Raises:
+            RequestError: A question is wrong.
+            QueryError: A query is refused.
+            OperationalError: A view is not fed now, or the views did not meet in time; the message names the view.
+        """
+        return await self._pool.run(self._protocol.at(questions, round(timeout_s * 1_000)))
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
         return AsyncPending(sent, self._protocol, self._pool.run)

@@ -6,7 +6,7 @@ is the newest epoch that a response has named, so that reads see everything this
 
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -42,12 +42,14 @@ from penstock.client.operation import (
 )
 from penstock.client.results import (
     Change,
+    PointAnswer,
     Rows,
     SearchAnswer,
     SqlQuery,
     ViewSearch,
     changes_of,
     object_of,
+    point_answer_of,
     require_arrow,
     rows_of,
     search_answer_of,
@@ -318,6 +320,25 @@ class GatewayProtocol:
         if response.status != 200:
             raise error_of(response)
         return search_answer_of(response)
+
+    def at(self, questions: Sequence[Mapping[str, Any]], timeout_ms: int) -> Operation[PointAnswer]:
+        """Ask several views at one epoch.
+
+        Raises:
+            RequestError: A question is wrong.
+            PenstockError: See `send_with_retries`.
+        """
+        try:
+            asked = [dict(each) for each in questions]
+            body = lower_reply({"questions": asked, "timeout_ms": timeout_ms})
+            content = json_bytes(encode_json, body)
+        except (Unencodable, TypeError, ValueError, RecursionError) as error:
+            raise RequestError(f"the questions cannot be sent: {error}") from error
+        headers = {"Accept": JSON, "Content-Type": JSON, **self._seen()}
+        response = yield from self._ask(OutgoingRequest("POST", "/at", headers, content))
+        if response.status != 200:
+            raise error_of(response)
+        return point_answer_of(response)
 
     def _sql(self, query: SqlQuery, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)

@@ -122,6 +122,36 @@ class SearchAnswer(msgspec.Struct, frozen=True):
     facets: dict[str, list[FacetCount]] = {}
 
 
+class ViewAnswer(msgspec.Struct, frozen=True):
+    """The answer of one view: rows, or what a search has found.
+
+    Attributes:
+        columns: The names of the columns.
+        rows: The values of each row, as JSON has them.
+        found: The answer of a search index; None for a query.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[Any, ...]] = []
+    found: SearchAnswer | None = None
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """Return each row as a dictionary from column names to values."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class PointAnswer(msgspec.Struct, frozen=True):
+    """The answers of several views, all of one epoch.
+
+    Attributes:
+        epoch: The epoch.
+        answers: An answer for each question, in order.
+    """
+
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
+    answers: list[ViewAnswer]
+
+
 @dataclass(frozen=True, slots=True)
 class ViewSearch:
     """The fields of `GET /search/{view}`; `AsyncClient.search` describes them."""
@@ -228,6 +258,18 @@ def search_answer_of(response: HttpResponse) -> SearchAnswer:
         return msgspec.json.decode(response.content, type=SearchAnswer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise OperationalError(f"the answer of the search cannot be read: {error}") from error
+
+
+def point_answer_of(response: HttpResponse) -> PointAnswer:
+    """Return the answers of several views.
+
+    Raises:
+        OperationalError: The response cannot be read.
+    """
+    try:
+        return msgspec.json.decode(response.content, type=PointAnswer)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise OperationalError(f"the answers cannot be read: {error}") from error
 
 
 def object_of(response: HttpResponse) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from penstock.gateway.auth.origin_policy import allowed_origins
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
+from penstock.gateway.handlers.at import PointReader
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
@@ -214,6 +215,7 @@ class Assembly:
         await self.versions.close()
         await self._shared.sql.close()
         self._shared.searches.close()
+        self._shared.points.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         await self._shared.batcher.close()
@@ -252,6 +254,7 @@ async def assemble(
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
         searches=Searches(config),
+        points=PointReader(config, tail),
         admission=admission,
         intake=Intake(config.gateway, admission, batcher, tail),
         connections=connections,

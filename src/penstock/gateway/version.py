@@ -15,6 +15,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import endpoint_of
+from penstock.gateway.handlers.at import PointHandler, PointReader
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
@@ -61,6 +62,7 @@ class SharedParts:
     entities: EntityReader
     sql: SqlHandler
     searches: Searches
+    points: PointReader
     admission: Admission
     intake: Intake
     connections: Connections
@@ -146,6 +148,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         deployments=shared.deployments,
         sql=shared.sql,
         search=SearchHandler(app, config, shared.searches),
+        at=PointHandler(app, shared.points),
     )
     routing = Router()
     for handlers in (*served, *more):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from penstock.gateway.handlers.at import PointHandler
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
@@ -33,6 +34,7 @@ class ServedHandlers(NamedTuple):
     deployments: DeploymentHandler
     sql: SqlHandler
     search: SearchHandler
+    at: PointHandler
 
 
 KINDS: tuple[type, ...] = tuple(ServedHandlers.__annotations__.values())
