@@ -131,7 +131,7 @@ class ViewAnswer(msgspec.Struct, frozen=True):
         found: The answer of a search index; None for a query.
     """
 
-    columns: tuple[str, ...] = ()
+    columns: list[str] = []
     rows: list[tuple[Any, ...]] = []
     found: SearchAnswer | None = None
 

@@ -70,6 +70,7 @@ RIGHTS = {
     "POST /requests/unknown/discard": {"admin"},
     "POST /sql": {"sql"},
     "GET /search/nothing": {"sql"},
+    "POST /at": {"sql"},
     "GET /metrics": {"admin"},
     "GET /metrics/recent": {"admin"},
     "GET /deployments": {"admin"},
@@ -91,6 +92,7 @@ RIGHTS = {
     "GET /console/api/scheduled": {"admin"},
 }
 BODIES = {
+    "POST /at": {"questions": [{"sql": "SELECT 1"}]},
     "POST /read": {"calls": [{"entity": "Lamp", "key": "a", "method": "shines"}]},
     "POST /streams/rays": [1],
     "POST /send/streams/rays": [1],

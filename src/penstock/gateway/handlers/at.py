@@ -154,14 +154,15 @@ class PointReader:
         except httpx.HTTPError as error:
             raise ViewUnavailable(f"the SQL view does not answer: {error!r}") from error
         told = msgspec.json.decode(answer.content)
-        columns = tuple(each["name"] for each in told["columns"])
+        columns = [each["name"] for each in told["columns"]]
         return ViewAnswer(columns, [tuple(row) for row in told["rows"]])
 
 
 def _of_view(question: PointQuestion, reading: "Reading", bounds: Any) -> ViewAnswer:
     if question.search is not None:
         return ViewAnswer(found=reading.search(question.search))
-    return ViewAnswer(*reading.sql(question.sql or "", question.parameters, bounds))
+    told = reading.sql(question.sql or "", question.parameters, bounds)
+    return ViewAnswer([*told.columns], told.rows)
 
 
 def _checked(body: PointBody) -> PointBody:
