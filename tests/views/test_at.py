@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -39,9 +40,7 @@ def appliers(data: Path) -> Iterator[None]:
             folder = folder_of(data, name)
             folder.mkdir(parents=True, exist_ok=True)
             journal = stack.enter_context(closing(DataDirectory(data).open_journal(app)))
-            feeding = Applier(
-                app, data, name, journal, lambda plan, folder=folder: open_target(plan, "", folder)
-            )
+            feeding = Applier(app, data, name, journal, partial(open_target, url="", folder=folder))
             thread = threading.Thread(target=feeding.run, args=(stop,))
             thread.start()
             stack.callback(thread.join)
@@ -91,7 +90,8 @@ def total(answer: PointAnswer) -> int:
     wallets, purses = answer.answers
     assert purses.found is not None
     assert purses.found.epoch == answer.epoch
-    return int(wallets.rows[0][0]) + sum(hit.row["coins"] for hit in purses.found.hits)
+    coins: int = wallets.rows[0][0] + sum(hit.row["coins"] for hit in purses.found.hits)
+    return coins
 
 
 def test_two_stores_are_read_at_one_epoch(gateway: RunningGateway, tmp_path: Path) -> None:
@@ -114,7 +114,8 @@ def naive_total(data: Path) -> int:
     with closing(sqlite3.connect(folder_of(data, "books") / "view.sqlite")) as connection:
         (coins,) = connection.execute(SUM).fetchone()
     hits = SearchIndex(folder_of(data, "purses")).search(SearchQuery(limit=100)).hits
-    return int(coins) + sum(msgspec.json.decode(hit.row)["coins"] for hit in hits)
+    found: int = coins + sum(msgspec.json.decode(hit.row)["coins"] for hit in hits)
+    return found
 
 
 def test_the_answer_has_the_writes_of_the_client(gateway: RunningGateway) -> None:
