@@ -88,9 +88,9 @@ def open_accounts(client: Client) -> None:
 
 def total(answer: PointAnswer) -> int:
     wallets, purses = answer.answers
-    assert purses.found is not None
-    assert purses.found.epoch == answer.epoch
-    coins: int = wallets.rows[0][0] + sum(hit.row["coins"] for hit in purses.found.hits)
+    assert purses.search is not None
+    assert purses.search.epoch == answer.epoch
+    coins: int = wallets.rows[0][0] + sum(hit.row["coins"] for hit in purses.search.hits)
     return coins
 
 
@@ -114,8 +114,8 @@ def naive_total(data: Path) -> int:
     with closing(sqlite3.connect(folder_of(data, "books") / "view.sqlite")) as connection:
         (coins,) = connection.execute(SUM).fetchone()
     hits = SearchIndex(folder_of(data, "purses")).search(SearchQuery(limit=100)).hits
-    found: int = coins + sum(msgspec.json.decode(hit.row)["coins"] for hit in hits)
-    return found
+    shown: int = coins + sum(msgspec.json.decode(hit.row)["coins"] for hit in hits)
+    return shown
 
 
 def test_the_answer_has_the_writes_of_the_client(gateway: RunningGateway) -> None:

@@ -128,12 +128,12 @@ class ViewAnswer(msgspec.Struct, frozen=True):
     Attributes:
         columns: The names of the columns.
         rows: The values of each row, as JSON has them.
-        found: The answer of a search index; None for a query.
+        search: The answer of a search index; None for a query.
     """
 
     columns: list[str] = []
     rows: list[tuple[Any, ...]] = []
-    found: SearchAnswer | None = None
+    search: SearchAnswer | None = None
 
     def dicts(self) -> list[dict[str, Any]]:
         """Return each row as a dictionary from column names to values."""

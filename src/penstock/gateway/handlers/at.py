@@ -160,7 +160,7 @@ class PointReader:
 
 def _of_view(question: PointQuestion, reading: "Reading", bounds: Any) -> ViewAnswer:
     if question.search is not None:
-        return ViewAnswer(found=reading.search(question.search))
+        return ViewAnswer(search=reading.search(question.search))
     told = reading.sql(question.sql or "", question.parameters, bounds)
     return ViewAnswer([*told.columns], told.rows)
 
