@@ -48,6 +48,16 @@ def append_words(ctx: typer.Context) -> Iterator[str]:
 
 
 @silent
+def view_names(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an order about a view: the application, and its views."""
+    app, words = _app_and_words(ctx)
+    if app is None:
+        yield from application_names()
+    elif not words:
+        yield from app.views
+
+
+@silent
 def flow_targets(ctx: typer.Context) -> Iterator[str]:
     """Complete the words of a pause: the application, and what can be paused."""
     app, words = _app_and_words(ctx)

@@ -138,3 +138,14 @@ def test_a_broken_application_completes_nothing(
     broken.write_text("import sys\nprint('noise')\nsys.exit(3)\n")
     assert word_completion.call_words(context(words=[str(broken)]), [], "") == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_words_of_an_order_about_a_view_are_views(tmp_path: Path) -> None:
+    """The application comes first, then its views."""
+    path = tmp_path / "shown_jars.py"
+    path.write_text(
+        "from penstock import App, Entity, key, sqlite, view\n"
+        "class Jar(Entity):\n    name: str = key()\n"
+        "app = App('jars', Jar, view('reporting', sqlite(), Jar))\n"
+    )
+    assert word_completion.view_names(context(words=[str(path)]), [], "re") == ["reporting"]

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from penstock.cli import word_completion
 from penstock.cli.options import (
     AppOptions,
     DataOptions,
@@ -50,6 +51,7 @@ WordsArgument = Annotated[
         metavar="APP NAME",
         help="The application, if no option or setting names it; then the view.",
         show_default=False,
+        autocompletion=word_completion.view_names,
     ),
 ]
 
