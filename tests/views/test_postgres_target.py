@@ -13,7 +13,8 @@ The cases of issues of other systems that concern targets in SQL:
 10. Tombstones that are ignored: cannot occur; an owner without rows loses its rows (`test_random_steps_equal_the_model`).
 11. A new column stops the sink: `test_column_of_a_user_is_no_problem`, `test_another_definition_in_place`.
 12. NUL in jsonb: `test_values_are_those_of_the_documentation`, `test_keys_stay_different`.
-13. Names over 63 bytes: refused when the application is built (tests/unit/model); `test_longest_names_stay_different`.
+13. Names over 63 bytes: `test_names_that_a_target_cannot_have_are_refused` and
+    `test_longest_names_stay_different`.
 14. Infinite timestamps: cannot occur, because times of Python are finite and within PostgreSQL's range; the suite has
     the first and the last.
 15. A swap by drop or rename: `test_what_users_added_stays`, `test_reader_keeps_former_rows_during_a_load`.
@@ -35,9 +36,12 @@ import psycopg
 import pytest
 
 from benchmarks.cluster import Cluster
-from penstock.errors import ConfigError
+from penstock import App, entity, key
+from penstock.errors import ConfigError, DefinitionError
+from penstock.model.views.target_choice import TargetChoice, sqlite
 from penstock.model.views.target_choice import postgres as postgres_choice
 from penstock.model.views.view import ViewPlan
+from penstock.model.views.view import view as show
 from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of
 from penstock.views.postgres_target import PostgresTarget
@@ -394,6 +398,34 @@ def _succeeds(work: Callable[[], object]) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("choice", "name", "complaint"),
+    [
+        (postgres_choice(), "n" * 64, "takes more than 63 bytes"),
+        (postgres_choice(), "é" * 32, "takes more than 63 bytes"),
+        (postgres_choice(), "xmin", "system column"),
+        (sqlite(), "SQLite_stat", "reserved in sqlite"),
+        (sqlite(), "a\0", "NUL character"),
+    ],
+)
+def test_names_that_a_target_cannot_have_are_refused(
+    choice: TargetChoice, name: str, complaint: str
+) -> None:
+    """Case 13: a name that a target would cut, or has taken, is a mistake when the application is built."""
+    item = entity_with(name) if name.isidentifier() else None
+    if item is not None:
+        with pytest.raises(DefinitionError, match=complaint):
+            App("shop", item, show("reporting", choice, item))
+    assert complaint in "".join(choice.name_complaints([name]))
+    assert [*choice.name_complaints(["n" * 63, "Order", "select", "xmin_"])] == []
+
+
+def entity_with(attribute: str) -> type:
+    """Return an entity class with an attribute of a name."""
+    fields = {"item_id": key(), attribute: 0, "__module__": __name__}
+    return entity(type("Item", (), {"__annotations__": {"item_id": str, attribute: int}, **fields}))
+
+
 def test_longest_names_stay_different(view: View) -> None:
     """Case 13: tables and columns whose names have 63 bytes and differ in the last one stay different."""
     base = "n" * 62
@@ -406,8 +438,8 @@ def test_longest_names_stay_different(view: View) -> None:
     view.target.apply(
         position_of(2), position_of(3), [TableChange(shapes[1], ["y"], [("y", None)])]
     )
-    for shape, key in zip(shapes, "xy", strict=True):
-        assert rows_in(view.address, view.schema, shape) == [(key, None)]
+    for shape, owner in zip(shapes, "xy", strict=True):
+        assert rows_in(view.address, view.schema, shape) == [(owner, None)]
 
 
 def test_values_are_those_of_the_documentation(view: View) -> None:

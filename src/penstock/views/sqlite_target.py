@@ -50,6 +50,8 @@ LOG_BYTES_MAX: Final = 1 << 30
 """Beyond this size, or that of the database if it is larger, nothing is written until the log can be emptied."""
 
 _CACHE_KB: Final = 64 << 10
+_PAGE_BYTES: Final = 4_096
+_EMPTY_MS: Final = 200
 _MICROSECOND: Final = timedelta(microseconds=1)
 _INTEGER_END: Final = 1 << 63
 
@@ -266,6 +268,8 @@ class SqliteTarget:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+            # Pages that several changes write are moved into the database once.
+            connection.execute(f"PRAGMA wal_autocheckpoint = {REPORTED_BYTES // _PAGE_BYTES}")
         except BaseException:
             connection.close()
             raise
@@ -324,7 +328,7 @@ class SqliteTarget:
 
     def _require_short_log(self, connection: sqlite3.Connection) -> None:
         bound = max(self._log_bytes_max, _size(self._path))
-        if self._log_size() > bound and not _empty_log(connection):
+        if self._log_size() > bound and not self._empty_log(connection):
             raise TargetProblem(
                 f"a program has read {self._path} in one transaction for so long that its write-ahead log has grown to "
                 f"{self._log_size() >> 20} MB",
@@ -335,7 +339,7 @@ class SqliteTarget:
         size = self._log_size()
         if size < self._reported_bytes:
             return
-        if _empty_log(connection):
+        if self._empty_log(connection):
             self._reported_bytes = min(REPORTED_BYTES, self._log_bytes_max)
             return
         self._reported_bytes = (
@@ -346,6 +350,19 @@ class SqliteTarget:
             self._path,
             size >> 20,
         )
+
+    def _empty_log(self, connection: sqlite3.Connection) -> bool:
+        """Move the write-ahead log into the database; say whether it is empty now."""
+        connection.execute(f"PRAGMA busy_timeout = {_EMPTY_MS}")  # for readers, who may stay
+        try:
+            (busy, *_) = connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                return False
+            raise
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(1_000 * self._wait_s)}")
+        return not busy
 
     def _log_size(self) -> int:
         return _size(self._path.with_name(self._path.name + "-wal"))
@@ -602,17 +619,6 @@ def _reads_of_views(connection: sqlite3.Connection) -> list[tuple[str, str, str]
     finally:
         connection.set_authorizer(None)
     return reads
-
-
-def _empty_log(connection: sqlite3.Connection) -> bool:
-    """Move the write-ahead log into the database; say whether it is empty now."""
-    try:
-        (busy, *_) = connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)").fetchone()
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return False
-        raise
-    return not busy
 
 
 def _size(path: Path) -> int:

@@ -7,6 +7,11 @@ from typing import Final
 POSTGRES_NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names, so that two of them could become one."""
 
+_RESERVED: Final = {"sqlite": "sqlite_"}
+"""The beginnings of names that a kind keeps for itself."""
+
+_SYSTEM_COLUMNS: Final = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
+
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
@@ -36,6 +41,10 @@ class TargetChoice:
                     f"the name {name} takes more than {POSTGRES_NAME_BYTES} bytes, and PostgreSQL would cut it; "
                     "give it a shorter one"
                 )
+            elif name.lower().startswith(_RESERVED.get(self.kind, "\0")):
+                yield f"the name {name} is reserved in {self.kind}; give it another one"
+            elif self.kind == "postgres" and name in _SYSTEM_COLUMNS:
+                yield f"the name {name} is that of a system column of PostgreSQL; give it another one"
 
 
 def sqlite(*, personal: bool = False) -> TargetChoice:
