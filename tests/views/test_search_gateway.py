@@ -13,11 +13,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from penstock import App, search, view
 from penstock.cli.main import execute
 from penstock.client.asynchronous import AsyncClient
 from penstock.client.results import FacetCount, SearchAnswer
 from penstock.client.synchronous import Client
-from penstock.errors import RequestError, ViewUnavailable
+from penstock.errors import DefinitionError, RequestError, ViewUnavailable
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.process.data_directory import DataDirectory
@@ -25,7 +26,7 @@ from penstock.process.view_files import change_orders, folder_of, read_report
 from penstock.views.applier import Applier
 from penstock.views.targets import open_target
 from tests.gateway_thread import RunningGateway
-from tests.views.catalogue_app import app
+from tests.views.catalogue_app import Item, app
 from tests.waiting import wait_for
 
 SPEC = "tests.views.catalogue_app:app"
@@ -221,3 +222,10 @@ def test_the_command_finds_rows(
     assert "did you mean name" in capsys.readouterr().err
     assert execute(["view", "search", "other", "x", "--data", str(tmp_path)]) != 0
     assert "not been filled yet" in capsys.readouterr().err
+
+
+def test_columns_of_an_index_are_checked() -> None:
+    """A column in `text` or `facets` that no table has is a mistake that the application names when it is built."""
+    wrong = view("wrong", search(text=["nmae"], facets=["brand"]), Item)
+    with pytest.raises(DefinitionError, match="search\\(\\) names the column nmae"):
+        App("shop", Item, wrong)

@@ -205,6 +205,10 @@ class _Planning:
         names = [table.name for table in tables]
         for name in sorted({name for name in names if names.count(name) > 1}):
             self._complain(view, f"it has two tables with the name {name}")
+        known = {column for table in tables for column in columns_of(table)}
+        for name in dict.fromkeys((*target.text, *target.facets)):
+            if tables and name not in known:
+                self._complain(view, f"search() names the column {name}, which no table of it has")
         return ViewPlan(view.name, view.target, tuple(tables), view.where)
 
     def _complain(self, view: View, what: str) -> None:
