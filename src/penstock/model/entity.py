@@ -136,8 +136,9 @@ def entity(cls: Any = None, /, *, personal: bool = False, was: str = "") -> Any:
 
 def _declared(cls: T, *, personal: bool, was: str) -> T:
     """Make a class an entity; see `entity`."""
-    if "__reference__" in vars(cls):
-        return cls  # a subclass of `Entity` is an entity already
+    if "__reference__" in vars(cls):  # a subclass of `Entity` is an entity already
+        _refuse_later(cls, personal=personal, was=was)
+        return cls
     declaration = declare(cls, was)
     described = PersonalType if personal else EntityType
     entity_type = described(cls, declaration.key_name, where_of(cls), was)
@@ -173,6 +174,20 @@ def _declared(cls: T, *, personal: bool, was: str) -> T:
     entity_type.unloaded = _hidden(cls, load_to_get, _load_to_set, _load_to_delete)
     entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls
+
+
+def _refuse_later(cls: Any, *, personal: bool, was: str) -> None:
+    """Complain of what `@entity` says of a class that is an entity already: its rows are declared without it."""
+    known: EntityType = cls.__reference__
+    former = "" if known.stored_name == known.name else known.stored_name
+    given = [f'was="{was}"'] if was not in ("", former) else []
+    given += ["personal=True"] if personal and not known.personal else []
+    if given:
+        words = ", ".join(given)
+        cls.__declaration__.complaints.append(
+            f"{known.where}: {known.name} is an entity by its base class, so @entity({words}) comes too late; write "
+            f"class {known.name}(Entity, {words})"
+        )
 
 
 class Entity:

@@ -159,6 +159,8 @@ class Applier:
 
     def _follow(self, position: Position, newest: Epoch, standing: Standing) -> None:
         self._take_code(position.epoch)
+        if self._erased_now() != self._erasures:
+            self._use(self._app)
         if position.definition != self._tables.definition or not self._feed.continues(
             position.epoch
         ):
@@ -274,12 +276,14 @@ class Applier:
         served = None if self._code is None else self._code.served
         self._app = app
         self._plan = plan
-        self._tables = ViewTables(
-            plan, "" if served is None else served.code.archive, self._calls()
-        )
+        self._erasures = self._erased_now()
+        code = "" if served is None else served.code.archive
+        self._tables = ViewTables(plan, code, IsolatedCalls(), self._erasures)
 
-    def _calls(self) -> IsolatedCalls:
-        return IsolatedCalls()
+    def _erased_now(self) -> int:
+        """Return the number of erasures that this view has to obey."""
+        keys = self._app.keys if self._plan.target.personal else None
+        return 0 if keys is None else keys.erasures()
 
     def _wait_after(self, error: Exception) -> None:
         remedy = error.remedy if isinstance(error, TargetProblem) else ""

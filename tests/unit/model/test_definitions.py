@@ -214,6 +214,14 @@ CASES = {
     "plain class": ("class E: pass", "E is neither"),
     "task": ("class E:\n    def on_event(self, event: int) -> None: ...", "flow(stream).task(E)"),
     "no class at all": ("E = 5", "5 is neither"),
+    "options for a subclass of Entity": (
+        "from penstock import Entity\n@entity(personal=True)\nclass E(Entity):\n  k: str = key()",
+        "E is an entity by its base class, so @entity(personal=True) comes too late; write class E(Entity, personal=True)",
+    ),
+    "former name of a subclass of Entity": (
+        "from penstock import Entity\n@entity(was='D')\nclass E(Entity):\n  k: str = key()",
+        'write class E(Entity, was="D")',
+    ),
     "entity of an entity": (
         "@entity\nclass F:\n  k: str = key()\n@entity\nclass E(F):\n  x: int = 0\nextra = [F]",
         "E inherits from the entity F",
