@@ -134,6 +134,9 @@ class Applier:
         except _Undeclared:
             _log.info("applier.undeclared", extra={"view": self._name})
         finally:
+            # The last epochs were shown and not told: the report is written from time to time only.
+            self._reported_at = float("-inf")
+            self._tell(self._report.state, self._report.reason, self._report.remedy)
             self._close()
 
     def _step(self) -> None:

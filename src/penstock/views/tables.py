@@ -411,7 +411,7 @@ class ViewTables:
         facts = [each.facts for each in shown], code if has_functions else ""
         target = plan.target
         described = msgspec.json.encode(
-            (target.kind, target.text, target.facets, self.shapes, facts)
+            (target.kind, target.text, target.facets, self.shapes, facts, erasures)
         )
         self.definition = xxhash.xxh3_128_hexdigest(described)
 
