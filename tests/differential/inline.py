@@ -101,9 +101,9 @@ class Inline:
         self.journal = DeltaJournal(folder / "journal", name)
         self.reports: list[tuple[EpochReport, Epoch]] = []
         self.in_turn = False
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         config = self.config
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=config.data))
         settings = worker_settings(self.spec, config, scratch)
@@ -122,14 +122,14 @@ class Inline:
         self.driver.advance({ONLY: Lsn(end)})
 
     def restart(self) -> None:
-        self._stop()
-        self._start()
+        self.stop()
+        self.start()
 
     def close(self) -> None:
-        self._stop()
+        self.stop()
         self.log.close()
         self.journal.close()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         self.driver.close()
         self._jobs.close()

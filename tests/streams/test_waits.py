@@ -17,7 +17,9 @@ from penstock import (
 )
 from penstock.base.ids import Lsn, RequestId
 from penstock.engine.limits import Limits
+from penstock.engine.streams.waiting import _KEPT_BYTES, KeptHandlers, Waiting, _Kept
 from penstock.log.api import Record
+from penstock.process import guard
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.streams.waiting_app import (
     Shelf,
@@ -258,9 +260,38 @@ def cost_of(waits: int) -> tuple[int, int]:
 
 def test_the_cost_of_a_handler_grows_with_its_waits() -> None:
     """Twice the waits are one more run from the start, and twice the bytes."""
+    guard._data_bytes_at_first.cache_clear()  # the memory that other tests have taken is not that of handlers
     (few, bytes_of_few), (many, bytes_of_many) = cost_of(200), cost_of(400)
     assert (many - few, many < 30) == (1, True)
     assert bytes_of_many < 2.2 * bytes_of_few
+
+
+def test_a_process_without_memory_keeps_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait is then a run from the start, with the same outcome."""
+    monkeypatch.setattr(guard, "_data_bytes_at_first", lambda: -(1 << 40))
+    (few, _), (many, _) = cost_of(20), cost_of(40)
+    assert many - few == 20
+
+
+def test_the_room_of_kept_handlers_returns_when_they_go() -> None:
+    """A handler that is smaller when it goes, because a turn was undone, takes no room from later ones."""
+    app = app_of(Counting)
+    task = next(iter(app.topology.tasks.values()))
+    tasks = {task.name: task}
+
+    def kept(name: str) -> _Kept:
+        handler = Waiting(name, task, None, (task.name, ""), None)
+        handler.size = _KEPT_BYTES * 2 // 3
+        return _Kept(tasks, b"", b"row", handler, handler.size)
+
+    keeper = KeptHandlers()
+    for way in (lambda: [*keeper.clear()], lambda: keeper.take("first", tasks, b"", b"row")):
+        first, second = kept("first"), kept("second")
+        assert [*keeper.keep(first)] == []
+        first.handler.size = 0
+        way()
+        assert [*keeper.keep(second)] == []
+        assert keeper.take("second", tasks, b"", b"row") is second.handler
 
 
 def test_a_kept_handler_of_another_history_is_not_taken() -> None:

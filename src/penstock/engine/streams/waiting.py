@@ -353,12 +353,17 @@ _KEPT_BYTES: Final = 64 << 20
 
 
 class _Kept(NamedTuple):
-    """A handler that is kept beside its rows: the tasks of its application, the secret, its row, the handler."""
+    """A handler that is kept beside its rows: the tasks of its application, the secret, its row, the handler.
+
+    Attributes:
+        size: The approximate bytes of its history in its row; that of the handler changes when a turn is undone.
+    """
 
     tasks: Mapping[str, TaskType]
     secret: bytes
     row: bytes
     handler: Waiting
+    size: int
 
 
 class KeptHandlers:
@@ -376,7 +381,7 @@ class KeptHandlers:
         """Keep a handler; yield the coroutines that the caller must close."""
         yield from self._dropped(kept.handler.id)
         self._kept[kept.handler.id] = kept
-        self._bytes += kept.handler.size
+        self._bytes += kept.size
         while len(self._kept) > _KEPT_MAX or self._bytes > _KEPT_BYTES:
             yield from self._dropped(next(iter(self._kept)))
 
@@ -388,7 +393,7 @@ class KeptHandlers:
         if kept is None or kept.tasks is not tasks or (kept.secret, kept.row) != (secret, row):
             return None
         del self._kept[handler_id]
-        self._bytes -= kept.handler.size
+        self._bytes -= kept.size
         return kept.handler
 
     def clear(self) -> Iterator[HandlerCoroutine]:
@@ -399,7 +404,7 @@ class KeptHandlers:
     def _dropped(self, handler_id: str) -> Iterator[HandlerCoroutine]:
         kept = self._kept.pop(handler_id, None)
         if kept is not None:
-            self._bytes -= kept.handler.size
+            self._bytes -= kept.size
             yield from kept.handler.forget()
 
 
@@ -491,7 +496,7 @@ class Waits:
         """Keep the coroutines of a handler beside its row, or forget them; yield those that must be closed."""
         executor = self._executor
         if handler.coroutines and executor.is_roomy and _is_kept(len(handler.turns)):
-            return _KEPT.keep(_Kept(self._tasks, executor.secret, row, handler))
+            return _KEPT.keep(_Kept(self._tasks, executor.secret, row, handler, handler.size))
         return handler.forget()
 
     def _stored(self, key: EntityKey) -> bytes | None:
