@@ -2,6 +2,7 @@
 
 `Order.checkout` takes every item off the shelf, takes the money from the user and marks the order
 paid, or does nothing at all. No line of it speaks of locks, retries, messages or compensation.
+`reporting.py` is the same shop with a database for reports.
 """
 
 from penstock import App

@@ -1,5 +1,6 @@
 """The shop without Spark: a checkout takes stock and money together, or nothing."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from penstock import Aborted, NoSuchEntity
 from penstock.testing import Kit
 
 from . import app
+from .payment import User
+from .reporting import Unpaid, unpaid
 
 
 def reference(name: str, key: str) -> Any:
@@ -87,3 +90,11 @@ def test_shop_is_filled_anew() -> None:
     for stock in (1, 7):
         kit.call.init_items(2, stock, 3)
         assert [one["stock"] for one in kit.entities("Item").values()] == [stock, stock]
+
+
+def test_report_has_unpaid_orders_alone() -> None:
+    """The table of unpaid orders has no row for a paid order."""
+    order: Any = SimpleNamespace(order_id="o1", user_id=User("1"), total_cost=4, paid=False)
+    assert unpaid(order) == Unpaid("o1", "1", 4)
+    order.paid = True
+    assert unpaid(order) is None

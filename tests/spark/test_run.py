@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,14 @@ import psutil
 import pytest
 
 from penstock.process import presence
-from tests.checkout import SHOP, TOP
+from penstock.process.view_files import ROLE
+from tests.checkout import TOP
 from tests.private_files import open_to_others
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+REPORTING = str(TOP / "examples" / "shop" / "reporting.py")
 
 RUN = """
     import sys
@@ -53,7 +58,7 @@ class Running:
         self.output = data.with_suffix(".out")
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(RUN), SHOP, str(data)],
+                [sys.executable, "-c", textwrap.dedent(RUN), REPORTING, str(data)],
                 stdout=output,
                 stderr=output,
                 cwd=TOP,
@@ -77,6 +82,27 @@ class Running:
             if one.pid != pid:
                 return one.pid
         return 0
+
+    def applier_other_than(self, pid: int) -> int:
+        return next((one.pid for one in presence.find(self.data, ROLE) if one.pid != pid), 0)
+
+    def shown(self, query: str) -> list[tuple[Any, ...]]:
+        """Return rows of the reporting database; none before it is filled."""
+        path = self.data / "views" / "reporting" / "view.sqlite"
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+            try:
+                return file.execute(query).fetchall()
+            except sqlite3.OperationalError:
+                return []
+
+    def reporting(self) -> dict[str, Any]:
+        """Return how the reporting database stands."""
+        code, out = self.penstock("view", "list", "--json")
+        assert code == 0, out
+        (view,) = json.loads(out)["views"]
+        return dict(view)
 
     def penstock(self, command: str, *words: str) -> tuple[int, str]:
         arguments = [sys.executable, "-m", "penstock", command, *words, "--data", str(self.data)]
@@ -117,24 +143,44 @@ def running(tmp_path: Path) -> Iterator[Running]:
         wait_for(lambda: not found.left(), f"the end of {found.left()}")
 
 
+def check_reporting_survives_a_kill(running: Running, item: str) -> None:
+    """The view stands at the newest epoch; its applier is killed, comes back, and goes on where it was."""
+    stocks = f"SELECT stock FROM Item WHERE item_id = '{item}'"
+    wait_for(lambda: running.shown(stocks) == [(0,)], "the first row")
+    wait_for(lambda: running.reporting()["state"] == "following", "the end of the fill")
+    killed = running.applier_other_than(0)
+    os.kill(killed, signal.SIGKILL)
+    running.ask(f"/stock/add/{item}/4", "c")
+    wait_for(lambda: running.shown(stocks) == [(4,)], "the row after the kill")
+    assert running.applier_other_than(killed)
+    assert "applier ended with SIGKILL" in running.output.read_text()
+    wait_for(lambda: running.reporting()["lag"] == 0, "the newest epoch")
+    view, newest = running.reporting(), running.status()["epoch"]
+    assert (view["state"], view["epoch"], view["incomplete"]) == ("following", newest, False)
+
+
 def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
     """Requests before and during the driver's death are answered; SIGTERM ends all with 0.
 
-    All files, Java's too, are readable for their owner only.
+    So does the applier of a view. All files, Java's too, are readable for their owner only.
     """
     item = json.loads(running.ask("/stock/item/create/3", "a"))["item_id"]
+    wait_for(lambda: running.applier_other_than(0), "the applier")
     before = running.status()
     roles = {one["role"] for one in before["processes"]}
-    assert roles == {"supervisor", "driver", "jvm", "worker", "gateway"}
+    assert roles == {"supervisor", "driver", "jvm", "worker", "gateway", ROLE}
     assert (before["app"], before["log_end"], before["lag"]) == ("shop", 1, 0)
+    check_reporting_survives_a_kill(running, item)
 
     killed = running.driver_other_than(0)
     running.note_below()
     os.kill(killed, signal.SIGKILL)
     for _ in range(2):
         answer = running.ask(f"/stock/add/{item}/5", "b")
-        assert answer == f"Item: {item} stock updated to: 5"
+        assert answer == f"Item: {item} stock updated to: 9"
     assert running.driver_other_than(killed)
+    stocks = "SELECT stock FROM Item"
+    wait_for(lambda: running.shown(stocks) == [(9,)], "the row after the driver's death")
     assert "driver ended with SIGKILL" in running.output.read_text()
     assert {"scratch", "checkpoint", "state"} <= {one.name for one in running.data.iterdir()}
     assert open_to_others(running.data) == []
@@ -145,7 +191,7 @@ def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> 
     assert running.output.read_text().splitlines()[-1] == "stopped"
     wait_for(lambda: not running.left(), "the end of all below")
     after = running.status()
-    assert (after["running"], after["processes"], after["log_end"]) == (False, [], 2)
+    assert (after["running"], after["processes"], after["log_end"]) == (False, [], 3)
 
 
 def test_killed_supervisor_leaves_nobody(running: Running) -> None:
