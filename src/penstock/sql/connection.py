@@ -47,7 +47,7 @@ def open_isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
 
     An attached file is written only by CHECKPOINT, except for its log.
     """
-    return duckdb.connect(
+    connection = duckdb.connect(
         ":memory:",
         config={
             "threads": 1,
@@ -62,6 +62,9 @@ def open_isolated(memory_mb: int) -> duckdb.DuckDBPyConnection:
             "temp_directory": "",
         },
     )
+    # In a process that was not started from a file, as a forked one, DuckDB would write its progress to the output.
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def close_to_outside(connection: duckdb.DuckDBPyConnection) -> None:
