@@ -6,6 +6,7 @@ Drivers are killed in between: at each step of an epoch, and at each call that c
 import itertools
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,18 @@ def test_deployments_between_requests_equal_one_thread(
             rig.check()
         finally:
             rig.runtime.close()
+
+
+def test_class_without_entities_keeps_its_version() -> None:
+    """A class whose entities are all deleted was stored: its next version is the second, for driver and oracle alike."""
+    look = ("look", "i1", "i1")
+    plain = Step([], renamed=False, widened=False, migrated=False, requests=[])
+    emptying = [look, ("remove", "i3", "i1"), ("remove", "i2", "i1"), look, look, look]
+    test_deployments_between_requests_equal_one_thread.hypothesis.inner_test(  # type: ignore[attr-defined]
+        first=[look] * 8,
+        steps=[replace(plain, requests=emptying), plain, replace(plain, migrated=True)],
+        events=[],
+        partitions=1,
+        width=1,
+        forms=[(False,) * 3, (False,) * 3, (True, False, False)],
+    )

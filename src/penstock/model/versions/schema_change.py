@@ -4,14 +4,13 @@ A change is recorded as a new schema version, or refused with a reason and a rem
 accident: a refused change leaves the stored version in force.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from penstock.base.case_twins import case_twins
-from penstock.base.ids import EntityKey, split_entity_key
 from penstock.base.key_text import have_same_parts
 from penstock.base.record import RecordKind, default_of, fields_of, kind_of
 from penstock.base.schema import name_of
@@ -108,13 +107,11 @@ def _case_refusals(
 
 def with_first_versions(
     versions: Mapping[str, Versions],
-    entities: Iterable[EntityKey],
+    written: Set[str],
     classes: Mapping[str, EntityType],
 ) -> dict[str, Versions]:
-    """Return versions with a first one for each class that has entities and no version yet."""
-    names = sorted(
-        {split_entity_key(key)[0] for key in entities} & classes.keys() - versions.keys()
-    )
+    """Return versions with a first one for each class that ever had an entity (`written`), and has no version yet."""
+    names = sorted(written & classes.keys() - versions.keys())
     first = {name: (first_version_of(classes[name], 0),) for name in names}
     return {**versions, **first}
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import MemoryKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.replay import apply_changes
@@ -112,6 +112,9 @@ class LocalRuntime:
         self._secret = secret
         self._durable_waits = durable_waits
         self._versions: dict[str, Versions] = {}  # of stored classes, at the last deployment
+        self._written: set[str] = (
+            set()
+        )  # classes that ever had a row, as the journal's shapes know them
         self._waiting: WaitingTypes = {}  # the types of waiting values, at the last deployment
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
@@ -173,7 +176,7 @@ class LocalRuntime:
         """Let all later records run with an application; see `deploy`."""
         if app.name != self.app.name:
             raise ConfigError(f"application {self.app.name} runs here; {app.name} is another")
-        versions = with_first_versions(self._versions, self.state, self.app.stored)
+        versions = with_first_versions(self._versions, self._written, self.app.stored)
         comparison = compare_classes(versions, app.stored, 0, drop)
         waiting = waiting_types(app)
         known = {**waiting_types(self.app), **self._waiting}
@@ -405,6 +408,7 @@ class LocalRuntime:
         return filled(body, lambda stream, first: enumerate(self.streams[stream][first:], first))
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
+        self._written.update(split_entity_key(key)[0] for key in writes if key not in self.state)
         apply_changes(self.state, writes)
 
     def _note_failure(self, failure: Failure) -> None:
