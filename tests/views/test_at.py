@@ -3,11 +3,13 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 
+import httpx
 import msgspec
 import pytest
 
@@ -142,6 +144,8 @@ def test_the_answer_has_the_writes_of_the_client(gateway: RunningGateway) -> Non
         ({"view": "books", "search": {}}, "ask it with sql"),
         ({"view": "purses", "sql": "SELECT 1"}, "ask it with search"),
         ({"search": {"query": "tea"}}, "a search names its view"),
+        ({"view": "purses", "search": {"limmit": 3}}, "unknown field `limmit`"),
+        ({"view": "purses", "search": {"limit": "many"}}, "Expected `int`"),
     ],
 )
 def test_wrong_question_is_refused(
@@ -183,3 +187,41 @@ def test_view_that_is_not_fed_is_named(gateway: RunningGateway, tmp_path: Path) 
         client.Wallet("n1").pay(app.entities["Purse"].cls("n2"), 1)
         with pytest.raises(ViewUnavailable, match=r"view purses has not reached .* paused: lunch"):
             client.at(WALLETS, PURSES)
+
+
+def test_epoch_that_never_comes_stops_nobody_else(gateway: RunningGateway) -> None:
+    """Callers who ask for a distant epoch wait for themselves, more of them than the gateway has threads."""
+    distant = {"questions": [WALLETS], "timeout_ms": 20_000}
+    headers = {"Penstock-Min-Epoch": "1000000000"}
+    with Client(gateway.url, app) as client, ThreadPoolExecutor(8) as threads:
+        open_accounts(client)
+        asked = [
+            threads.submit(
+                httpx.post, f"{gateway.url}/at", json=distant, headers=headers, timeout=60
+            )
+            for _ in range(8)
+        ]
+        for _ in range(3):
+            assert total(client.at(WALLETS, PURSES)) == 0
+            assert not any(each.done() for each in asked)
+        assert [each.result().status_code for each in asked] == [504] * 8
+
+
+def test_store_of_another_journal_is_no_answer(gateway: RunningGateway, tmp_path: Path) -> None:
+    """A store whose tables another journal has filled is refused, although its epoch has the same number."""
+    with Client(gateway.url, app) as client:
+        open_accounts(client)
+        change_orders(
+            tmp_path, "books", lambda orders: msgspec.structs.replace(orders, paused=True)
+        )
+
+        def is_paused() -> bool:
+            report = read_report(tmp_path, "books")
+            return report is not None and report.state is ViewState.PAUSED
+
+        wait_for(is_paused, "the pause")
+        path = folder_of(tmp_path, "books") / "view.sqlite"
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE _penstock_view SET journal = 'another'")
+        with pytest.raises(ViewUnavailable, match="filled from another journal"):
+            client.at(WALLETS)

@@ -254,7 +254,7 @@ async def assemble(
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
         searches=Searches(config),
-        points=PointReader(config, tail),
+        points=PointReader(config, tail, journal.identity),
         admission=admission,
         intake=Intake(config.gateway, admission, batcher, tail),
         connections=connections,

@@ -171,7 +171,13 @@ def _fork() -> int:
         warnings.catch_warnings()
     ):  # the warning is about locks of other threads, which `still` holds
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        # A collection in the child, before `_leave`, would end connections of the parent.
+        collects = gc.isenabled()
+        gc.disable()
+        pid = os.fork()
+        if pid and collects:
+            gc.enable()
+        return pid
 
 
 def _do(

@@ -97,44 +97,46 @@ class Stops:
 class Aligner:
     """The reader's side, for the views of one data directory; any thread may use it."""
 
-    def __init__(self, data: Path, newest: Callable[[], Epoch]) -> None:
+    def __init__(self, data: Path, journal: str, newest: Callable[[], Epoch]) -> None:
         """Open nothing yet.
 
         Args:
+            journal: The identity of the journal.
             newest: Returns the newest epoch of the journal.
         """
         self._data = data
+        self._journal = journal
         self._newest = newest
-        self._lock = threading.Lock()
+        self._locks: dict[frozenset[str], threading.Lock] = {}
 
     def aligned(
-        self, targets: Mapping[str, Readable], deadline: float, min_epoch: Epoch
+        self, targets: Mapping[str, Readable], deadline: float
     ) -> tuple[Epoch, dict[str, Reading]]:
         """Open a reading of each view, all at one epoch, which the journal had when the call began or later.
 
         Args:
             targets: The views by name.
             deadline: In seconds of `time.monotonic`.
-            min_epoch: The oldest epoch that is good enough, if it is newer than that of the journal.
 
         Raises:
             TimedOut: The views had no common epoch in time; the message names the one that was behind.
             ViewUnavailable: A view is not being fed, or its store does not answer.
         """
-        # One alignment at a time: two of them would wish for different epochs, and stop the appliers twice.
-        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        # One alignment of the same views at a time: two would wish for different epochs, and stop the appliers twice.
+        # Other views do not wait: a store that does not answer costs its own readers alone.
+        lock = self._locks.setdefault(frozenset(targets), threading.Lock())
+        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise TimedOut("other readers of the views at one epoch took all the time")
         try:
             laggard = ""
             while time.monotonic() < deadline:
-                epoch = max(self._newest(), min_epoch)
-                laggard, readings = self._tried(targets, epoch, deadline)
+                laggard, readings = self._tried(targets, self._newest(), deadline)
                 if not laggard:
                     (position, *_) = [each.position for each in readings.values()]
                     assert position is not None
                     return position.epoch, readings
         finally:
-            self._lock.release()
+            lock.release()
         raise TimedOut(f"the views had no epoch in common in time: {laggard}")
 
     def _tried(
@@ -176,9 +178,15 @@ class Aligner:
 
     def _opened(self, name: str, target: Readable) -> Reading:
         try:
-            return target.reading()
+            reading = target.reading()
         except TargetProblem as error:
             raise ViewUnavailable(f"view {name}: {error}") from error
+        position = reading.position
+        if position is not None and position.journal != self._journal:
+            # Its epochs are numbers of another history: equal ones would prove nothing.
+            reading.close()
+            raise ViewUnavailable(f"view {name} was filled from another journal")
+        return reading
 
     def _awaited(self, name: str, epoch: Epoch, until: float) -> str:
         """Wait until an applier has told that it has reached an epoch; return why it has not, if so."""

@@ -45,6 +45,7 @@ from penstock.views.alignment import Stops
 from penstock.views.feed import Feed, changes_in
 from penstock.views.tables import ViewTables
 from penstock.views.target import (
+    FAILED,
     Overtaken,
     Position,
     Standing,
@@ -109,6 +110,9 @@ class Applier:
         self._app = app
         self._target: Target | None = None
         self._standing: Standing | None = None  # None: not read since the target was opened
+        self._verified: Position | None = (
+            None  # it was compared with the journal, or written from it
+        )
         self._failures = 0  # consecutive
         former = read_report(data, name)
         self._rebuilt = 0 if former is None else former.rebuilt
@@ -152,13 +156,20 @@ class Applier:
         newest = newest_epoch(self._journal)
         if self._orders.rebuild > self._rebuilt or position is None:
             self._fill(newest, standing)
-        elif refusal := self._feed.refusal(position, newest):
+        elif refusal := self._refusal(position, newest):
             self._tell(
                 ViewState.REFUSED, refusal, f"run penstock view rebuild {self._name}", position
             )
             self._stop.wait(_IDLE_S)
         else:
             self._follow(position, newest, standing)
+
+    def _refusal(self, position: Position, newest: Epoch) -> str:
+        """Return why the position cannot be continued; the journal is asked once for each position of others."""
+        refusal = "" if position == self._verified else self._feed.refusal(position, newest)
+        if not refusal:
+            self._verified = position
+        return refusal
 
     def _follow(self, position: Position, newest: Epoch, standing: Standing) -> None:
         self._take_code(position.epoch)
@@ -200,8 +211,9 @@ class Applier:
                 None  # what the other process has written may be right: it is looked at again
             )
             raise
+        self._verified = after
         failed = self._standing.failed
-        if failed or any(each.rows for each in changes if each.shape.name == "_failed"):
+        if failed or any(each.rows for each in changes if each.shape.name == FAILED):
             failed = self._target.position().failed
         self._standing = Standing(after, failed)
 

@@ -58,7 +58,7 @@ _FRAGMENT_CHARACTERS: Final = 200
 _TRIES: Final = 5
 
 
-class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
+class SearchQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question to a search index.
 
     Attributes:
@@ -239,7 +239,11 @@ class SearchReading:
 
     def search(self, question: dict[str, Any]) -> SearchAnswer:
         """Answer a question with the fields of a `SearchQuery`; raises as `answer`."""
-        return self.answer(msgspec.convert(question, SearchQuery))
+        try:
+            asked = msgspec.convert(question, SearchQuery)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"the search: {error}") from error
+        return self.answer(asked)
 
     def sql(self, query: str, parameters: list[Any], bounds: QueryBounds) -> TableAnswer:
         """Refuse: the view is a search index."""

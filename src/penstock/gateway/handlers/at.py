@@ -70,8 +70,10 @@ _decode: Final = msgspec.json.Decoder(PointBody).decode
 class PointReader:
     """The targets of a gateway, open for reading, and its threads that read them."""
 
-    def __init__(self, config: Config, tail: AsyncJournalTail) -> None:
+    def __init__(self, config: Config, tail: AsyncJournalTail, journal: str) -> None:
+        """Open nothing yet; `journal` is the identity of the journal."""
         self._config = config
+        self._journal = journal
         self._tail = tail
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-at")
         self._aligner: Aligner | None = None
@@ -90,27 +92,27 @@ class PointReader:
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            newest = Epoch(max(self._tail.epoch, min_epoch))
+            # Who asks for an epoch that may never come waits here, and not in a thread that others need.
+            await self._tail.until(Epoch(min_epoch), timeout_ms / 1_000)
             async with asyncio.timeout(timeout_ms / 1_000 + 1.0):
-                return await loop.run_in_executor(
-                    self._threads, self._answer, app, body, newest, deadline
-                )
+                return await loop.run_in_executor(self._threads, self._answer, app, body, deadline)
         except TimeoutError:
             raise TimedOut(f"the questions were not answered within {timeout_ms} ms") from None
         finally:
             self._waiting -= 1
 
-    def _answer(self, app: App, body: PointBody, newest: Epoch, deadline: float) -> PointAnswer:
+    def _answer(self, app: App, body: PointBody, deadline: float) -> PointAnswer:
         # The libraries of the targets are extras, and the first question loads them.
         alignment: Any = import_module("penstock.views.alignment")
         reading: Any = import_module("penstock.views.reading")
         if self._aligner is None:
-            self._aligner = alignment.Aligner(self._config.data, lambda: self._tail.epoch)
+            newest = lambda: self._tail.epoch  # noqa: E731 -- its only use
+            self._aligner = alignment.Aligner(self._config.data, self._journal, newest)
         asked = [each.view for each in body.questions if each.view is not None]
         targets = {name: self._target(app, name) for name in dict.fromkeys(asked)}
-        epoch, readings = newest, dict[str, "Reading"]()
+        epoch, readings = self._tail.epoch, dict[str, "Reading"]()
         if targets:
-            epoch, readings = self._aligner.aligned(targets, deadline, newest)
+            epoch, readings = self._aligner.aligned(targets, deadline)
         try:
             bounds = reading.QueryBounds(deadline, self._config.view.rows_max)
             answers = [
@@ -129,8 +131,7 @@ class PointReader:
         if plan is None:
             raise RequestError(unknown("view", name, app.views))
         targets: Any = import_module("penstock.views.targets")
-        settings = self._config.views.get(name)
-        url = "" if settings is None else settings.address()
+        url = self._config.target_settings(name).address()
         target: Readable = targets.open_target(plan, url, folder_of(self._config.data, name))
         return target
 
