@@ -10,7 +10,7 @@ from tests.differential.mutants import CHOSEN, CHOSEN_MOST, chosen
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: str(mutant.name))
 def test_mutant_can_be_made(mutant: Mutant) -> None:
-    """The text that a mutant replaces is in the source once, and its test is there."""
+    """The text that a mutant replaces is in the source once, the rest is Python, and its test is there."""
     assert mutant.complaint(TOP) is None
     path, _, name = mutant.test.partition("::")
     assert f"def {name}" in (TOP / path).read_text()
