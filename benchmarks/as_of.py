@@ -32,8 +32,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
-from penstock.sql.as_of_query import as_of_queries
-from penstock.sql.query import Query
+from penstock.sql_view.as_of_query import as_of_queries
+from penstock.sql_view.query import Query
 
 SHOP = str(Path(__file__).parent.parent / "examples" / "shop")
 CLASSES = ("Item", "User", "Order")

@@ -21,8 +21,8 @@ from penstock.base.ids import Epoch, LogPartition, Lsn
 from penstock.deployment.loading import load_app
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
 
 APP = load_app(str(Path(__file__).parent.parent / "examples" / "shop"))

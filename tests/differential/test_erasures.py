@@ -29,8 +29,8 @@ from penstock.process.erasures import Certificate, Erasures, subject_named
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.differential.committed import state_of
 from tests.differential.inline import Inline
 from tests.differential.persons import ADA, BOB, PERSONS, Persons

@@ -16,8 +16,8 @@ from penstock.log.api import Entry
 from penstock.model.request import encode_continuation
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.differential.committed import state_of
 from tests.differential.persons import ADA, Persons
 from tests.readable_files import readable_in

@@ -29,8 +29,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import subject_named
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of
 from tests.differential.persons import Persons

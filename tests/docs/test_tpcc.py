@@ -40,8 +40,8 @@ from penstock import Aborted, App, transactional
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.process.config import Config, ViewConfig
-from penstock.sql.as_of_query import AsOfQueries, as_of_queries
-from penstock.sql.query import Query
+from penstock.sql_view.as_of_query import AsOfQueries, as_of_queries
+from penstock.sql_view.query import Query
 from penstock.testing import Kit
 from tests.checkout import TOP
 from tests.serial_driver import SerialDriver

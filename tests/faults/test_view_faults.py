@@ -18,12 +18,12 @@ from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.sql import change_batch as fold
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view import change_batch as fold
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.checkout import TOP
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.gallery_app import Painter, Written, app
+from tests.unit.sql_view.gallery_app import Painter, Written, app
 from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=256)

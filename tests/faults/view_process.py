@@ -6,8 +6,8 @@ from pathlib import Path
 
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.sql.view import View
-from tests.unit.sql.gallery_app import app
+from penstock.sql_view.view import View
+from tests.unit.sql_view.gallery_app import app
 
 if __name__ == "__main__":
     data = Path(sys.argv[1])

@@ -16,8 +16,8 @@ from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from tests.checkout import TOP
-from tests.unit.sql.gallery_app import Written, app, state_of
-from tests.unit.sql.test_view_tables import FILLED
+from tests.unit.sql_view.gallery_app import Written, app, state_of
+from tests.unit.sql_view.test_view_tables import FILLED
 
 PACKAGES = TOP / ".venv" / "readers"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"

@@ -18,14 +18,14 @@ from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.session import start_session
 from penstock.snapshots.text import DEPTH_MAX
-from penstock.sql.as_of_query import as_of_queries
-from penstock.sql.query import Query
+from penstock.sql_view.as_of_query import as_of_queries
+from penstock.sql_view.query import Query
 from tests.checkout import TOP
 from tests.feed_app import app as feed_app
 from tests.stream_journal import publish
-from tests.unit.sql.gallery_app import Written, app, state_of
-from tests.unit.sql.test_shown_values import deep
-from tests.unit.sql.test_view_tables import FILLED
+from tests.unit.sql_view.gallery_app import Written, app, state_of
+from tests.unit.sql_view.test_shown_values import deep
+from tests.unit.sql_view.test_view_tables import FILLED
 
 DAY_US = 86_400_000_000
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -126,7 +126,7 @@ def test_what_is_not_there_is_named(data: Path, session: SparkSession, tmp_path:
 def test_changes_of_a_class_have_the_types_of_its_table(data: Path, session: SparkSession) -> None:
     """The feed of a class shows each change with its epoch, and entities as SQL does, of every type."""
     session.dataSource.register(SparkSource)
-    source = session.read.format("penstock").option("app", "tests.unit.sql.gallery_app:app")
+    source = session.read.format("penstock").option("app", "tests.unit.sql_view.gallery_app:app")
     source = source.option("data", str(data)).option("entity", "Painting").option("wide", "true")
     rows = sorted(in_spark(source.load()), key=lambda row: (row["epoch"], str(row["key"])))
     assert [(row["epoch"], row["key"], row["kind"]) for row in rows] == [

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.sql.result_format import ResultFormat
+    from penstock.sql_view.result_format import ResultFormat
 
 
 class OutputFormat(StrEnum):
@@ -19,6 +19,6 @@ class OutputFormat(StrEnum):
     @property
     def result_format(self) -> "ResultFormat":
         """The format of the answer that the command asks for; a table is made of Arrow columns."""
-        from penstock.sql.result_format import ResultFormat
+        from penstock.sql_view.result_format import ResultFormat
 
         return ResultFormat["ARROW" if self is OutputFormat.TABLE else self.name]

@@ -20,7 +20,7 @@ from penstock.process.epoch_report import EpochReport
 from penstock.process.reports import ReportReader
 from penstock.process.running import RunningProcess
 from penstock.process.status import ApplicationStatus, status_in, survey
-from penstock.sql.view_client import view_epoch
+from penstock.sql_view.view_client import view_epoch
 
 EPOCHS_MAX: Final = 600
 """The largest number of epoch reports in an answer."""

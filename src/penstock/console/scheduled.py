@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.files.layout import LOG
 from penstock.log.sqlite import SqliteLog
-from penstock.sql.system_tables import arguments_text, recorded_call
+from penstock.sql_view.system_tables import arguments_text, recorded_call
 
 REQUESTS_MAX: Final = 25
 """The largest number of requests in an answer."""

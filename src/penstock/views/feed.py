@@ -17,7 +17,7 @@ from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.snapshots.newest_states import unordered_class_states
 from penstock.snapshots.snapshot import Manifest, Snapshots
-from penstock.sql.change_batch import ChangeBatch, journal_batches
+from penstock.sql_view.change_batch import ChangeBatch, journal_batches
 from penstock.views.tables import ViewTables, merged
 from penstock.views.target import Position, TableChange
 

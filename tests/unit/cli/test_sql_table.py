@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.cli.queries.sql_table import is_legible, print_result_table
-from penstock.sql.view_client import EncodedAnswer
+from penstock.sql_view.view_client import EncodedAnswer
 
 
 def encoded(table: pa.Table) -> EncodedAnswer:

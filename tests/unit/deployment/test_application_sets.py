@@ -30,7 +30,7 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from tests.market import MARKET, PLACES
 from tests.modules import own_modules
-from tests.unit.sql.gallery_app import Written
+from tests.unit.sql_view.gallery_app import Written
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from penstock.journal.atoms import AtomReader
 from penstock.log.api import Entry
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.state_as_of import all_states_as_of
-from tests.unit.sql.words_app import app, row_of
+from tests.unit.sql_view.words_app import app, row_of
 
 COUNT = "wordcount.Count"
 TINY = CompactionPolicy(newest=1, epochs=2, grace_s=0)

@@ -20,8 +20,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.presence import boot_id
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from penstock.state.stores import Stores
 from tests.history import Call, journal_of
 from tests.readable_files import readable_in

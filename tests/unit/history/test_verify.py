@@ -35,7 +35,7 @@ from penstock.snapshots.snapshot_writer import (
     write_next_snapshot,
     write_slices,
 )
-from penstock.sql.view import View
+from penstock.sql_view.view import View
 from penstock.state.stores import Stores
 from tests.checkout import SHOP
 from tests.history import Call, journal_of

@@ -25,8 +25,8 @@ from penstock.process import presence
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.retention import savepoints
 from penstock.retention.maintenance import maintain
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.private_files import open_to_others

@@ -14,9 +14,9 @@ from tests.memory_journal import MemoryJournal
 from penstock.process import logs
 from penstock.process.config import ViewConfig
 from penstock.process.process_limits import end_with_threads
-from penstock.sql.view import View
+from penstock.sql_view.view import View
 from tests.checkout import TOP
-from tests.unit.sql.gallery_app import Written, app
+from tests.unit.sql_view.gallery_app import Written, app
 
 class Journal(MemoryJournal):
     def commits(self, after, upto):

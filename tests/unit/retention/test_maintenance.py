@@ -27,11 +27,11 @@ from penstock.retention.maintenance_process import run_maintenance
 from penstock.retention.retention import surplus_snapshots
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests import forked
 from tests.checkout import TOP
-from tests.unit.sql.gallery_app import Written, app
+from tests.unit.sql_view.gallery_app import Written, app
 
 pytestmark = pytest.mark.long
 
@@ -277,7 +277,7 @@ import sys
 from pathlib import Path
 from penstock.journal.api import CompactionPolicy
 from penstock.retention import maintenance
-from tests.unit.sql.gallery_app import app
+from tests.unit.sql_view.gallery_app import app
 from tests.unit.retention.test_maintenance import config_of
 import dataclasses
 

@@ -27,8 +27,8 @@ from penstock.state.partition_spec import WHOLE, PartitionSpec
 from penstock.state.stores import Stores, catch_up
 from tests import forked
 from tests.memory_state import MemoryState
-from tests.unit.sql.gallery_app import Written, app, state_of
-from tests.unit.sql.test_view_tables import FILLED, HUGE
+from tests.unit.sql_view.gallery_app import Written, app, state_of
+from tests.unit.sql_view.test_view_tables import FILLED, HUGE
 
 STEPS = (
     "snapshot-slice",
@@ -303,7 +303,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.unit.snapshots.test_snapshots import Gallery
-from tests.unit.sql.gallery_app import app
+from tests.unit.sql_view.gallery_app import app
 from penstock.base.ids import Epoch
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 

@@ -14,7 +14,7 @@ from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.partition_spec import PartitionSpec
 from penstock.state.stores import catch_up
 from tests.memory_state import MemoryState
-from tests.unit.sql.words_app import WrittenStreams, app, row_of
+from tests.unit.sql_view.words_app import WrittenStreams, app, row_of
 
 COUNT = "wordcount.Count"
 

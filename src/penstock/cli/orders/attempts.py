@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.orders.attempts import Attempts
-    from penstock.sql.failed_requests import FailedRequests
+    from penstock.sql_view.failed_requests import FailedRequests
 
 RETRY_HELP: Final = """Run a failed request again, as another attempt of the same id.
 
@@ -114,7 +114,7 @@ def _failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
     Raises:
         ConfigError: No view runs, and the options name no application.
     """
-    from penstock.sql.failed_requests import FailedRequests, list_failed
+    from penstock.sql_view.failed_requests import FailedRequests, list_failed
 
     if remote.url is not None:
         return remote.get("/failed", FailedRequests)
@@ -122,8 +122,8 @@ def _failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
     from msgspec import json
 
     from penstock.cli.queries.sql_answer import answer_to
-    from penstock.sql.query import Query
-    from penstock.sql.result_format import ResultFormat
+    from penstock.sql_view.query import Query
+    from penstock.sql_view.result_format import ResultFormat
 
     return list_failed(
         lambda body, accept: answer_to(

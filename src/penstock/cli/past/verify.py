@@ -49,7 +49,7 @@ def command(
     """Verify a data directory; see `HELP`."""
     application, settings = options.load_unchecked()
     from penstock.history.verification import repair, verify
-    from penstock.sql.verification import check_view
+    from penstock.sql_view.verification import check_view
 
     with ProgressBar("verify") as bar:
 

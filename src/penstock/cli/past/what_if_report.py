@@ -28,7 +28,7 @@ from penstock.engine.what_if import (
 from penstock.history.rerun import outside_calls_json
 from penstock.history.what_if import CascadeDifferences, CausedDifference, WhatIf
 from penstock.snapshots.text import json_text
-from penstock.sql.result_diff import ResultDiff, Row, pair_rows
+from penstock.sql_view.result_diff import ResultDiff, Row, pair_rows
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,10 +24,10 @@ from penstock.journal.api import ignore_step
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.sql.as_of_clause import AsOfStatement
-from penstock.sql.as_of_query import as_of_queries
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_diff import diff_results, entity_query
+from penstock.sql_view.as_of_clause import AsOfStatement
+from penstock.sql_view.as_of_query import as_of_queries
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.result_diff import diff_results, entity_query
 
 STANDARD_INPUT: Final = "-"
 

@@ -14,9 +14,9 @@ from penstock.cli.queries.sql_table import ROWS_SHOWN, cell_text, table_of
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import difference_text, value_text
 from penstock.errors import ConfigError
-from penstock.sql.query import Query
-from penstock.sql.result_format import ResultFormat, encode_result, json_rows
-from penstock.sql.view_client import EncodedAnswer
+from penstock.sql_view.query import Query
+from penstock.sql_view.result_format import ResultFormat, encode_result, json_rows
+from penstock.sql_view.view_client import EncodedAnswer
 
 _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 

@@ -63,8 +63,8 @@ def command(
         options.find(hint=" or --url")
     from penstock.cli.queries.sql_answer import answer_to
     from penstock.cli.queries.sql_table import print_result_table
-    from penstock.sql.query import Query
-    from penstock.sql.query_body import AsOf
+    from penstock.sql_view.query import Query
+    from penstock.sql_view.query_body import AsOf
 
     past = None
     if as_of is not None:

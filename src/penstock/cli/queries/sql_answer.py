@@ -14,11 +14,11 @@ from penstock.errors import ConfigError, ViewUnavailable
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.sql.as_of_query import AsOfQueries, as_of_queries
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import ResultFormat, encode_result
-from penstock.sql.view import View
-from penstock.sql.view_client import EncodedAnswer, query, socket_of, view_client
+from penstock.sql_view.as_of_query import AsOfQueries, as_of_queries
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.result_format import ResultFormat, encode_result
+from penstock.sql_view.view import View
+from penstock.sql_view.view_client import EncodedAnswer, query, socket_of, view_client
 
 _LOOK_S: Final = 0.05
 

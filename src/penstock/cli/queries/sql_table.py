@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.snapshots.text import json_text
-from penstock.sql.result_format import json_rows
-from penstock.sql.view_client import EncodedAnswer
+from penstock.sql_view.result_format import json_rows
+from penstock.sql_view.view_client import EncodedAnswer
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -67,7 +67,7 @@ def serve(
     application, settings = (
         with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
     )
-    from penstock.sql.server import ROLE, serve_view
+    from penstock.sql_view.server import ROLE, serve_view
 
     logs.configure_service(ROLE, settings.log_format, settings.log_level)
     end_with_threads()

@@ -24,7 +24,7 @@ from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App, unknown
 from penstock.process.config import Config
 from penstock.process.view_files import folder_of
-from penstock.sql.view_client import query, socket_of, view_client
+from penstock.sql_view.view_client import query, socket_of, view_client
 
 if TYPE_CHECKING:
     from penstock.views.alignment import Aligner

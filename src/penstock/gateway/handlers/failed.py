@@ -15,7 +15,7 @@ from penstock.model.request import Failure
 from penstock.orders.attempts import Attempt, AttemptOrder
 from penstock.orders.order import Place
 from penstock.process.config import Config
-from penstock.sql.failed_requests import FailedRequests, failed_in
+from penstock.sql_view.failed_requests import FailedRequests, failed_in
 
 _log = logging.getLogger(__name__)
 

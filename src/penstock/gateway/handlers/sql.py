@@ -31,8 +31,8 @@ from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.route import MIN_EPOCH_HEADER, SHOWN, SQL, Answer, Route, json_content
 from penstock.process.config import Config
-from penstock.sql.query_body import QueryBody
-from penstock.sql.view_client import async_view_client, socket_of
+from penstock.sql_view.query_body import QueryBody
+from penstock.sql_view.view_client import async_view_client, socket_of
 
 if TYPE_CHECKING:
     import httpx

@@ -23,7 +23,7 @@ from penstock.process.metrics import (
 from penstock.process.running import running_processes
 from penstock.process.status import status_of
 from penstock.process.view_standing import view_standings
-from penstock.sql.view_client import view_epoch
+from penstock.sql_view.view_client import view_epoch
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Histogram

@@ -31,13 +31,19 @@ from penstock.process.child_process import ChildProcess, keep_to
 from penstock.process.config import ViewConfig
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
-from penstock.sql.as_of_query import AsOfQueries
-from penstock.sql.change_batch import ChangeBatch, journal_batches, snapshot_batches
-from penstock.sql.connection import ViewDamaged, is_damage, is_short_of_memory
-from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, run, time_ms_of
-from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions, bounds_of
-from penstock.sql.result_format import ResultFormat, encode_result
-from penstock.sql.view_store import ViewStore
+from penstock.sql_view.as_of_query import AsOfQueries
+from penstock.sql_view.change_batch import ChangeBatch, journal_batches, snapshot_batches
+from penstock.sql_view.connection import ViewDamaged, is_damage, is_short_of_memory
+from penstock.sql_view.query import Query, QueryLimits, QueryResult, limits_of, run, time_ms_of
+from penstock.sql_view.query_pool import (
+    EncodedResult,
+    QueryJob,
+    QueryPool,
+    ResultOptions,
+    bounds_of,
+)
+from penstock.sql_view.result_format import ResultFormat, encode_result
+from penstock.sql_view.view_store import ViewStore
 
 _YIELD_S: Final = 0.005
 _LENGTH_BYTES: Final = 8

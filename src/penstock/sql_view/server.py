@@ -47,11 +47,11 @@ from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.serving import serving, until_stopped
 from penstock.process.stop import stop_event
-from penstock.sql.query import Query
-from penstock.sql.query_body import Count
-from penstock.sql.query_pool import EncodedResult, ResultOptions
-from penstock.sql.result_format import accepted_format
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.query_body import Count
+from penstock.sql_view.query_pool import EncodedResult, ResultOptions
+from penstock.sql_view.result_format import accepted_format
+from penstock.sql_view.view import View
 
 _log = logging.getLogger(__name__)
 

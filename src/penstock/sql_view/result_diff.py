@@ -15,12 +15,12 @@ from penstock.errors import QueryError
 from penstock.model.application import App
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import json_text
-from penstock.sql import query_guard
-from penstock.sql.as_of_clause import AsOfStatement
-from penstock.sql.connection import open_isolated
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import json_rows
-from penstock.sql.system_tables import SYSTEM, SYSTEM_TABLES
+from penstock.sql_view import query_guard
+from penstock.sql_view.as_of_clause import AsOfStatement
+from penstock.sql_view.connection import open_isolated
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.result_format import json_rows
+from penstock.sql_view.system_tables import SYSTEM, SYSTEM_TABLES
 
 Row = tuple[Any, ...]
 

@@ -21,9 +21,9 @@ from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.view import View
-from tests.unit.sql.gallery_app import Written
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.view import View
+from tests.unit.sql_view.gallery_app import Written
 
 SETTINGS = ViewConfig(memory_mb=128, time_ms=20_000, rows_max=1_000)
 

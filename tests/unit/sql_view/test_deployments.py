@@ -14,8 +14,8 @@ from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.deployments import Deployments
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.history import Call, journal_of
 from tests.readable_files import readable_in

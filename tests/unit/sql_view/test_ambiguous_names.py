@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import QueryError
 from penstock.snapshots.column import unambiguous
-from penstock.sql.query_guard import refuse_ambiguous
+from penstock.sql_view.query_guard import refuse_ambiguous
 
 
 def test_no_name_of_several_is_kept() -> None:

@@ -22,7 +22,7 @@ from penstock.base.decimals import DECIMAL_PLACES, short_decimal
 from penstock.base.json_keys import float_text
 from penstock.errors import QueryError
 from penstock.snapshots.text import interval_text, json_text
-from penstock.sql.query import QueryResult
+from penstock.sql_view.query import QueryResult
 
 EPOCH: Final = b"penstock.epoch"
 """The key of the epoch in the metadata of an Arrow schema."""

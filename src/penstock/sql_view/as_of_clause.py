@@ -25,7 +25,7 @@ import duckdb
 from penstock.errors import QueryError
 from penstock.journal.as_of import PointInTime, parse_timestamp
 from penstock.snapshots.column import quoted
-from penstock.sql.error_place import Cut, GivenText
+from penstock.sql_view.error_place import Cut, GivenText
 
 FEED: Final = "changes"
 """The function that returns the changes of a class, and the name of its table."""

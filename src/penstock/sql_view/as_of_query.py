@@ -35,21 +35,28 @@ from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of, typed_states
 from penstock.snapshots.table import MAIN, TASKS, EntityTable, tables_of
-from penstock.sql import query_guard
-from penstock.sql.as_of_clause import FEED, AsOfStatement, ChangesCall, TableAsOf
-from penstock.sql.change_batch import joined, read_requests
-from penstock.sql.connection import (
+from penstock.sql_view import query_guard
+from penstock.sql_view.as_of_clause import FEED, AsOfStatement, ChangesCall, TableAsOf
+from penstock.sql_view.change_batch import joined, read_requests
+from penstock.sql_view.connection import (
     ViewDamaged,
     close_to_outside,
     fix_settings,
     open_isolated,
     registered,
 )
-from penstock.sql.error_place import error_place
-from penstock.sql.query import Query, QueryLimits, QueryResult, limits_of, read, translating_errors
-from penstock.sql.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
-from penstock.sql.stream_tables import event_tables
-from penstock.sql.system_tables import (
+from penstock.sql_view.error_place import error_place
+from penstock.sql_view.query import (
+    Query,
+    QueryLimits,
+    QueryResult,
+    limits_of,
+    read,
+    translating_errors,
+)
+from penstock.sql_view.query_pool import EncodedResult, QueryJob, QueryPool, ResultOptions
+from penstock.sql_view.stream_tables import event_tables
+from penstock.sql_view.system_tables import (
     STREAMS,
     SYSTEM,
     SYSTEM_TABLES,
@@ -61,7 +68,7 @@ from penstock.sql.system_tables import (
     stream_names,
     widening_select_list,
 )
-from penstock.sql.table_change import fits_narrow, retype_table
+from penstock.sql_view.table_change import fits_narrow, retype_table
 
 _COLUMNS: Final = ("epoch", "entity", "key", "state")
 _KEPT: Final = ("epoch", "key", "state")

@@ -15,8 +15,8 @@ from penstock.base.http import NDJSON
 from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.errors import ViewUnavailable
-from penstock.sql.query_body import QueryBody
-from penstock.sql.view_client import EncodedAnswer, query, socket_of, view_client
+from penstock.sql_view.query_body import QueryBody
+from penstock.sql_view.view_client import EncodedAnswer, query, socket_of, view_client
 
 LISTED_MAX: Final = 1_000
 """The most requests of a list."""

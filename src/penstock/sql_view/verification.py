@@ -14,8 +14,8 @@ from penstock.base.ids import Epoch
 from penstock.history.verification import Finding, NotChecked, harmless, rebuildable
 from penstock.process import presence
 from penstock.snapshots.column import quoted
-from penstock.sql.system_tables import SYSTEM
-from penstock.sql.view_store import FOLDER
+from penstock.sql_view.system_tables import SYSTEM
+from penstock.sql_view.view_store import FOLDER
 
 _ROWS: Final = 10_000
 

@@ -17,16 +17,16 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.journal.api import CompactionPolicy, Journal
 from penstock.process.config import ViewConfig
-from penstock.sql.as_of_query import AsOfQueries, as_of_queries
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.query_body import AsOf
-from penstock.sql.result_format import ResultFormat, encode_result
-from penstock.sql.view import View
+from penstock.sql_view.as_of_query import AsOfQueries, as_of_queries
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.query_body import AsOf
+from penstock.sql_view.result_format import ResultFormat, encode_result
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
 from tests.unit.snapshots.test_snapshots import Gallery
-from tests.unit.sql.gallery_app import Written, app, state_of
-from tests.unit.sql.test_query_guard import ATTACKS
-from tests.unit.sql.test_view_tables import FILLED
+from tests.unit.sql_view.gallery_app import Written, app, state_of
+from tests.unit.sql_view.test_query_guard import ATTACKS
+from tests.unit.sql_view.test_view_tables import FILLED
 
 pytestmark = pytest.mark.long
 

@@ -13,13 +13,13 @@ import pytest
 
 from penstock.errors import PenstockError, QueryError
 from penstock.process.config import ViewConfig
-from penstock.sql import view_store as store
-from penstock.sql.as_of_query import AsOfQueries
-from penstock.sql.query import Query
-from penstock.sql.query_pool import LONG, QUICK, FairSlots, ResultOptions
-from penstock.sql.view import View
+from penstock.sql_view import view_store as store
+from penstock.sql_view.as_of_query import AsOfQueries
+from penstock.sql_view.query import Query
+from penstock.sql_view.query_pool import LONG, QUICK, FairSlots, ResultOptions
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.gallery_app import Written, app
+from tests.unit.sql_view.gallery_app import Written, app
 from tests.waiting import wait_for
 
 SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)

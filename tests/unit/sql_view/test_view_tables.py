@@ -19,11 +19,11 @@ from penstock.client.results import rows_of, table_of
 from penstock.errors import OperationalError
 from penstock.model.request import Failure
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import ResultFormat, encode_result, json_rows
-from penstock.sql.view import View
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.result_format import ResultFormat, encode_result, json_rows
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
+from tests.unit.sql_view.gallery_app import Branch, Frame, Painter, Size, Written, app, state_of
 
 SETTINGS = ViewConfig(memory_mb=256)
 HUGE = 2**63

@@ -9,8 +9,8 @@ import pyarrow as pa
 from penstock.snapshots.column import quoted
 from penstock.snapshots.state_as_of import TypedStates
 from penstock.snapshots.table import TASKS, EntityTable, written_name
-from penstock.sql.connection import registered
-from penstock.sql.system_tables import (
+from penstock.sql_view.connection import registered
+from penstock.sql_view.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
     TypedTable,

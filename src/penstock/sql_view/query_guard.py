@@ -17,8 +17,8 @@ import msgspec
 from penstock.errors import QueryError
 from penstock.snapshots.column import alike, quoted
 from penstock.snapshots.table import MAIN, TASKS, written_name
-from penstock.sql.error_place import GivenText, syntax_error_place
-from penstock.sql.system_tables import STREAMS
+from penstock.sql_view.error_place import GivenText, syntax_error_place
+from penstock.sql_view.system_tables import STREAMS
 
 QUERY_CHARACTERS_MAX: Final = 100_000
 

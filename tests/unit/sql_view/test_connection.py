@@ -3,7 +3,7 @@
 from tests import forked
 
 PROGRAM = """
-from penstock.sql.connection import open_isolated
+from penstock.sql_view.connection import open_isolated
 
 [(shows,)] = open_isolated(64).execute("SELECT current_setting('enable_progress_bar')").fetchall()
 assert shows is False

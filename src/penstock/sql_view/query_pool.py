@@ -30,9 +30,9 @@ from penstock.errors import (
 from penstock.model.reply import failure_of, raised_by
 from penstock.model.request import Failure
 from penstock.process.child_process import OUT_OF_MEMORY, Bounds, ChildProcess, Work, start
-from penstock.sql.connection import ViewDamaged
-from penstock.sql.query import QueryLimits, QueryResult, too_large
-from penstock.sql.result_format import ResultFormat, encode_result
+from penstock.sql_view.connection import ViewDamaged
+from penstock.sql_view.query import QueryLimits, QueryResult, too_large
+from penstock.sql_view.result_format import ResultFormat, encode_result
 
 
 class FairSlots:

@@ -11,11 +11,11 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query
-from penstock.sql.server import WAITING_MAX, ViewEndpoints
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.server import WAITING_MAX, ViewEndpoints
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.gallery_app import Written, app
+from tests.unit.sql_view.gallery_app import Written, app
 
 
 def asked(

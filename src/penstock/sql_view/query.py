@@ -17,12 +17,12 @@ from duckdb.sqltypes import DuckDBPyType
 from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.process.config import ViewConfig
-from penstock.sql import query_guard
-from penstock.sql.as_of_clause import AsOfStatement, parse_statement
-from penstock.sql.connection import ViewDamaged, is_damage
-from penstock.sql.error_place import error_place
-from penstock.sql.query_body import QueryBody
-from penstock.sql.view_store import ViewStore
+from penstock.sql_view import query_guard
+from penstock.sql_view.as_of_clause import AsOfStatement, parse_statement
+from penstock.sql_view.connection import ViewDamaged, is_damage
+from penstock.sql_view.error_place import error_place
+from penstock.sql_view.query_body import QueryBody
+from penstock.sql_view.view_store import ViewStore
 
 _WIDE: Final = frozenset({"uhugeint", "bignum"})
 _NESTED: Final = frozenset({"list", "array", "struct", "map", "union"})

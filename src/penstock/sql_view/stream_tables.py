@@ -17,9 +17,9 @@ from penstock.model.application import App
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.event_table import STORED, EventTable
 from penstock.snapshots.table import written_name
-from penstock.sql.connection import registered
-from penstock.sql.system_tables import STREAMS, select_list, stream_names
-from penstock.sql.table_change import fits_narrow, retype_table
+from penstock.sql_view.connection import registered
+from penstock.sql_view.system_tables import STREAMS, select_list, stream_names
+from penstock.sql_view.table_change import fits_narrow, retype_table
 
 _log = logging.getLogger(__name__)
 

@@ -30,14 +30,14 @@ from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.snapshots.table import DEEPEST, LONGEST, column_of, tables_of
 from penstock.snapshots.text import DEPTH_MAX
-from penstock.sql.query import Query, QueryResult
-from penstock.sql.result_format import ResultFormat, encode_result
-from penstock.sql.view import View
+from penstock.sql_view.query import Query, QueryResult
+from penstock.sql_view.result_format import ResultFormat, encode_result
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
 from tests.unit.model.rare_values import ANY_TYPE
 from tests.unit.model.typed_values import Colour
-from tests.unit.sql.gallery_app import Written
-from tests.unit.sql.shown_twin import UnfitError, shown
+from tests.unit.sql_view.gallery_app import Written
+from tests.unit.sql_view.shown_twin import UnfitError, shown
 
 SETTINGS = ViewConfig(memory_mb=256)
 NAME = "Made"

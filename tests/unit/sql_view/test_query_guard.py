@@ -8,10 +8,10 @@ import pytest
 
 from penstock.errors import QueryError
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.gallery_app import Written, app
+from tests.unit.sql_view.gallery_app import Written, app
 
 ANSWERED = {
     "SELECT 1": [(1,)],

@@ -32,8 +32,8 @@ from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.state_as_of import TypedStates
 from penstock.snapshots.table import TASKS, EntityTable, tables_of
-from penstock.sql.change_batch import ChangeBatch, EntityStates
-from penstock.sql.connection import (
+from penstock.sql_view.change_batch import ChangeBatch, EntityStates
+from penstock.sql_view.connection import (
     BREAKDOWNS,
     close_to_outside,
     fix_settings,
@@ -41,8 +41,8 @@ from penstock.sql.connection import (
     open_isolated,
     registered,
 )
-from penstock.sql.stream_tables import StreamTables
-from penstock.sql.system_tables import (
+from penstock.sql_view.stream_tables import StreamTables
+from penstock.sql_view.system_tables import (
     SYSTEM,
     create_system_tables,
     epoch_rows,
@@ -52,7 +52,7 @@ from penstock.sql.system_tables import (
     schema_fingerprint,
     without_large,
 )
-from penstock.sql.table_change import (
+from penstock.sql_view.table_change import (
     exchange_tables,
     fits_narrow,
     forget_oldest,

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.errors import QueryError
 from penstock.process.config import ViewConfig
-from penstock.sql.query import Query
-from penstock.sql.view import View
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
-from tests.unit.sql.words_app import Sale, Shelf, Stored, WrittenStreams, app, row_of
+from tests.unit.sql_view.words_app import Sale, Shelf, Stored, WrittenStreams, app, row_of
 
 SETTINGS = ViewConfig(memory_mb=256)
 

@@ -17,9 +17,9 @@ from penstock.model.versions.former_class import presenting_with
 from penstock.model.versions.schema_change import compare_classes, first_version_of
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
-from penstock.sql.query import Query
-from penstock.sql.view import View
-from tests.unit.sql.test_schema_versions import SETTINGS, Shop, app_of, rows_of
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
+from tests.unit.sql_view.test_schema_versions import SETTINGS, Shop, app_of, rows_of
 
 QUERY = "SELECT item_id, cents, _unshown FROM Item ORDER BY item_id"
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import QueryError
 from penstock.journal.as_of import PointInTime
-from penstock.sql.as_of_clause import AsOfStatement, parse_statement
-from penstock.sql.query import Query
-from penstock.sql.query_body import AsOf
+from penstock.sql_view.as_of_clause import AsOfStatement, parse_statement
+from penstock.sql_view.query import Query
+from penstock.sql_view.query_body import AsOf
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TEXT = st.text(max_size=20)
