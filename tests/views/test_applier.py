@@ -1,9 +1,8 @@
 """The applier of a view: what it shows is the state at the position's epoch, whatever happens meanwhile."""
 
 import sqlite3
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from penstock.process.view_files import (
 )
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
-from penstock.views.applier import Applier
-from penstock.views.targets import open_target
+from tests.views.appliers import appliers
 from tests.views.book import Book, shown_in
 from tests.views.orders_app import app
 from tests.waiting import wait_for
@@ -48,21 +46,8 @@ def book(journal: DeltaJournal) -> Book:
     return Book(journal)
 
 
-@contextmanager
-def applier(data: Path) -> Iterator[None]:
-    """Run an applier in a thread, as its process does."""
-    stop = threading.Event()
-    folder = folder_of(data, NAME)
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(DataDirectory(data).open_journal(app)) as own:
-        feeding = Applier(app, data, NAME, own, lambda plan: open_target(plan, "", folder))
-        thread = threading.Thread(target=feeding.run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+def applier(data: Path) -> AbstractContextManager[None]:
+    return appliers(app, data, NAME)
 
 
 def reported(data: Path) -> ViewReport:

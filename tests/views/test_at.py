@@ -4,8 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 
@@ -16,12 +15,10 @@ import pytest
 from penstock.client.results import PointAnswer
 from penstock.client.synchronous import Client
 from penstock.errors import QueryError, RequestError, TimedOut, ViewUnavailable
-from penstock.process.data_directory import DataDirectory
 from penstock.process.view_files import ViewState, change_orders, folder_of, read_report
-from penstock.views.applier import Applier
 from penstock.views.search_index import SearchIndex, SearchQuery
-from penstock.views.targets import open_target
 from tests.gateway_thread import RunningGateway
+from tests.views.appliers import appliers
 from tests.views.money_app import app
 from tests.waiting import wait_for
 
@@ -33,26 +30,9 @@ WALLETS = {"view": "books", "sql": SUM}
 PURSES = {"view": "purses", "search": {"limit": 100}}
 
 
-@contextmanager
-def appliers(data: Path) -> Iterator[None]:
-    """Run the appliers of both views, as their processes do."""
-    stop = threading.Event()
-    with ExitStack() as stack:
-        for name in app.views:
-            folder = folder_of(data, name)
-            folder.mkdir(parents=True, exist_ok=True)
-            journal = stack.enter_context(closing(DataDirectory(data).open_journal(app)))
-            feeding = Applier(app, data, name, journal, partial(open_target, url="", folder=folder))
-            thread = threading.Thread(target=feeding.run, args=(stop,))
-            thread.start()
-            stack.callback(thread.join)
-        stack.callback(stop.set)
-        yield
-
-
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with RunningGateway("tests.views.money_app:app", tmp_path) as running, appliers(tmp_path):
+    with RunningGateway("tests.views.money_app:app", tmp_path) as running, appliers(app, tmp_path):
         yield running
 
 

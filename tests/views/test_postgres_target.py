@@ -566,3 +566,16 @@ def test_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     plan = ViewPlan("reporting", postgres_choice(), (), "app.py:1")
     with pytest.raises(ConfigError, match=r"pip install 'penstock\[postgres\]'"):
         open_target(plan, "postgresql://h/d", Path("/data"))
+
+
+def test_drop_leaves_what_users_have_made(view: View) -> None:
+    """A table on which something depends is not dropped, and named; tables of users are there afterwards."""
+    view.run("CREATE TABLE prices (price bigint)")
+    view.run('CREATE VIEW low AS SELECT price FROM "Item"')
+    problem = view.rejected(lambda: view.target.drop(position_of(1)))
+    assert ".low depends on table" in problem.reason
+    assert view.all('SELECT count(*) FROM "Item"') == [(3,)]
+    view.run("DROP VIEW low")
+    view.target.drop(position_of(1))
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{view.schema}'"
+    assert view.all(tables) == [("prices",)]

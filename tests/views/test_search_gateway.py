@@ -1,9 +1,8 @@
 """`GET /search/{view}` and `client.search`: a whole view, from the request that writes to the hit."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,11 +20,9 @@ from penstock.client.synchronous import Client
 from penstock.errors import DefinitionError, RequestError, ViewUnavailable
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
-from penstock.process.data_directory import DataDirectory
 from penstock.process.view_files import change_orders, folder_of, read_report
-from penstock.views.applier import Applier
-from penstock.views.targets import open_target
 from tests.gateway_thread import RunningGateway
+from tests.views.appliers import appliers
 from tests.views.catalogue_app import Item, app
 from tests.waiting import wait_for
 
@@ -33,21 +30,8 @@ SPEC = "tests.views.catalogue_app:app"
 NAME = "catalogue"
 
 
-@contextmanager
-def applier(data: Path) -> Iterator[None]:
-    """Run the applier of the view in a thread, as its process does."""
-    stop = threading.Event()
-    folder = folder_of(data, NAME)
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(DataDirectory(data).open_journal(app)) as own:
-        feeding = Applier(app, data, NAME, own, lambda plan: open_target(plan, "", folder))
-        thread = threading.Thread(target=feeding.run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+def applier(data: Path) -> AbstractContextManager[None]:
+    return appliers(app, data, NAME)
 
 
 @pytest.fixture

@@ -373,3 +373,22 @@ def test_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match=r"views\.reporting\.url") as caught:
         open_target(plan, url, Path("/data"))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dependent", "name"),
+    [
+        ("CREATE VIEW low AS SELECT price FROM Item", "view low"),
+        ("CREATE TABLE orders (item TEXT REFERENCES Item (_key))", "table orders"),
+    ],
+)
+def test_drop_leaves_what_users_have_made(view: View, dependent: str, name: str) -> None:
+    """A table on which something depends is not dropped, and named; tables of users are there afterwards."""
+    view.user.execute("CREATE TABLE prices (price INTEGER)")
+    view.user.execute(dependent)
+    problem = view.rejected(lambda: view.target.drop(position_of(1)))
+    assert name in problem.reason
+    assert view.all("SELECT count(*) FROM Item") == [(3,)]
+    view.user.execute(f"DROP {name}")
+    view.target.drop(position_of(1))
+    assert view.all("SELECT name FROM sqlite_master") == [("prices",)]

@@ -825,7 +825,9 @@ def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
         how = f"{finding.how}; then penstock verify APP --repair adds the certificates that only the journal has"
         yield msgspec.structs.replace(finding, how=how)
         return
-    if missing := [each.subject for each in wanted if each not in stored]:
+    yield from _content_of(stored)
+    recorded = [each.recorded for each in stored]
+    if missing := [each.subject for each in wanted if each not in recorded]:
         what = f"{len(missing)} erasures of the journal have no certificate, for example that of {missing[0]}"
         how = f"penstock verify APP --repair writes them again, from the journal; without them an older copy of {SUBJECT_KEYS} "
         yield rebuildable(what, ERASURES, f"{how}brings the persons back")
@@ -836,6 +838,18 @@ def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
             f"back. Use no older copy of {SUBJECT_KEYS} here: it brings the persons back"
         )
         yield harmless(what, ERASURES, why)
+
+
+def _content_of(certificates: Sequence[Certificate]) -> Iterator[Finding]:
+    """Compare certificates with their hashes, and name the views that had not passed an erasure."""
+    for each in certificates:
+        if each != each.sealed():
+            what = f"the certificate of the erasure of {each.subject} has another hash than its content"
+            yield unrecoverable(what, ERASURES)
+        for view in each.views:
+            if not view.passed:
+                what = f"view {view.view} had not passed the erasure of {each.subject}: {view.reason or view.state}"
+                yield harmless(what, ERASURES, view.remedy or "its applier passes it by itself")
 
 
 def certificates_in(journal: Journal) -> list[Certificate]:

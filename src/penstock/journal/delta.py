@@ -423,9 +423,19 @@ def app_of(path: Path) -> str | None:
     Raises:
         Corrupt: The journal is damaged.
     """
-    with storage(f"open the journal in {path}"):
-        table = _table_of(CommitLog(path / _LOG, ""))
+    table = _table_in(path)
     return None if table is None else table.name
+
+
+def identity_of(path: Path) -> str:
+    """Return the identity of the journal that a directory holds; empty if it holds none; raises as `app_of`."""
+    table = _table_in(path)
+    return "" if table is None else table.id
+
+
+def _table_in(path: Path) -> MetaData | None:
+    with storage(f"open the journal in {path}"):
+        return _table_of(CommitLog(path / _LOG, ""))
 
 
 def _table_of(commits: CommitLog) -> MetaData | None:

@@ -7,21 +7,30 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Lsn
+from penstock.base.ids import EntityKey, Epoch, Lsn
 from penstock.errors import TimedOut
 from penstock.journal.api import newest_epoch
 from penstock.log.api import Log
+from penstock.log.clock import wall_clock_us
+from penstock.model.application import App
 from penstock.model.control import Erase
 from penstock.model.reply import Reply
 from penstock.orders.order import Place, Report, Way, append_control, settled
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.erasures import Certificate, Erasures, subject_named
+from penstock.process.erasures import PASSED, Certificate, Erasures, ViewPassage, subject_named
+from penstock.process.view_files import ViewState
+from penstock.process.view_standing import STARTING, ViewStanding, view_standings
 
 ORDER: Final = "erase"
 """The first word of the id of an erasure's control record."""
 
 _LOOK_S: Final = 0.02
+_LOOK_AT_VIEWS_S: Final = 0.1
+_PASS_LATER: Final = frozenset(
+    {ViewState.FILLING, ViewState.FOLLOWING, ViewState.WAITING, STARTING}
+)
+"""The states of views that may pass an erasure without an operator."""
 
 
 def certificates(place: Place) -> list[Certificate]:
@@ -58,12 +67,15 @@ class ErasureOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         path="/erasures",
         name="erasures.order",
         result=Certificate,
-        text="The key is destroyed; the certificate.",
+        text="The key is destroyed; the certificate, with the views that have passed the erasure, and those that have not.",
         example='{"subject": "User/ada"}',
     )
 
     def carry_out(self, place: Place, timeout_s: float) -> Certificate:
-        """Append the control record, and return the certificate when the key is destroyed."""
+        """Append the control record, and return the certificate when the key is destroyed and the views have passed it.
+
+        A view that cannot pass it before an operator has acted, or in time, is named in the certificate.
+        """
         app, settings = place.loaded()
         subject, erasures = subject_named(app, self.subject), Erasures(settings.data)
         directory, _ = place.directory()
@@ -80,7 +92,43 @@ class ErasureOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     "driver destroys it when it starts: penstock run"
                 )
             time.sleep(_LOOK_S)
-        return made
+        return _passed_by_views(place, app, made, deadline)
+
+
+def _passed_by_views(
+    place: Place, app: App, certificate: Certificate, deadline: float
+) -> Certificate:
+    """Wait until the views with personal data have passed an erasure, or cannot; note in the certificate which have not."""
+    data, epoch = place.settings.data, Epoch(certificate.epoch)
+    while True:
+        views = [each for each in view_standings(data, epoch) if _concerns(each, app)]
+        late = [each for each in views if not each.target or epoch in each.unerased]
+        if place.told is not None:
+            done = len(views) - len(late) + sum(each.filled or 0.0 for each in late)
+            place.told(round(100 * done), 100 * len(views))
+        waiting = [each for each in late if each.state in _PASS_LATER]
+        if not waiting or time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_AT_VIEWS_S)
+    if views:
+        passages = [_passage(each, passed=each not in late) for each in views]
+        Erasures(data).note({certificate.hash}, passages)
+    # What the appliers have noted has their epochs.
+    with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
+        stored = Erasures(data).every(journal.identity, newest_epoch(journal))
+    return next((each for each in stored if each.hash == certificate.hash), certificate)
+
+
+def _concerns(view: ViewStanding, app: App) -> bool:
+    """Say whether a view may show personal data; of one whose applier has never run here, only its code tells."""
+    plan = app.views.get(view.name)
+    return view.personal or (not view.target and (plan is None or plan.target.personal))
+
+
+def _passage(view: ViewStanding, *, passed: bool) -> ViewPassage:
+    state = PASSED if passed else view.state
+    why = ("", "") if passed else (view.reason, view.remedy)
+    return ViewPassage(view.name, view.target, state, view.epoch, wall_clock_us(), *why)
 
 
 def _outcome(

@@ -5,11 +5,15 @@ destroys the key of the subject (`files.key_file`). The certificate is durable b
 journal destroys the keys of all certificates whose epoch is committed. So a crash in between delays the destruction
 only, and an older file of keys brings no person back. Backups and forks have the certificates, also those of epochs
 that they leave out.
+
+A view with personal data copies them into a store of its own, so an erasure has to pass it, too. Its applier notes that in
+the certificate; the order notes the views that have not passed when it ends.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +28,41 @@ from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal, unseal
 from penstock.model.application import App, unknown
 
+PASSED: Final = "passed"
+"""The state of a view that has passed an erasure."""
+
 _FIELD: Final = "erasures"
 
 
-class Certificate(msgspec.Struct, frozen=True):
+class ViewPassage(msgspec.Struct, frozen=True):
+    """The state of a view with personal data after an erasure.
+
+    Attributes:
+        view: The name of the view.
+        target: The kind of its target; empty if its applier has never run here.
+        state: `passed`: its tables were made again without the person, and the bytes of the former rows are gone. Else the
+            state of the view.
+        epoch: The epoch that the tables showed; -1 before the first.
+        time_us: When this was noted, microseconds since the Unix epoch.
+        reason: Why it had not passed; else empty.
+        remedy: The action of an operator that lets it pass; empty if waiting helps.
+    """
+
+    view: str
+    target: str
+    state: str
+    epoch: Epoch
+    time_us: int
+    reason: str = ""
+    remedy: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has passed the erasure."""
+        return self.state == PASSED
+
+
+class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
     """The proof that a subject was erased.
 
     Attributes:
@@ -35,7 +70,9 @@ class Certificate(msgspec.Struct, frozen=True):
         generation: How often the subject had been erased before.
         epoch: The epoch from which on the subject is gone.
         time_us: When the driver executed the erasure, microseconds since the Unix epoch.
-        hash: SHA-256 of the other attributes as a JSON array, in this order.
+        hash: SHA-256 of the attributes before it as a JSON array, in this order. The journal has the certificate up to here.
+        views: The views with personal data that there were, by name. One that passes the erasure later changes its entry.
+        views_hash: SHA-256 of `hash` and `views` as a JSON array; empty without views.
     """
 
     subject: str
@@ -44,12 +81,30 @@ class Certificate(msgspec.Struct, frozen=True):
     time_us: int
     journal: str
     hash: str = ""
+    views: tuple[ViewPassage, ...] = ()
+    views_hash: str = ""
 
     def sealed(self) -> "Certificate":
-        """Return the certificate with its hash."""
+        """Return the certificate with its hashes."""
         facts = (self.subject, self.generation, self.epoch, self.time_us, self.journal)
-        digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
-        return msgspec.structs.replace(self, hash=digest)
+        digest = _hash_of(facts)
+        return msgspec.structs.replace(
+            self, hash=digest, views_hash=_hash_of((digest, self.views)) if self.views else ""
+        )
+
+    @property
+    def recorded(self) -> "Certificate":
+        """The certificate as the journal has it, without the views."""
+        return msgspec.structs.replace(self, views=(), views_hash="")
+
+    def noting(self, passages: Iterable[ViewPassage]) -> "Certificate":
+        """Return the certificate with the entries of views; a view that has passed stays so."""
+        known = {each.view: each for each in self.views}
+        for each in passages:
+            if each.view not in known or not known[each.view].passed:
+                known[each.view] = each
+        views = tuple(known[name] for name in sorted(known))
+        return msgspec.structs.replace(self, views=views).sealed()
 
     def counts(self, journal: str, upto: Epoch) -> bool:
         """Say whether the erasure is committed: in the other journal, or in a journal with this newest epoch."""
@@ -111,10 +166,27 @@ class Erasures:
         """Store those certificates again that the file has lost; raises as `record`."""
         with self._locked():
             stored = self._stored()
+            known = [each.recorded for each in stored]
             durable.replace(
                 self._path,
-                seal(_FIELD, stored + [each for each in certificates if each not in stored]),
+                seal(_FIELD, stored + [each for each in certificates if each not in known]),
             )
+
+    def note(self, hashes: Collection[str], passages: Collection[ViewPassage]) -> None:
+        """Write the entries of views into certificates, durably.
+
+        Args:
+            hashes: The hashes of the certificates.
+
+        Raises:
+            Corrupt: The file is damaged.
+            JournalUnavailable: The disk is full or fails.
+        """
+        with self._locked():
+            stored = self._stored()
+            noted = [each.noting(passages) if each.hash in hashes else each for each in stored]
+            if noted != stored:
+                durable.replace(self._path, seal(_FIELD, noted))
 
     def keep_committed(self, journal: str, upto: Epoch) -> None:
         """Do as `forget`, in a copy that no other process uses."""
@@ -127,10 +199,16 @@ class Erasures:
             if self.generation(certificate.subject) <= certificate.generation:
                 self._keys.destroy(certificate.subject, certificate.generation)
 
+    def completed(self, journal: str, upto: Epoch) -> list[Certificate]:
+        """Return the certificates that count, up to the first whose key is not destroyed yet; raises as `every`."""
+        return [*takewhile(self._is_destroyed, self.every(journal, upto))]
+
     def is_complete(self, certificate: Certificate) -> bool:
         """Say whether the key of a certificate is destroyed, and its bytes are overwritten."""
-        is_destroyed = self.generation(certificate.subject) > certificate.generation
-        return is_destroyed and not self._keys.has_remains
+        return self._is_destroyed(certificate) and not self._keys.has_remains
+
+    def _is_destroyed(self, certificate: Certificate) -> bool:
+        return self.generation(certificate.subject) > certificate.generation
 
     def _replace(self, journal: str, after: Epoch, new: list[Certificate]) -> None:
         """Put certificates in the place of those after an epoch of a journal, durably."""
@@ -159,6 +237,21 @@ class Erasures:
                 raise Corrupt(
                     f"{self._path} {error}; put a copy of the file back, which backups contain"
                 ) from error
+
+
+def behind(certificates: Sequence[Certificate], passed: str) -> Sequence[Certificate]:
+    """Return the certificates behind that with a hash; all of them if none has it."""
+    hashes = [each.hash for each in certificates]
+    return certificates[hashes.index(passed) + 1 :] if passed in hashes else certificates
+
+
+def newest_hash(certificates: Sequence[Certificate]) -> str:
+    """Return the hash of the last certificate; empty without one."""
+    return certificates[-1].hash if certificates else ""
+
+
+def _hash_of(facts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 def subject_named(app: App, text: str) -> EntityKey:

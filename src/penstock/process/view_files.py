@@ -56,12 +56,16 @@ class ViewReport(msgspec.Struct, frozen=True):
         target: The kind of its target, such as `postgres`.
         epoch: The last epoch that the tables show; -1 before the first.
         failed: The number of rows that are absent because their row function has failed.
-        reason: Why the state is not `following`, in a sentence without secrets; else empty.
+        reason: Why the state is not `following`, or which work is left, in a sentence without secrets; else empty.
         remedy: What the operator does; empty if waiting helps.
         time_us: When it was written, microseconds since the Unix epoch.
         pid: The process of the applier.
         filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
         rebuilt: The number of the last order to rebuild that was carried out.
+        schema: The schema of PostgreSQL that the application names; empty: that with the name of the view.
+        personal: Whether it may show personal data.
+        passed: The hash of the newest certificate of an erasure that it has passed, and with it all before; empty: none.
+        streams: Whether it shows streams.
     """
 
     name: str
@@ -75,6 +79,10 @@ class ViewReport(msgspec.Struct, frozen=True):
     pid: int = 0
     filled: float | None = None
     rebuilt: int = 0
+    schema: str = ""
+    personal: bool = False
+    passed: str = ""
+    streams: bool = False
 
 
 class ViewOrders(msgspec.Struct, frozen=True):

@@ -1,13 +1,13 @@
 """`ViewStanding`: how a view stands, for people: the report of its applier, the orders of operators, and its process."""
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import PenstockError
-from penstock.files.layout import JOURNAL, VIEWS
+from penstock.errors import Corrupt, PenstockError
+from penstock.files.layout import ERASURES, JOURNAL, VIEWS
 from penstock.process.view_files import (
     ROLE,
     Held,
@@ -18,6 +18,9 @@ from penstock.process.view_files import (
     read_orders,
     read_report,
 )
+
+if TYPE_CHECKING:
+    from penstock.process.erasures import Certificate
 
 STOPPED: Final = "stopped"
 """The state of a view whose applier does not run."""
@@ -43,6 +46,8 @@ class ViewStanding(msgspec.Struct, frozen=True):
         filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
         rebuilding: Whether an order to rebuild it has not been carried out yet.
         time_us: When its applier last told of it; 0: never.
+        personal: Whether it may show personal data.
+        unerased: The epochs of the erasures that it has not passed.
     """
 
     name: str
@@ -57,6 +62,8 @@ class ViewStanding(msgspec.Struct, frozen=True):
     filled: float | None
     rebuilding: bool
     time_us: int
+    personal: bool = False
+    unerased: tuple[Epoch, ...] = ()
 
 
 def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
@@ -76,15 +83,44 @@ def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
         return []
     from penstock.process import presence  # noqa: PLC0415 -- psutil, which a command's help does not need
 
+    erased = _erased_in(data, newest)
     running = {process.details.get("view") for process in presence.find(data, ROLE)}
     return [
-        _standing_of(data, name, newest, runs=name in running, is_declared=name in declared)
+        _standing_of(data, name, newest, erased, runs=name in running, is_declared=name in declared)
         for name in [*declared, *sorted(left)]
     ]
 
 
+def _erased_in(data: Path, newest: Epoch) -> "list[Certificate]":
+    """Return the certificates of all erasures."""
+    if not (data / ERASURES).exists():
+        return []
+    from penstock.journal.delta import identity_of  # noqa: PLC0415 -- pyarrow, which a command's help does not need
+    from penstock.process.erasures import Erasures  # noqa: PLC0415 -- the model, as above
+
+    try:
+        return Erasures(data).every(identity_of(data / JOURNAL), newest)
+    except Corrupt:
+        return []  # the appliers wait for it, and say so; the other views must be shown
+
+
+def _unerased(erased: "list[Certificate]", passed: str) -> tuple[Epoch, ...]:
+    """Return the epochs of the erasures that a view has not passed."""
+    if not erased:
+        return ()
+    from penstock.process.erasures import behind  # noqa: PLC0415 -- as above
+
+    return tuple(Epoch(each.epoch) for each in behind(erased, passed))
+
+
 def _standing_of(
-    data: Path, name: str, newest: Epoch, *, runs: bool, is_declared: bool
+    data: Path,
+    name: str,
+    newest: Epoch,
+    erased: "list[Certificate]",
+    *,
+    runs: bool,
+    is_declared: bool,
 ) -> ViewStanding:
     report = read_report(data, name)
     epoch = BEFORE_FIRST if report is None else report.epoch
@@ -103,6 +139,12 @@ def _standing_of(
         absent = f"incomplete: {rows} absent because the row function failed"
         reason = f"{reason}; {absent}" if reason else absent
         remedy = remedy or "see its table _failed, and correct the function"
+    personal = report is not None and report.personal
+    unerased = _unerased(erased, report.passed) if report is not None and personal else ()
+    if unerased:
+        more = f" and {len(unerased) - 1} later ones" if unerased[1:] else ""
+        behind = f"it has not passed the erasure of epoch {unerased[0]}{more}"
+        reason = f"{reason}; {behind}" if reason else behind
     return ViewStanding(
         name,
         "" if report is None else report.target,
@@ -116,6 +158,8 @@ def _standing_of(
         None if report is None or not runs else report.filled,
         orders.rebuild > (0 if report is None else report.rebuilt),
         0 if report is None else report.time_us,
+        personal,
+        unerased,
     )
 
 

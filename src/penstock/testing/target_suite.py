@@ -41,6 +41,7 @@ from penstock.views.target import (
     Owner,
     Position,
     Row,
+    Standing,
     TableChange,
     TableShape,
     Target,
@@ -405,6 +406,34 @@ class TargetSuite:
             else:
                 self._check(target, place, model, position_of(1))
             target.close()
+
+    def test_purge_keeps_the_rows(self, tmp_path: Path) -> None:
+        """Only rows that were removed before are destroyed: tables and position stay, and changes go on."""
+        model, changes, wanted = _contested("apply")
+        target = self.opened(tmp_path)
+        target.load(None, position_of(1), list(model), _parts(model))
+        target.purge()
+        self._check(target, tmp_path, model, position_of(1))
+        target.apply(position_of(1), position_of(2), changes)
+        target.purge()
+        self._check(target, tmp_path, wanted, position_of(2))
+        target.close()
+
+    def test_drop_removes_what_was_made(self, tmp_path: Path) -> None:
+        """A target that was dropped is as one that was never filled; only the expected position is dropped."""
+        model = _filled()
+        target = self.opened(tmp_path)
+        target.load(None, position_of(1), list(model), _parts(model))
+        with pytest.raises(Overtaken):
+            target.drop(position_of(2))
+        self._check(target, tmp_path, model, position_of(1))
+        target.drop(position_of(1))
+        assert target.position() == Standing(None)
+        with pytest.raises(Overtaken):
+            target.drop(position_of(1))
+        target.load(None, position_of(3), list(model), _parts(model))
+        self._check(target, tmp_path, model, position_of(3))
+        target.close()
 
     def _check(self, target: Target, place: Path, model: Model, position: Position) -> None:
         assert target.position().position == position

@@ -14,6 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock.base.ids import Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
@@ -26,6 +28,14 @@ from penstock.model.views.view import ViewPlan
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import (
+    PASSED,
+    Certificate,
+    Erasures,
+    ViewPassage,
+    behind,
+    newest_hash,
+)
 from penstock.process.isolated_calls import IsolatedCalls
 from penstock.process.stop import Stop
 from penstock.process.view_files import (
@@ -67,6 +77,9 @@ _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 15.0
 _STOPPED_S: Final = 0.004
 """How long an applier that a reader has stopped waits before it looks again."""
+
+_PURGE_S: Final = 5.0
+"""The pause before rows of erased persons that could not be destroyed are tried again."""
 
 _NICE: Final = 5
 """The nice value of an applier: requests come first."""
@@ -116,9 +129,14 @@ class Applier:
         self._failures = 0  # consecutive
         former = read_report(data, name)
         self._rebuilt = 0 if former is None else former.rebuilt
-        target_kind = app.views[name].target.kind
+        # The newest erasure that the target has passed; None: no applier has told of it.
+        self._passed = None if former is None else former.passed
+        self._passes_at = float("-inf")
+        self._owed = "", ""  # why the last erasure has not been passed yet, and the remedy
         self._stops = Stops(data, name)
-        self._report = ViewReport(name, target_kind, ViewState.FILLING, rebuilt=self._rebuilt)
+        # The facts about the target stay known while it does not answer.
+        known = former or ViewReport(name, "", ViewState.FILLING)
+        self._report = replace(known, state=ViewState.FILLING, reason="", remedy="", filled=None)
         self._reported_at = float("-inf")
         self._looked_at = float("-inf")
         self._orders = ViewOrders()
@@ -153,6 +171,9 @@ class Applier:
             return
         standing = self._standing_now()
         position = standing.position
+        if self._erasures_now() != self._erasures:
+            self._use(self._app)
+        # Behind the erasures: a fill without the erased persons shows their epochs, too.
         newest = newest_epoch(self._journal)
         if self._orders.rebuild > self._rebuilt or position is None:
             self._fill(newest, standing)
@@ -173,14 +194,13 @@ class Applier:
 
     def _follow(self, position: Position, newest: Epoch, standing: Standing) -> None:
         self._take_code(position.epoch)
-        if self._erased_now() != self._erasures:
-            self._use(self._app)
         if position.definition != self._tables.definition or not self._feed.continues(
             position.epoch
         ):
             self._fill(newest, standing)
             return
-        self._tell(ViewState.FOLLOWING, position=position)
+        self._pass_erasures(position)
+        self._tell(ViewState.FOLLOWING, *self._owed, position=position)
         if self._journal.wait(position.epoch, _LOOK_MS) is None:
             return
         upto = newest_epoch(self._journal)
@@ -197,7 +217,7 @@ class Applier:
             self._change(position, after, changes)
             self._stops.shown(after.epoch)
             position = after
-            self._tell(ViewState.FOLLOWING, position=position)
+            self._tell(ViewState.FOLLOWING, *self._owed, position=position)
             if self._stop.is_set() or self._hindrance() is not None:
                 return
 
@@ -236,11 +256,35 @@ class Applier:
 
             self._target.load(standing.position, after, tables.shapes, parts())
         self._rebuilt = max(self._rebuilt, order)
+        if standing.position is None and self._passed is None:
+            self._passed = newest_hash(self._erased)  # there was no row of them
         self._standing = Standing(after, self._target.position().failed)
         self._stops.shown(newest)
         _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
         self._reported_at = float("-inf")
         self._tell(ViewState.FOLLOWING, position=after)
+
+    def _pass_erasures(self, position: Position) -> None:
+        """Destroy the rows that an erasure has removed, and note in its certificate that the view has passed it."""
+        ahead, now = behind(self._erased, self._passed or ""), time.monotonic()
+        if not ahead or now < self._passes_at:
+            return
+        assert self._target is not None
+        try:
+            self._target.purge()
+        except TargetProblem as error:
+            # The tables are right, and their readers must not wait for the program that keeps the former rows.
+            self._owed = (
+                f"rows of erased persons are still in its files: {error.reason}",
+                error.remedy,
+            )
+            self._passes_at = now + _PURGE_S
+            return
+        target, epoch = self._plan.target, position.epoch
+        passage = ViewPassage(self._name, target.kind, PASSED, epoch, wall_clock_us())
+        Erasures(self._data).note({each.hash for each in ahead}, [passage])
+        self._passed, self._owed = newest_hash(ahead), ("", "")
+        _log.info("applier.passed", extra={"view": self._name, "epoch": epoch})
 
     def _standing_now(self) -> Standing:
         if self._target is None:
@@ -291,14 +335,23 @@ class Applier:
         served = None if self._code is None else self._code.served
         self._app = app
         self._plan = plan
-        self._erasures = self._erased_now()
+        # The certificates first: the number that the tables know then includes each of their keys.
+        self._erased = self._erased_now()
+        self._erasures = self._erasures_now()
         code = "" if served is None else served.code.archive
         self._tables = ViewTables(plan, code, IsolatedCalls(), self._erasures)
 
-    def _erased_now(self) -> int:
-        """Return the number of erasures that this view has to obey."""
+    def _erasures_now(self) -> int:
+        """Return the number of destroyed keys that this view has to obey."""
         keys = self._app.keys if self._plan.target.personal else None
         return 0 if keys is None else keys.erasures()
+
+    def _erased_now(self) -> list[Certificate]:
+        """Return the certificates of the erasures that this view has to obey."""
+        erasures = Erasures(self._data)
+        if self._app.keys is None or not self._plan.target.personal or not erasures.exist:
+            return []
+        return erasures.completed(self._journal.identity, newest_epoch(self._journal))
 
     def _wait_after(self, error: Exception) -> None:
         remedy = error.remedy if isinstance(error, TargetProblem) else ""
@@ -335,28 +388,33 @@ class Applier:
         standing = self._standing
         shown = position or (None if standing is None else standing.position)
         report = ViewReport(
-            self._name,
-            self._plan.target.kind,
-            state,
-            self._report.epoch if shown is None else shown.epoch,
-            self._report.failed if standing is None else standing.failed,
-            reason,
-            remedy,
-            wall_clock_us(),
-            os.getpid(),
-            filled,
-            self._rebuilt,
+            name=self._name,
+            target=self._plan.target.kind,
+            state=state,
+            epoch=self._report.epoch if shown is None else shown.epoch,
+            failed=self._report.failed if standing is None else standing.failed,
+            reason=reason,
+            remedy=remedy,
+            time_us=wall_clock_us(),
+            pid=os.getpid(),
+            filled=filled,
+            rebuilt=self._rebuilt,
+            schema=self._plan.target.schema,
+            personal=self._plan.target.personal,
+            passed=self._passed or "",
+            streams=bool(self._tables.streams),
         )
         former = self._report
-        is_same = (report.state, report.reason, report.failed) == (
-            former.state,
-            former.reason,
-            former.failed,
-        )
+        is_same = _facts(report) == _facts(former)
         if is_same and now - self._reported_at < _REPORT_S:
             return
         self._report, self._reported_at = report, now
         write_report(self._data, report)
+
+
+def _facts(report: ViewReport) -> object:
+    """Return what is told at once when it changes."""
+    return report.state, report.reason, report.failed, report.passed
 
 
 def serve_applier(app: App, name: str, config: Config, *, supervised: bool = False) -> None:

@@ -154,6 +154,18 @@ _INDEXES_IN: Final = b"""
     ORDER BY t.relname, i.relname
 """
 
+_HOLDERS: Final = b"""
+    SELECT 'the transaction of process ' || pid || ' (' || coalesce(application_name, '') || ')'
+    FROM pg_stat_activity
+    WHERE age(backend_xmin) >= age(%s::xid) AND pid <> pg_backend_pid()
+        AND (datname = current_database() OR datname IS NULL)
+    UNION ALL
+    SELECT 'the replication slot ' || slot_name FROM pg_replication_slots WHERE age(xmin) >= age(%s::xid)
+    UNION ALL
+    SELECT 'the prepared transaction ' || gid FROM pg_prepared_xacts WHERE age(transaction) >= age(%s::xid)
+"""
+"""The holders of dead rows: snapshots that are older than a transaction."""
+
 _WAITING_HELPS: Final = ("08", "40", "53", "57")
 """Classes of SQLSTATE: no connection, a lost race, no resources, a server that starts or stops."""
 
@@ -203,6 +215,7 @@ class PostgresTarget:
         self._meta = f"{quoted(schema)}.{META}"
         self._connection: Connection | None = None
         self._staged: dict[TableShape, _Table] = {}
+        self._horizon: str | None = None
 
     def position(self) -> Standing:
         """Return what the schema holds."""
@@ -334,6 +347,39 @@ class PostgresTarget:
                     f"the table {change.shape.name} has another shape than the view wants",
                     self._rebuild,
                 )
+
+    def purge(self) -> None:
+        """Write the tables again without dead rows; their readers wait meanwhile.
+
+        The write-ahead log of the server, its standbys and its backups are left to its operator.
+        """
+        with self._opened() as connection:
+            # Older snapshots may see the dead rows, so that they would be written again. Those of a later call may not.
+            if self._horizon is None:
+                self._horizon = _value(connection, "SELECT pg_current_xact_id()::xid::text")
+            holder = connection.execute(_HOLDERS, [self._horizon] * 3).fetchone()
+            if holder is not None:
+                raise TargetProblem(
+                    f"PostgreSQL: {holder[0]} still sees the removed rows", f"end {holder[0]}"
+                )
+            _, shapes = self._read_meta(connection)
+            for shape in shapes:
+                _run(connection, f"VACUUM (FULL) {quoted(self._schema)}.{quoted(shape.name)}")
+            self._horizon = None
+
+    def drop(self, before: Position) -> None:
+        """Remove all tables of the view, and its position; the schema stays."""
+        with self._opened() as connection, connection.transaction():
+            _run(connection, f"SET LOCAL statement_timeout = {DDL_MS}")
+            present = _Catalog(connection, self._schema).tables
+            if META not in present:
+                raise Overtaken
+            position, shapes = self._read_meta(connection, "FOR UPDATE")
+            if position != before:
+                raise Overtaken
+            names = [shape.name for shape in shapes if shape.name in present]
+            tables = [f"{quoted(self._schema)}.{quoted(name)}" for name in (*names, META)]
+            _run(connection, f"DROP TABLE {', '.join(tables)}")
 
     @contextmanager
     def _opened(self) -> Iterator[Connection]:

@@ -141,6 +141,26 @@ class SearchTarget:
             )
             self._merging.start()
 
+    def purge(self) -> None:
+        """Remove former indexes; a fill has written that in force from its first row."""
+        with self._locked():
+            self._remove_others()
+            kept = [each.name for each in self._folder.iterdir() if each.is_dir()]
+        if len(kept) > 1:
+            raise TargetProblem(
+                f"a former index in {self._folder} cannot be removed",
+                "give the service the right to write there",
+            )
+
+    def drop(self, before: Position) -> None:
+        """Remove the index, and its position."""
+        with self._locked():
+            self._require(before)
+            with self._writing():
+                (self._folder / CURRENT).unlink()
+                durable.sync_directory(self._folder)
+            self._remove_others()
+
     def close(self) -> None:
         """Wait until segments are merged."""
         self._join()

@@ -117,6 +117,10 @@ _CREATE_META: Final = (
     f"CREATE TABLE IF NOT EXISTS {META} (only INTEGER PRIMARY KEY CHECK (only = 1), "
     "lineage TEXT, journal TEXT, epoch INTEGER, checksum TEXT, definition TEXT, shapes TEXT)"
 )
+_FOREIGN_KEYS: Final = (
+    """SELECT s.name, k."table" FROM main.sqlite_master AS s, pragma_foreign_key_list(s.name, 'main') AS k """
+    "WHERE s.type = 'table'"
+)
 _READ_META: Final = f"SELECT lineage, journal, epoch, checksum, definition FROM main.{META}"
 
 
@@ -238,6 +242,34 @@ class SqliteTarget:
         rows = table.cells.held(change.rows)
         connection.executemany(table.forget, table.forgotten(change.touched, rows))
         connection.executemany(table.upsert, rows)
+
+    def purge(self) -> None:
+        """Write the whole file again, without free pages, and empty the write-ahead log."""
+        with self._opened() as connection:
+            # The log first: the rewritten file goes through it, and it would grow with each try.
+            if self._empty_log(connection):
+                connection.execute("PRAGMA main.secure_delete = ON")  # also the gaps in new pages
+                try:
+                    connection.execute("VACUUM main")
+                finally:
+                    connection.execute("PRAGMA main.secure_delete = OFF")
+                if self._empty_log(connection):
+                    return
+        raise TargetProblem(
+            f"a program reads {self._path} in one transaction", "end the transaction of that reader"
+        )
+
+    def drop(self, before: Position) -> None:
+        """Remove all tables of the view, and its position."""
+        with self._opened() as connection, _transaction(connection, "IMMEDIATE"):
+            self._require(connection, before)
+            present = _names_in(connection, ("table",))
+            made = {_folded(shape.name) for shape in _shapes_in(connection)} | {_folded(META)}
+            names = [name for folded, name in present.items() if folded in made]
+            _refuse_readers(connection, dict.fromkeys(names))
+            for name in names:
+                connection.execute(f"DROP TABLE main.{quoted(name)}")
+            self._verified = -1
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -486,16 +518,8 @@ class _Replacement:
             name = table.shape.name
             if not self._kept.get(name, True):
                 dropped[name] = _columns_in(self._connection, name).keys() - set(table.shape.names)
-        if not any(columns is None or columns for columns in dropped.values()):
-            return
-        for view, table_name, column in _reads_of_views(self._connection):
-            columns = dropped.get(table_name, set())
-            if columns is None or column in columns:
-                where = f"the column {column} of the table {table_name}" if column else table_name
-                raise TargetProblem(
-                    f"the view {view} of the database reads {where}, which has to go",
-                    f"change or drop {view}",
-                )
+        if any(columns is None or columns for columns in dropped.values()):
+            _refuse_readers(self._connection, dropped)
 
     def run(self) -> None:
         """Replace the tables; in a transaction."""
@@ -598,6 +622,28 @@ def _refuse_unique_indexes(connection: sqlite3.Connection, table: str) -> None:
             "their transactions",
             f"drop {name}, or create it again without UNIQUE",
         )
+
+
+def _refuse_readers(connection: sqlite3.Connection, dropped: Mapping[str, set[str] | None]) -> None:
+    """Refuse to drop a table or a column to which a view or a foreign key of a user's own refers.
+
+    Args:
+        dropped: The columns that have to go, by table; None: the table itself.
+    """
+    for view, table_name, column in _reads_of_views(connection):
+        columns = dropped.get(table_name, set())
+        if columns is None or column in columns:
+            where = f"the column {column} of the table {table_name}" if column else table_name
+            raise TargetProblem(
+                f"the view {view} of the database reads {where}, which has to go",
+                f"change or drop {view}",
+            )
+    gone = {_folded(name) for name, columns in dropped.items() if columns is None}
+    for name, referred in connection.execute(_FOREIGN_KEYS).fetchall():
+        if _folded(referred) in gone and _folded(name) not in gone:
+            raise TargetProblem(
+                f"the table {name} refers to {referred}, which has to go", f"change or drop {name}"
+            )
 
 
 def _reads_of_views(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:

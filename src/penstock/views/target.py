@@ -197,5 +197,25 @@ class Target(Protocol):
             Overtaken: The target has another position.
         """
 
+    def purge(self) -> None:
+        """Destroy the rest of rows that were removed: in free pages, dead versions and former files.
+
+        The tables and the position stay.
+
+        Raises:
+            TargetProblem: A reader keeps them, say; a later call tries it again.
+        """
+
+    def drop(self, before: Position) -> None:
+        """Remove all tables that the view has made, and its position, in one transaction; tables of users stay.
+
+        Args:
+            before: The position that the target must have.
+
+        Raises:
+            Overtaken: The target has another position.
+            TargetProblem: Something of a user's depends on a table; the reason has its name.
+        """
+
     def close(self) -> None:
         """Release the store."""

@@ -24,8 +24,11 @@ From its place in the order on, the entity is deleted. Then the key of its data 
 epoch or backup shows them any more. This cannot be undone. Requests about the person that are scheduled, or that
 arrive with data that were encrypted before, fail with erased. The same key may be used for another person afterwards.
 
-A certificate remains: the entity, the epoch and the time. With --url, a gateway takes the order; its key needs the
-scope admin.
+Views with personal data are filled again without the person, and the command waits for them, at most for its
+time-out. A view that is paused, held, refused or stopped passes the erasure later.
+
+A certificate remains: the entity, the epoch and the time, the views that have passed the erasure, and those that have
+not, with the reason. With --url, a gateway takes the order; its key needs the scope admin.
 
 \b
 Examples:
@@ -49,7 +52,10 @@ def command(
     confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Show all certificates.")] = False,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.0, help="The seconds to wait for the driver.")
+        float,
+        typer.Option(
+            "--timeout", min=0.0, help="The seconds to wait for the driver and the views."
+        ),
     ] = 30.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,11 +76,26 @@ def command(
         print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
     _confirm(subjects[0], confirmed=confirmed)
+    from penstock.cli.progress import ProgressBar
     from penstock.orders.erasure_order import ErasureOrder
 
-    made = remote.give(ErasureOrder(subjects[0]), lambda: _place(options), timeout_s)
+    with ProgressBar("views") as bar:
+        made = remote.give(
+            ErasureOrder(subjects[0]), lambda: _place(options)._replace(told=bar.at), timeout_s
+        )
+    print_result(made, lambda console: _show_made(made, console), as_json=as_json)
+
+
+def _show_made(made: "Certificate", console: "Console") -> None:
     line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
-    print_result(made, lambda console: console.print(line, soft_wrap=True), as_json=as_json)
+    console.print(line, soft_wrap=True)
+    for view in made.views:
+        if view.passed:
+            line, style = f"view {view.view} has passed it, at epoch {view.epoch}", ""
+        else:
+            told = "; ".join(filter(None, (view.reason, view.remedy)))
+            line, style = f"view {view.view} has not passed it: {view.state}, {told}", "yellow"
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _place(options: DataOptions) -> "Place":
@@ -97,8 +118,15 @@ def _confirm(subject: str, *, confirmed: bool) -> None:
 
 
 def _show(every: "list[Certificate]", console: "Console") -> None:
-    table = folding_table("subject", "epoch", "erased", "certificate")
+    table = folding_table("subject", "epoch", "erased", "views", "certificate")
     for certificate in every:
         epoch, erased = str(Epoch(certificate.epoch)), utc_text(certificate.time_us)
-        table.add_row(certificate.subject, epoch, erased, certificate.hash)
+        table.add_row(certificate.subject, epoch, erased, _views(certificate), certificate.hash)
     console.print(table)
+
+
+def _views(certificate: "Certificate") -> str:
+    late = [view.view for view in certificate.views if not view.passed]
+    if late:
+        return f"not passed by {', '.join(late)}"
+    return "all passed" if certificate.views else "none"

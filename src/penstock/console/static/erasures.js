@@ -58,7 +58,7 @@ function orderForm(classes, search, changed) {
     spellcheck: "false",
   });
   const erase = () =>
-    working.run("Erasing: the entity is deleted, and the key of its data is destroyed …", async () => {
+    working.run("Erasing: the key is destroyed, and the views are filled again without the person …", async () => {
       const body = JSON.stringify({ subject: `${of.value}/${key.value}` });
       const { value } = await ask("/erasures", { method: "POST", body });
       await changed();
@@ -98,7 +98,21 @@ function outcomeOf(answer) {
     ["Time", moment(time)],
     ["Certificate", el("code", {}, hash)],
   ];
-  return el("div", { role: "status", class: "done" }, el("p", {}, "The key is destroyed."), lines(facts));
+  const passages = (answer.views ?? []).map((view) => [`View ${view.view}`, passageText(view)]);
+  return el("div", { role: "status", class: "done" }, el("p", {}, "The key is destroyed."), lines([...facts, ...passages]));
+}
+
+const hasPassed = ({ state }) => state === "passed";
+
+const passageText = (view) =>
+  hasPassed(view)
+    ? `passed, at epoch ${count(view.epoch)}`
+    : `not passed: ${[view.state, view.reason, view.remedy].filter(Boolean).join("; ")}`;
+
+function viewsText(views = []) {
+  const late = views.filter((view) => !hasPassed(view)).map(({ view }) => view);
+  if (late.length) return `not passed by ${late.join(", ")}`;
+  return views.length ? "all passed" : "none";
 }
 
 async function load(place) {
@@ -117,9 +131,12 @@ const table = (certificates) =>
       { name: "Person", cell: lineNode },
       { name: "Epoch", numeric: true, cell: count },
       { name: "Time", cell: moment },
+      { name: "Views", cell: lineNode },
       { name: "Certificate", cell: (hash) => el("code", { class: "hash", title: hash }, `${hash.slice(0, HASH_SHOWN)}…`) },
     ],
-    rows: certificates.map((certificate) => [certificate.subject, certificate.epoch, certificate.time_us, certificate.hash]).reverse(),
+    rows: certificates
+      .map(({ subject, epoch, time_us: time, views, hash }) => [subject, epoch, time, viewsText(views), hash])
+      .reverse(),
     sortable: false,
     rowHead: true,
     stacked: true,

@@ -331,9 +331,15 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
     states = GaugeMetricFamily(
         "penstock_views_state", "1 for the state that a view has.", labels=["view", "state"]
     )
+    unerased = GaugeMetricFamily(
+        "penstock_views_erasures_behind",
+        "Erasures of persons that a view with personal data has not passed.",
+        labels=names,
+    )
     for view in view_standings(data, newest):
+        unerased.add_metric([view.name], len(view.unerased))
         epoch.add_metric([view.name], view.epoch)
         lag.add_metric([view.name], view.lag)
         failed.add_metric([view.name], view.failed)
         states.add_metric([view.name, view.state], 1)
-    yield from (epoch, lag, failed, states)
+    yield from (epoch, lag, failed, states, unerased)
