@@ -19,8 +19,8 @@ from uuid import UUID
 import msgspec
 
 from penstock import App, Entity, Unencodable, key
+from penstock.base.annotations import UNIONS
 from penstock.base.ids import EntityKey, RequestId
-from penstock.base.union import UNIONS
 from penstock.model.context import Transaction, activate
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import NONE_BY_NAME, Signature

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from penstock.model.application import App
     from penstock.model.attribute import reference, was
     from penstock.model.entity import Entity, entity, key
-    from penstock.model.entity_ask import ask
     from penstock.model.handler import readonly, transactional
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
     from penstock.model.repeatable import now, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
-    from penstock.model.sending import send, send_after, send_at
+    from penstock.model.sending import ask, send, send_after, send_at
     from penstock.model.streams.ask import gather
     from penstock.model.streams.failed_atom import FailedAtom
     from penstock.model.streams.flow import Emit, flow
@@ -186,7 +185,6 @@ _DEFINITIONS: Final = {
     "penstock.model.application": ("App",),
     "penstock.model.attribute": ("reference", "was"),
     "penstock.model.entity": ("Entity", "entity", "key"),
-    "penstock.model.entity_ask": ("ask",),
     "penstock.model.handler": ("readonly", "transactional"),
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
@@ -194,7 +192,7 @@ _DEFINITIONS: Final = {
     "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),
-    "penstock.model.sending": ("send", "send_after", "send_at"),
+    "penstock.model.sending": ("ask", "send", "send_after", "send_at"),
     "penstock.model.streams.ask": ("gather",),
     "penstock.model.streams.failed_atom": ("FailedAtom",),
     "penstock.model.streams.flow": ("Emit", "flow"),

@@ -6,7 +6,7 @@ from datetime import datetime
 import httpx
 import pytest
 
-from penstock.console.assets import load_assets
+from penstock.console.routes import load_assets
 from tests.browser.running import RunningConsole
 from tests.waiting import wait_for
 

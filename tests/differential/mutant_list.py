@@ -111,14 +111,14 @@ MUTANTS = (
     ),
     Mutant(
         "readers do not join writers",
-        "engine/conflicts.py",
+        "engine/access.py",
         "joins = np.repeat(written, np.diff(begins, append=entity.size))",
         "joins = accesses.wrote[order]",
         TANGLE,
     ),
     Mutant(
         "an entity that nobody wrote joins its readers",
-        "engine/conflicts.py",
+        "engine/access.py",
         "written = np.logical_or.reduceat(accesses.wrote[order], begins)",
         "written = np.ones(begins.size, np.bool_)",
         CONFLICTS,

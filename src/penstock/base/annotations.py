@@ -7,6 +7,7 @@ An annotation with a name that is still unknown is its text here, as if it had b
 
 import inspect
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -16,6 +17,9 @@ if sys.version_info >= (3, 14):
 
 EVALUATOR: Final = "__annotate_func__"
 """The name of the function, among the attributes of a class, that evaluates the annotations since Python 3.14."""
+
+UNIONS: Final = (typing.Union, types.UnionType)
+"""What `typing.get_origin` returns for a union: `A | B` is another one than `Union[A, B]` and `Optional[A]`."""
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:
@@ -72,9 +76,6 @@ def evaluate(
         annotations: Annotations as they are written, or as `annotations_of` returns them.
         local_names: The values of names that come before the global ones.
         include_extras: Whether the additions of `Annotated` to a type are kept.
-
-    Returns:
-        The type of each annotation.
 
     Raises:
         NameError: A name has no value.

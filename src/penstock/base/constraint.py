@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.record import RecordKind, constraints_in, kind_of, record_hints, simplified
-from penstock.base.union import UNIONS
 
 _LIBRARIES: Final = ("annotated_types", "pydantic", "pydantic_core", "beartype", "typeguard")
 _ALTERNATIVES: Final = {

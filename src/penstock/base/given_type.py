@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.json_floats import decode_json
 from penstock.base.misfit import UNKNOWN_FIELD
 from penstock.base.record import (
@@ -24,7 +25,6 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import decode_reference, wire_type
-from penstock.base.union import UNIONS
 
 _MARK: Final = "\ufeff".encode()
 _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of
 from penstock.base.schema import decode_reference, reference_type
-from penstock.base.union import UNIONS
 
 FLOATS: Final = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 """The values, by their texts."""

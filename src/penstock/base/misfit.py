@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from enum import Enum, Flag
 from typing import Any, Final, NamedTuple
 
+from penstock.base.annotations import UNIONS
 from penstock.base.record import fields_of, kind_of, members_of, simplified
-from penstock.base.union import UNIONS
 
 _OUTER: Final = re.compile(r"(?P<key>`key` in )?`\$(?P<path>[^`]*)`")
 _INNER: Final = re.compile(r"(?P<mistake>.*) in `\$(?P<path>[^`]*)`", re.DOTALL)

@@ -16,9 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.base.annotations import annotations_of
+from penstock.base.annotations import UNIONS, annotations_of
 from penstock.base.class_caches import cached_by_class
-from penstock.base.union import UNIONS
 
 _TYPES: Final = "__penstock_types__"
 _WRAPPERS: Final = (typing.Annotated, typing.Required, typing.NotRequired)

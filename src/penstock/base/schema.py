@@ -19,13 +19,13 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.case_twins import case_twins
 from penstock.base.class_caches import cached_by_class
 from penstock.base.constraint import constrained_fields, constraint_complaints, has_constraints
 from penstock.base.encoder import Encoder
 from penstock.base.misfit import Misfit, misfit_of
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
-from penstock.base.union import UNIONS
 from penstock.errors import Unencodable
 
 SCALARS: Final[Mapping[type, dict[str, Any]]] = {

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.constraint import constrained_fields, has_constraints
 from penstock.base.record import (
     Field,
@@ -25,7 +26,6 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import decode_reference
-from penstock.base.union import UNIONS
 
 _SERIES: Final = (list, tuple, set, frozenset, deque)
 

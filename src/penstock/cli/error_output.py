@@ -39,7 +39,6 @@ class ErrorDescription(msgspec.Struct, frozen=True):
     """An error as `--json` prints it, as the value of `error`. Keys are stable.
 
     Attributes:
-        code: The stable code of the error.
         message: What happened, for people.
         hint: The next step, for people.
     """

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +14,26 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from penstock.sql_view.result_format import ResultFormat
+
 _encode: Final = msgspec.json.Encoder(enc_hook=as_text).encode
+
+
+class OutputFormat(StrEnum):
+    """The output format of a result."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    LINES = "lines"
+    ARROW = "arrow"
+
+    @property
+    def result_format(self) -> "ResultFormat":
+        """The format of the answer that the command asks for; a table is made of Arrow columns."""
+        from penstock.sql_view.result_format import ResultFormat
+
+        return ResultFormat["ARROW" if self is OutputFormat.TABLE else self.name]
 
 
 def print_result(result: object, show: "Callable[[Console], None]", *, as_json: bool) -> None:

@@ -78,7 +78,6 @@ class RemoteOptions:
         """Carry an order out: through the gateway that the command line names, or else at a place on this machine.
 
         Args:
-            order: The order.
             place: Returns the place, if no gateway is named.
             timeout_s: How long to wait for the driver; None: the order waits for none.
         """

@@ -1,39 +1,218 @@
 """The console: a page with its files, and the data that the page shows.
 
 The page is public; its data need the scope `admin`. Only `penstock dev` has the route that kills the driver, and only
-the console's own page can use it.
+the console's own page can use it. The figures of an answer are of the same moment. The driver is not disturbed, and need
+not run. No file of the data directory stays open between two answers.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Final, ParamSpec
 
 import msgspec
+import psutil
 from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.instants import with_times
-from penstock.console.assets import PAGE, load_assets
-from penstock.console.observation import Observation
-from penstock.console.scheduled import scheduled_in
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.text import plan_json
-from penstock.errors import Forbidden
+from penstock.errors import Forbidden, OperationalError
+from penstock.files.layout import LOG
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, parse_epoch
 from penstock.gateway.route import ADMIN, OPEN, Route
+from penstock.log.clock import wall_clock_us
+from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
+from penstock.orders.paused_workflows import workflow_lags
+from penstock.process import presence
 from penstock.process.config import Config
+from penstock.process.epoch_report import EpochReport
+from penstock.process.presence import RunningProcess
+from penstock.process.reports import ReportReader
+from penstock.process.status import ApplicationStatus, status_in, survey
+from penstock.sql_view.system_tables import arguments_text, recorded_call
+from penstock.sql_view.view_client import view_epoch
 
+EPOCHS_MAX: Final = 600
+"""The largest number of epoch reports in an answer."""
+
+INCIDENTS_MAX: Final = 20
+"""The largest number of incidents in an answer."""
+
+REQUESTS_MAX: Final = 25
+"""The largest number of requests in an answer."""
+_ARGUMENTS_SHOWN: Final = 600
+PAGE: Final = "index.html"
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_POLICY: Final = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+"""The browser refuses files from other sites."""
 P = ParamSpec("P")
-
 INTENT: Final = "Penstock-Console"
 """The header that names the page's action; a page of another site cannot send it."""
-
 _KIND: Final = "other"
 _KILL: Final = "kill-driver"
 _encode: Final = msgspec.json.Encoder().encode
+
+
+class Killed(msgspec.Struct, frozen=True):
+    """The driver that was killed, and how the application stood right before."""
+
+    pid: int
+    now_us: int
+    epoch: Epoch
+    accepted: int
+    answered: int
+
+
+class Observation:
+    """Looks at one application's data directory."""
+
+    def __init__(self, app: App, config: Config, *, dev: bool) -> None:
+        """Look at the data directory of a configuration, which need not exist yet."""
+        self._application = app
+        self._config = config
+        self._app, self._data = app.name, config.data
+        self._dev = dev
+        self._reports = ReportReader(self._data)
+
+    def now(self) -> ApplicationStatus:
+        """Return how the application stands.
+
+        Raises:
+            OperationalError: Log or journal cannot be read.
+            IntegrityError: They are damaged.
+        """
+        seen = survey(self._data, self._app, view_epoch(self._data))
+        lags = workflow_lags(self._application, self._config)
+        return msgspec.structs.replace(
+            seen,
+            dev=self._dev,
+            incidents=seen.incidents[:INCIDENTS_MAX],
+            processes=[_without_socket(process) for process in seen.processes],
+            rates=msgspec.structs.replace(seen.rates, lags=lags),
+        )
+
+    def epochs(self, after: Epoch) -> list[EpochReport]:
+        """Return reports of later epochs, the newest 600 at most."""
+        newest = status_in(self._data, self._app).epoch
+        return self._reports.after(max(after, Epoch(newest - EPOCHS_MAX)))[-EPOCHS_MAX:]
+
+    def kill_driver(self) -> Killed:
+        """Kill the driver with SIGKILL; that very process, never another one of the same number."""
+        now_us = wall_clock_us()
+        standing = status_in(self._data, self._app)
+        for driver in presence.find(self._data, "driver"):
+            try:
+                process = psutil.Process(driver.pid)
+                if (
+                    driver.alive
+                ):  # the process id has not been reused; psutil checks this again at the kill
+                    process.kill()
+                    return Killed(
+                        driver.pid, now_us, standing.epoch, standing.accepted, standing.answered
+                    )
+            except psutil.NoSuchProcess:
+                continue
+        raise OperationalError("no driver runs that could be killed; perhaps it starts again now")
+
+
+def _without_socket(process: RunningProcess) -> RunningProcess:
+    # A path of this machine is of no use to a browser.
+    details = {name: value for name, value in process.details.items() if name != "socket"}
+    return msgspec.structs.replace(process, details=details)
+
+
+class ScheduledRequest(msgspec.Struct, frozen=True):
+    """A request that is not due yet. `arguments` is JSON text, cut at 600 characters."""
+
+    request_id: str
+    due_us: int
+    entity: str | None
+    key: str | None
+    method: str
+    arguments: str
+
+
+class ScheduledRequests(msgspec.Struct, frozen=True):
+    """The requests that are due next, and whether others follow them."""
+
+    requests: list[ScheduledRequest]
+    has_more: bool
+
+
+def scheduled_in(data: Path) -> ScheduledRequests:
+    """Return the scheduled requests in a data directory, those that are due next first."""
+    path = data / LOG
+    if not path.exists():  # opening it would make it
+        return ScheduledRequests([], has_more=False)
+    with closing(SqliteLog(path)) as log:
+        upcoming = log.upcoming(REQUESTS_MAX + 1)
+    requests = [
+        _described(entry.request_id, due_us, entry.body)
+        for due_us, entry in upcoming[:REQUESTS_MAX]
+    ]
+    return ScheduledRequests(requests, has_more=len(upcoming) > REQUESTS_MAX)
+
+
+def _described(request_id: str, due_us: int, body: bytes) -> ScheduledRequest:
+    call = recorded_call(body)
+    return ScheduledRequest(
+        request_id=request_id,
+        due_us=due_us,
+        entity=call.entity or None,
+        key=call.key,
+        method=call.method,
+        arguments=arguments_text(call)[:_ARGUMENTS_SHOWN],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One of the page's own files: it holds no data of the application, so it is public."""
+
+    content: bytes
+    headers: dict[str, str]
+
+    def answer(self, request: HttpRequest) -> Response:
+        """Return the file, or 304 to a browser that has it."""
+        known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+        if self.headers["ETag"] in known:
+            return Response(status_code=304, headers=self.headers)
+        return Response(self.content, headers=self.headers)
+
+
+def load_assets() -> dict[str, Asset]:
+    """Return every file of the console by its name."""
+    files = resources.files("penstock.console").joinpath("static").iterdir()
+    return {file.name: _asset(file.name, file.read_bytes()) for file in files if file.is_file()}
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    headers = {
+        "Content-Type": _TYPES[name.rpartition(".")[2]],
+        "Content-Security-Policy": _POLICY,
+        "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        "Cache-Control": "no-cache",  # the browser asks again each time, so that it sees an upgrade at once
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
+    return Asset(content, headers)
 
 
 def console_handlers(app: App, config: Config, *, dev: bool) -> list[object]:

@@ -15,7 +15,6 @@ class Rates(msgspec.Struct, frozen=True):
     """Averages over some seconds. A name without events or calls is left out.
 
     Attributes:
-        over_s: The seconds.
         calls: Calls in a second by `Order.checkout>Item.subtract`; a call from outside has nothing before the `>`.
         lags: The atoms of its source that each workflow has still to take.
     """

@@ -13,7 +13,6 @@ class Link:
     """Edges of one source, target and action.
 
     Attributes:
-        conditional: All edges are conditional.
         origin: The origin that becomes known last.
         where: The lines of the edges, in order.
     """

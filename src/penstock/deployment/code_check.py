@@ -2,31 +2,79 @@
 
 `check_code` is the caller's side. The child imports the code from its archive, and compares its classes with the stored
 ones. It tries functions with `@migrate` on stored entities. It changes nothing.
+
+`unfit_requests` finds the waiting requests that the present code accepts, and the new code does not. They are no reason to
+refuse the deployment: such a request fails when its turn comes, and its message says why.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 
+from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.deployment.archives import own_paths
 from penstock.deployment.code_in_force import code_in_force, folder_of, unpacked
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
 from penstock.deployment.side_modules import load_aside
-from penstock.deployment.waiting_requests import unfit_requests
+from penstock.engine.request_text import call_text, rejection_of
 from penstock.errors import ConfigError, PenstockError
+from penstock.files.layout import LOG
 from penstock.journal.api import Journal
+from penstock.log import copy_prefix as logs
 from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
 from penstock.process.question import ChildEnded, answer_question
 
+SHOWN_MAX: Final = 20
+"""How many of the requests are named; the others are counted."""
+
+LOOKED_MAX: Final = 200_000
+"""How many waiting requests are looked at: they bound the time of a deployment."""
+
 TRIALS_S: Final = 60.0
 """The time that the comparison of classes and the trial of functions with `@migrate` may take."""
+
+
+def unfit_requests(
+    data: Path, journal: Journal, deployed: Callable[[], App | None], present: App
+) -> Iterator[str]:
+    """Yield a sentence for each waiting or scheduled request that the deployed code accepts, and the new code does not.
+
+    Args:
+        deployed: Returns the application that would process them without the deployment; None if there is none. It is
+            called once, for the first request that does not fit.
+        present: The application that would process them after it.
+    """
+    if not (data / LOG).exists():
+        return
+    last = journal.last()
+    processed = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
+    time_us = 0 if last is None else last.time_us
+    count, former = 0, cache(deployed)
+    waiting = logs.requests_after(data / LOG, processed, time_us)
+    for entry in islice(waiting, LOOKED_MAX):
+        rejection = rejection_of(present, entry.body)
+        if not rejection or _rejects(former(), entry.body):
+            continue
+        count += 1
+        if count <= SHOWN_MAX:
+            yield f"request {entry.request_id}, {call_text(entry.body)}, waits and would fail: {rejection}"
+    if count > SHOWN_MAX:
+        yield f"{count - SHOWN_MAX:,} more waiting requests would fail"
+    if next(waiting, None) is not None:
+        yield f"more than {LOOKED_MAX:,} requests wait, and only the first of them were looked at"
+
+
+def _rejects(app: App | None, body: bytes) -> bool:
+    return app is not None and bool(rejection_of(app, body))
 
 
 class CodeQuestion(msgspec.Struct, frozen=True):
@@ -44,7 +92,7 @@ class CodeAnswer(msgspec.Struct, frozen=True):
     Attributes:
         changes: The changes and the trials of stored classes, a sentence for each.
         removed: The stored classes that the code lacks.
-        unfit: The waiting requests that will fail, a sentence for each; see `waiting_requests`.
+        unfit: The waiting requests that will fail, a sentence for each; see `unfit_requests`.
     """
 
     changes: list[str] = []
@@ -58,7 +106,6 @@ def check_code(
     """Check that code can be imported from its archive, and that its classes can read the stored entities.
 
     Args:
-        code: The code, whose archive is stored.
         dropped: The stored classes that the code may lack.
         import_s: The time that the import may take.
 

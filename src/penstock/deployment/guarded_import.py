@@ -35,7 +35,6 @@ def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO)
 
     Args:
         import_s: The seconds that the import may take.
-        answer_file: The file for the answer of the child.
     """
     # A thread in C that needs no lock of Python: it ends also an import that keeps this lock. It prints the line where
     # the import stands.

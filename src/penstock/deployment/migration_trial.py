@@ -46,7 +46,6 @@ class _Sample(NamedTuple):
     """Entities of a class.
 
     Attributes:
-        rows: The rows of the entities, by key.
         scanned: The number of entities from which they were taken.
         is_whole: Whether the class has no further entities.
     """

@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.access import AccessSet, Fingerprints, Positions
-from penstock.engine.conflicts import components
+from penstock.engine.access import AccessSet, Fingerprints, Positions, components
 from penstock.engine.mentions import Mentions
 from penstock.engine.order import balance, hinted_access
 from penstock.engine.step import EpochRun

@@ -50,9 +50,7 @@ class QueueRoom:
 
     Attributes:
         requests: The number of requests that wait.
-        request_bytes: Their bytes.
         steps: The number of workflow steps that wait.
-        step_bytes: Their bytes.
     """
 
     __slots__ = ("_limits", "_subscribers", "request_bytes", "requests", "step_bytes", "steps")

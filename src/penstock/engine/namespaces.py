@@ -36,10 +36,8 @@ _TRUSTED: Final = (
     "penstock.engine.streams.cascade",
     "penstock.engine.streams.cascade_runner",
     "penstock.engine.streams.derived_ids",
-    "penstock.engine.streams.workflow_step",
     "penstock.engine.streams.flow_events",
     "penstock.engine.streams.handler_start",
-    "penstock.engine.streams.workflow_step",
     "penstock.engine.streams.held_state",
     "penstock.engine.streams.key_shares",
     "penstock.engine.streams.paused_flows",
@@ -175,7 +173,6 @@ class _Owner(NamedTuple):
 
     Attributes:
         names: Its names; of a class, the dictionary behind its `__dict__`.
-        cls: The class, if it is one.
         is_kept: Whether a name must keep its value.
         is_foreign: Whether a new name must go.
     """

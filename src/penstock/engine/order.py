@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.base.ids import BUCKETS
-from penstock.engine.access import AccessSet, Fingerprints, Positions
-from penstock.engine.conflicts import Labels
+from penstock.engine.access import AccessSet, Fingerprints, Labels, Positions
 
 Tasks = npt.NDArray[np.int64]
 """Numbers of tasks, from 0."""

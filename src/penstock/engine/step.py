@@ -7,7 +7,7 @@ runs are void.
 Why the result equals serial execution in log order:
 
 1. A task executes its transactions in log order over the committed state. A component of the
-   conflict graph (`conflicts`) that a run executed whole, without an escape, read the values
+   conflict graph (`access`) that a run executed whole, without an escape, read the values
    that serial execution would have read: no transaction outside the component wrote any of it.
 2. Every other component runs again, whole, in one task. Then all components are validated again, the
    finished ones too, because a transaction that runs again may access other entities than before.
@@ -26,8 +26,15 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.access import AccessSet, Fingerprints, Flags, Positions, TaskAccess
-from penstock.engine.conflicts import Labels, components
+from penstock.engine.access import (
+    AccessSet,
+    Fingerprints,
+    Flags,
+    Labels,
+    Positions,
+    TaskAccess,
+    components,
+)
 from penstock.engine.order import Hosts, balance, place
 
 

@@ -225,9 +225,6 @@ def entity_differences(
     """Return the entities that differ, in the order of keys, with their attributes.
 
     A recorded state may have been turned into a row of the class of the replay; its attributes have the names there.
-
-    Args:
-        state_diff: The entities that differ, with their recorded states.
     """
     differences = EntityDifferences()
     for key in sorted(state_diff.recorded):

@@ -27,7 +27,7 @@ from penstock.gateway.connections import Address, Connections
 from penstock.gateway.errors import HttpError, error_of, response_of
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
-from penstock.gateway.routing import Endpoint
+from penstock.gateway.route import Endpoint
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.version import ServedVersion

@@ -53,7 +53,6 @@ class Connections:
     """Counts the connections of one gateway. For one event loop.
 
     Attributes:
-        most: The most connections.
         busy: The clients whose requests run.
         receiving: Those of them whose bodies have not come wholly.
     """

@@ -31,7 +31,7 @@ from penstock.process.config import GatewayConfig
 # A string without its end matches up to the end of the text, so that each byte is read once.
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 _JSON_TYPES: Final = ("", JSON, "text/plain", "application/x-www-form-urlencoded")
-"""Content types of JSON bodies: `curl -d` sends a form's. `origin_policy` refuses foreign pages."""
+"""Content types of JSON bodies: `curl -d` sends a form's. `OriginPolicy` refuses foreign pages."""
 
 _CHOSEN: Final = IDEMPOTENCY_KEY.lower()
 _DRAWN: Final = REQUEST_ID.lower()

@@ -1,29 +1,262 @@
 """`Intake`: admits the requests of a gateway, appends them to the log, and lets them wait for their replies.
 
 Requests over HTTP and over pipelined connections pass here alike: pauses, limits and fair shares, one append, one time
-limit. Their senders have checked id, right and arguments before.
+limit. Their senders have checked id, right and arguments before; `target_of` and its neighbours say which call is meant.
+
+`AppendBatcher` appends: requests that arrive during an append share the next one. It promises the guarantees of
+`Log.append` for each request alone: a request that is refused does not affect the others of its batch. When the log cannot
+be written, as on a full disk, one line says so, and another one says when it can be written again.
 """
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from penstock.base.ids import ONLY_PARTITION, Lsn
-from penstock.errors import PenstockError
-from penstock.gateway.append_batcher import AppendBatcher, Outcome
+from penstock.base.http import DERIVED_KEY
+from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
+from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
 from penstock.gateway.auth.principal import Principal
-from penstock.gateway.call_target import flow_caller
 from penstock.gateway.flow.admission import Admission, Ticket
+from penstock.gateway.flow.limit_table import Caller
+from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.request_ids import stored_id
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_timings import RequestTimings
 from penstock.journal.replies import LogPosition
 from penstock.journal.tail import AsyncJournalTail
-from penstock.log.api import Entry
+from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
+from penstock.model.application import App
+from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
-from penstock.process.config import GatewayConfig
+from penstock.model.request import APPEND
+from penstock.orders.cancellation import cancel, complete, end_cascade
+from penstock.process.config import Config, GatewayConfig
 from penstock.runtime.reads.arguments import CallTarget
+
+_log = logging.getLogger(__name__)
+
+_FINGERPRINT_BYTES: Final = 8
+"""The size of a fingerprint in an access hint."""
+
+_TOLD_AT_ONCE: Final = 32
+_KNOWN_S: Final = 1.0
+"""How long the outcome of a write says whether the next one would succeed."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Outcome = Lsn | PenstockError
+"""The position of an appended request, or the reason why it was not appended."""
+
+Taker = Callable[[Sequence[Outcome]], None]
+"""Takes the outcomes of the requests that were appended together, in their order."""
+
+
+def target_of(app: App, request: HttpRequest) -> CallTarget:
+    """Return the target that the path of a request names, with the present name of its class."""
+    path = request.path
+    if "stream" in path:
+        return CallTarget("", path["stream"], APPEND)
+    if "function" in path:
+        return CallTarget("", None, path["function"])
+    key: str | None = path["key"]
+    if path["method"] in CREATIONS and key == DERIVED_KEY:
+        key = None
+    return target_in(app, path["entity"], key, path["method"])
+
+
+def target_in(app: App, entity: str, key: str | None, method: str) -> CallTarget:
+    """Return the target that a call names, with the present name of its class."""
+    name = app.present_name(entity)
+    former = app.stored_name(name)
+    return CallTarget(name, key, method, "" if former == name else former)
+
+
+def flow_caller(principal: Principal, target: CallTarget, hint: bytes) -> Caller:
+    """Return the caller that the limits count for a call.
+
+    Args:
+        hint: The access hint of the call; its first fingerprint is that of the key, if there is one.
+    """
+    key = hint[:_FINGERPRINT_BYTES] if target.key is not None else b""
+    return Caller(principal.namespace, target.owner, target.method, key, target.former)
+
+
+def require_right(principal: Principal, target: CallTarget) -> None:
+    """Check that a principal may make a call or an append."""
+    if target.stream is None:
+        principal.require_call(target.entity, target.method, target.former)
+    else:
+        principal.require_append(target.stream)
+
+
+class AppendBatcher:
+    """Appends the requests of one gateway. For one event loop."""
+
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        """Start the thread; `close` ends it."""
+        self._log = log
+        self._metrics = metrics
+        # One thread, so that the event loop never waits for a disk, and requests that come during an
+        # append shares the next one.
+        self._thread = ThreadPoolExecutor(1, "penstock-append")
+        self._waiting: list[tuple[Sequence[Entry], Taker]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._failed_at: Lsn | None = (
+            None  # the end of the log when it could not be written; None while it can
+        )
+        self._known_until_s = 0.0
+        self._checking = asyncio.Lock()
+
+    def append(self, entries: Sequence[Entry], take: Taker) -> None:
+        """Append requests durably, and call a function with the outcome of each. No task wakes for it.
+
+        Args:
+            take: Gets these errors, among others: `RequestConflict` if the id belongs to a request with
+                another body, `RecordTooLarge` if the body exceeds the log's limit, and `LogUnavailable` if the
+                disk is full or fails. A request with an error was not appended.
+        """
+        self._waiting.append((entries, take))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def schedule(self, entry: Entry, due_us: int) -> None:
+        """Store a request durably until it is due and appended; raises as `append`."""
+        await self._in_thread(self._log.schedule, entry, due_us)
+
+    async def place_of(self, request_id: RequestId) -> tuple[LogPartition, Lsn] | None:
+        """Return the position of a request id; None if the log does not know it, or no longer."""
+        return await self._in_thread(self._log.find, request_id)
+
+    async def body_of(self, place: tuple[LogPartition, Lsn]) -> bytes | None:
+        """Return the body of an appended request; None if the log was truncated since."""
+        return await self._in_thread(self._body, *place)
+
+    async def due_of(self, request_id: RequestId) -> int | None:
+        """Return the due time of a scheduled request in microseconds since the Unix epoch."""
+        return await self._in_thread(self._log.scheduled, request_id)
+
+    async def cancel(self, request_id: RequestId) -> Lsn | None:
+        """Cancel a scheduled request; see `penstock.orders.cancellation.cancel`."""
+        return await self._in_thread(cancel, self._log, request_id)
+
+    async def end_cascade(self, config: Config, root: RequestId) -> Lsn | None:
+        """End the rest of a cascade; see `penstock.orders.cancellation.end_cascade`.
+
+        It reads the state, so it runs in another thread than the appends.
+        """
+        # It reads the state, which would hold the appends up in their thread.
+        return await asyncio.to_thread(end_cascade, config, self._log, root)
+
+    async def complete(self, text: str) -> RequestId:
+        """Complete the id of a scheduled request; see `penstock.orders.cancellation.complete`.
+
+        It reads all scheduled requests, so it runs in another thread than the appends.
+        """
+        # It reads all scheduled requests, which would hold the appends up.
+        return await asyncio.to_thread(complete, self._log, text)
+
+    async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **_: P.kwargs) -> T:
+        """Run a function in the thread of the log."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+    async def is_writable(self) -> bool:
+        """Say whether an append would succeed now; a write finds out, at most one in a second."""
+        async with self._checking:
+            # A gateway without requests learns it only by a write of its own.
+            if time.monotonic() >= self._known_until_s:
+                await self._report(await self._in_thread(self._check))
+        return self._failed_at is None
+
+    def _check(self) -> list[Outcome]:
+        try:
+            self._log.check_writable()
+        except LogUnavailable as error:
+            return [error]
+        except PenstockError:  # of a log whose damage the next append names
+            return []
+        return [self._end()]
+
+    async def close(self) -> None:
+        """Wait for all appends that have begun; their clients may have left."""
+        if self._writer is not None:
+            await self._writer
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        """Append batches until no request waits."""
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            entries = [entry for group, _ in batch for entry in group]
+            began = time.perf_counter()
+            outcomes = await self._in_thread(self._append, entries)
+            self._metrics.appended(time.perf_counter() - began, len(entries))
+            await self._report(outcomes)
+            at = 0
+            for number, (group, take) in enumerate(batch, 1):
+                if number % _TOLD_AT_ONCE == 0:
+                    await asyncio.sleep(0)  # others of the event loop must not wait for all of them
+                try:
+                    take(outcomes[at : at + len(group)])
+                except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
+                    _log.exception("the outcome of an append was not taken")
+                at += len(group)
+        self._writer = None
+
+    async def _report(self, outcomes: Sequence[Outcome]) -> None:
+        """Log that the log cannot be written, or can be written again; not each refused request.
+
+        A repeated request gets its former position without a write, also on a full disk.
+        """
+        if outcomes:
+            self._known_until_s = time.monotonic() + _KNOWN_S
+        failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)
+        failed_at = self._failed_at
+        if failure is not None and failed_at is None:
+            self._failed_at = await self._in_thread(self._end)
+            _log.error(
+                "requests are refused: the log cannot be written", extra={"cause": str(failure)}
+            )
+        elif failed_at is not None and any(
+            # A repeated request gets its former position without a write, also on a full disk.
+            isinstance(each, int) and each >= failed_at
+            for each in outcomes
+        ):
+            self._failed_at = None
+            _log.info("the log can be written again")
+
+    def _end(self) -> Lsn:
+        """Return the end of the log; its beginning if the log cannot be read."""
+        try:
+            return self._log.end()
+        except PenstockError:
+            return Lsn(0)
+
+    def _body(self, partition: LogPartition, lsn: Lsn) -> bytes | None:
+        try:
+            return self._log.read(lsn, Lsn(lsn + 1), partition)[0].body
+        except Truncated:
+            return None
+
+    def _append(self, entries: Sequence[Entry]) -> list[Outcome]:
+        """Append entries; a refused one is found by halving, so that it costs few durable writes."""
+        try:
+            return list(self._log.append(entries))
+        except UserError as error:  # caused by one entry; then the log appends none
+            if len(entries) == 1:
+                return [error]
+            # Halving finds the entry that the log refuses with few durable writes, and the others
+            # are appended.
+            half = len(entries) // 2
+            return [*self._append(entries[:half]), *self._append(entries[half:])]
+        except PenstockError as error:
+            return [error] * len(entries)
 
 
 class Waiter(Protocol):

@@ -28,13 +28,13 @@ from penstock.gateway.route import (
     AN_OBJECT,
     ORDER_TIMEOUT,
     Answer,
+    Handler,
     Route,
     admin_key,
     json_content,
     texts_of,
     waits,
 )
-from penstock.gateway.routing import Handler
 from penstock.model.application import App
 from penstock.orders.order import WAIT_S, Order, Place, Report, Way
 from penstock.process.config import Config

@@ -33,10 +33,8 @@ from penstock.base.http import (
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import PenstockError, TimedOut
-from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.application import Gateway
-from penstock.gateway.auth.authentication import Authenticator
-from penstock.gateway.auth.origin_policy import allowed_origins
+from penstock.gateway.auth.authentication import Authenticator, allowed_origins
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Admission, watched_pauses
 from penstock.gateway.flow.limit_table import LimitTable, limits_in_force
@@ -48,7 +46,7 @@ from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.search import Searches
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
-from penstock.gateway.intake import Intake
+from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import Turns
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.pipeline.intake import PipelineIntake

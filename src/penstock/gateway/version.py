@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.connections import Connections
@@ -30,11 +29,11 @@ from penstock.gateway.handlers.search import Searches, SearchHandler
 from penstock.gateway.handlers.served_handlers import ServedHandlers
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
-from penstock.gateway.intake import Intake
+from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import OrderDesk, Turns
 from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool, calls_with_code
 from penstock.gateway.responses import json_of
-from penstock.gateway.routing import Router
+from penstock.gateway.route import Router
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
@@ -79,7 +78,6 @@ class ServedVersion:
     """One version of the application in a gateway; a `with` block keeps it open.
 
     Attributes:
-        app: The application.
         spec: The name by which another process loads it.
         routing: The paths and their handlers.
         encoder: Encodes calls and appends.

@@ -16,7 +16,7 @@ import msgspec
 from penstock.base.constraint import constraint_text, without_constraints
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.record import simplified
-from penstock.deployment.waiting_requests import SHOWN_MAX, unfit_requests
+from penstock.deployment.code_check import SHOWN_MAX, unfit_requests
 from penstock.engine.execute import Limits
 from penstock.history.code_versions import CodeVersion
 from penstock.history.reader import HistoryReader

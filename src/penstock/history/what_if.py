@@ -173,7 +173,6 @@ class Scenario:
     Attributes:
         recorded_by: The present application of the journal.
         app: The application that executes the requests; the same object unless the code differs.
-        changes: The changes of requests, by their epoch.
         versions: The code of each epoch, for a scenario without other code; None: `app` executes all epochs.
     """
 

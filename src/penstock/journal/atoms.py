@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.base.encoder import array_elements, array_head
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
-from penstock.base.msgpack_array import array_elements, array_head
 from penstock.errors import Corrupt, Diverged, Gone, RequestError
 from penstock.journal.api import EVENTS, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.parquet import missing_epoch

@@ -16,8 +16,8 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.schema import ENCODER, is_enum, reference_type
-from penstock.base.union import UNIONS
 from penstock.native.choice import core
 
 _DEPTH_MAX: Final = 16

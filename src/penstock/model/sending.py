@@ -1,16 +1,21 @@
-"""`send`, `send_after` and `send_at`: a handler sends a request, which is processed once if the transaction takes effect."""
+"""`send`, `send_after`, `send_at`: a handler sends a request, which is processed once if the transaction takes effect.
+
+`ask`: the handler of a task sends a request, and waits for its result.
+"""
 
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import FrameType
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, TypeVar
 
 from penstock.errors import Aborted, OutsideTransaction, RequestError
 from penstock.model.call import call_of, sent
 from penstock.model.context import Transaction, active
 from penstock.model.running_step import DELAY_MAX, Dispatch
+from penstock.model.streams.ask import Ask, running_step
 
+A = TypeVar("A")
 P = ParamSpec("P")
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNIX_EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -125,3 +130,23 @@ def _refused(why: str) -> Aborted:
         frame = frame.f_back
     place = f"{frame.f_code.co_qualname}, line {frame.f_lineno}: " if frame else ""
     return Aborted(f"{place}{why}")
+
+
+def ask(method: Callable[P, A], /, *arguments: P.args, **named: P.kwargs) -> Ask[A]:
+    """Send a request to an entity or a function from the handler of a task; await the result to get its reply.
+
+    The request is appended to the log when the step of the handler takes effect, awaited or not, and is a
+    transaction of its own: `await ask(Item.reserve, Item("i1"), 2)`.
+
+    Args:
+        method: A method, a creation or a function.
+        arguments: The reference, for a method, and the arguments.
+        named: The arguments by name.
+
+    Raises:
+        RequestError: The method does not exist, or the arguments do not fit.
+        OutsideTransaction: No handler of a task runs.
+    """
+    step = running_step("ask an entity")
+    asked: Ask[A] = step.call(call_of(method, arguments, named))
+    return asked

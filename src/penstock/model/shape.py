@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 import xxhash
 
+from penstock.base.annotations import UNIONS
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, tag_of_record
 from penstock.base.schema import is_enum, name_of, reference_type
-from penstock.base.union import UNIONS
 
 KEY_MARK: Final = ", the key"
 PERSONAL_MARK: Final = " of a person"

@@ -43,9 +43,6 @@ def retry(log: Log, journal: Journal, request_id: RequestId) -> Lsn:
     Args:
         request_id: The stored request id; also that of a request that a handler has sent.
 
-    Returns:
-        The position of the attempt.
-
     Raises:
         RequestError: No processed request has this id, or its epoch is forgotten.
         TooLate: It has not run yet, it took effect, or its failure is a declared answer.

@@ -72,9 +72,7 @@ class Report(Generic[T]):
     """The answer to a `GET` of a path: what an order changes. It is a constant of the order's module.
 
     Attributes:
-        path: The path of the gateway.
         name: The id of the operation in the OpenAPI document.
-        answer: The type of the answer.
         text: The sentence about the answer in the OpenAPI document.
         at: Returns the answer. The first line of its docstring is the summary in the OpenAPI document.
     """
@@ -95,7 +93,6 @@ class Way:
 
     Attributes:
         noun: The order, for the log output: `an erasure`.
-        path: The path of the gateway.
         name: The id of the operation in the OpenAPI document.
         result: The struct of the result.
         text: The sentence about the result in the OpenAPI document.

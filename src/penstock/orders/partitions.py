@@ -257,7 +257,6 @@ def copy_stores(journal: "Journal", former: int, target: "Stores", told: Told) -
     A process that is killed leaves whole stores, which the next copy continues with.
 
     Args:
-        former: The present number of stores.
         target: The stores of the other number. They stay open, so that maintenance does not delete them.
         told: Called after each store.
     """

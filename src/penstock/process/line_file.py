@@ -25,7 +25,6 @@ class LineFile(Generic[T]):
         """Use a file, which need not exist yet.
 
         Args:
-            record: The type of the records.
             noun: The records, for the warning: `incidents`.
         """
         self.path = path

@@ -21,8 +21,8 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport, took_ms, total_of
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import Incident, IncidentLog
+from penstock.process.presence import RunningProcess, running_processes
 from penstock.process.reports import ReportReader
-from penstock.process.running import RunningProcess, running_processes
 from penstock.process.view_standing import ViewStanding, view_standings
 
 RATE_OVER_S: Final = 5.0

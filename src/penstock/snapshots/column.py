@@ -230,11 +230,7 @@ class Pairs(Lists):
 
 
 class Structs(Column):
-    """Tuples of fixed length, and records; `named` fields are stored as a map, others as an array.
-
-    Attributes:
-        columns: The name and the column of each field.
-    """
+    """Tuples of fixed length, and records; `named` fields are stored as a map, others as an array."""
 
     def __init__(self, fields: Sequence[tuple[str, Column]], *, named: bool) -> None:
         inside = ", ".join(f"{quoted(name)} {column.sql}" for name, column in fields)

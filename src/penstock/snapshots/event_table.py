@@ -59,7 +59,6 @@ class EventTable:
 
     Attributes:
         wide: Whether its columns have the wide types.
-        columns: The name and the column of each column.
     """
 
     def __init__(self, stream: Stream[Any], *, wide: bool, refuses: bool = True) -> None:

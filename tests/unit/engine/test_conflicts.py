@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.access import AccessSet
-from penstock.engine.conflicts import components
+from penstock.engine.access import AccessSet, components
 
 Touch = tuple[int, int, bool]
 """Position, entity, whether it was written."""

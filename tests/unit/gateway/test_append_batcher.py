@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import RequestConflict
-from penstock.gateway.append_batcher import AppendBatcher, Outcome
+from penstock.gateway.intake import AppendBatcher, Outcome
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
 from tests.memory_log import MemoryLog

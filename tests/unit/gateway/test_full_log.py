@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import LogUnavailable
-from penstock.gateway.append_batcher import AppendBatcher, Outcome
+from penstock.gateway.intake import AppendBatcher, Outcome
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
 from tests.memory_log import MemoryLog
@@ -33,7 +33,7 @@ def test_a_full_log_is_one_line_and_its_end_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every request on the full disk is refused; the operator reads one line for all of them."""
-    caplog.set_level("INFO", "penstock.gateway.append_batcher")
+    caplog.set_level("INFO", "penstock.gateway.intake")
     log = _FullLog()
     log.is_full = False
 
@@ -91,7 +91,7 @@ def test_a_gateway_without_requests_learns_of_a_full_disk_and_of_its_end(
         await batcher.close()
         return answers
 
-    monkeypatch.setattr("penstock.gateway.append_batcher.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("penstock.gateway.intake.time.monotonic", lambda: now_s[0])
     check = log.check_writable
 
     def counted() -> None:

@@ -14,8 +14,7 @@ from penstock.errors import BY_CODE, Corrupt, Overloaded
 from penstock.gateway.errors import HttpError, outcome_status, response_of
 from penstock.gateway.http_request import HttpRequest, check_depth
 from penstock.gateway.request_ids import RequestIds
-from penstock.gateway.route import Route
-from penstock.gateway.routing import Router
+from penstock.gateway.route import Route, Router
 
 
 def test_every_error_has_a_status() -> None:

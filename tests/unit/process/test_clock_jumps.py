@@ -14,7 +14,7 @@ from penstock import App, Entity, key, now, readonly
 from penstock.base.ids import RequestId
 from penstock.cli.main import execute
 from penstock.cli.running.status import status_of
-from penstock.console.observation import Observation
+from penstock.console.routes import Observation
 from penstock.deployment.loading import load_app
 from penstock.engine.limits import Limits
 from penstock.gateway.telemetry.metrics import Metrics

@@ -7,7 +7,7 @@ import pytest
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
-from penstock.runtime.spark.source import LogOffsets, positions_of
+from penstock.runtime.spark.micro_batches import LogOffsets, positions_of
 from tests.differential.inline import Inline
 
 RECORDS = 100

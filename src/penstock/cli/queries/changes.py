@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli import word_completion
 from penstock.cli.options import AppOptions, JsonOption, check_class_word
-from penstock.cli.output_format import OutputFormat
+from penstock.cli.output import OutputFormat
 from penstock.cli.remote import RemoteOptions
 
 HELP: Final = """Show the changes that epochs made to the entities of a class.

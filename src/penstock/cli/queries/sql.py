@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from penstock.cli.options import AppOptions, JsonOption
-from penstock.cli.output_format import OutputFormat
+from penstock.cli.output import OutputFormat
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 

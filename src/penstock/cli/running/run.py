@@ -97,7 +97,6 @@ def foreground_of(
     """Load an application to run in the foreground, and configure the logs of this process.
 
     Args:
-        options: The application and its settings.
         flags: Other options by the name of their setting; None if not given.
         development: Whether gateways offer a developer's pages and actions.
         generates: Whether the generators of the application run.

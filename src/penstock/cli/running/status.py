@@ -22,7 +22,7 @@ from penstock.process.view_standing import ViewStanding
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.process.running import RunningProcess
+    from penstock.process.presence import RunningProcess
     from penstock.process.status import ApplicationStatus
 
 HELP: Final = """Show the processes of an application, its newest epoch, lag and rate.

@@ -91,9 +91,8 @@ from penstock.dataflow.graph import (
 from penstock.model.application import App
 from penstock.model.attribute import DefaultFactory
 from penstock.model.declaration import CREATIONS, RESERVED, where_of
-from penstock.model.entity_ask import ask
 from penstock.model.entity_type import EntityType
-from penstock.model.sending import send, send_after, send_at
+from penstock.model.sending import ask, send, send_after, send_at
 from penstock.model.signature import Signature
 from penstock.model.streams.ask import gather
 from penstock.model.streams.flow import Emit, Workflow

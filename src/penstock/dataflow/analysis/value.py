@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.base.annotations import UNIONS
 from penstock.base.schema import reference_type
-from penstock.base.union import UNIONS
 from penstock.dataflow.graph import Endpoint, Origin
 from penstock.model.entity_type import EntityType
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivery, LaterRecord, Step
-from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
+from penstock.engine.streams.stored_cascade import Apply, HeldSteps
 from penstock.engine.streams.system_rows import BEHIND, LATE, system_key
 from penstock.model.catch_up import PIECE_ATOMS, CatchUp, encode_catch_up
 from penstock.model.context import Read
@@ -86,19 +86,10 @@ class LateFlows:
         workflows: The workflows that declare where they start, by name.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        read: Read,
-        apply: Callable[[dict[EntityKey, bytes | None]], None],
-    ) -> None:
-        """Take the streams of the application and the state.
-
-        Args:
-            apply: Takes changes of rows.
-        """
+    def __init__(self, topology: Topology, read: Read, apply: Apply) -> None:
+        """Take the streams of the application and the state."""
         self.workflows = topology.late_workflows
-        self._topology = topology
+        self._held = HeldSteps(BEHIND, topology, read, apply)
         self._read = read
         self._apply = apply
 
@@ -116,9 +107,7 @@ class LateFlows:
         if state.is_live:
             return False
         more = replace(state, held=state.held + 1)
-        self._apply(
-            {_held_key(flow, state.held): encode_steps([step]), late_key(flow): _encode(more)}
-        )
+        self._held.hold(flow, state.held, step, late_key(flow), _encode(more))
         return True
 
     def take(
@@ -160,20 +149,10 @@ class LateFlows:
         for events in piece.atoms:
             yield Delivery(workflow, piece.stream, events)
         if piece.first + len(piece.atoms) >= piece.upto:
-            yield from self._held(piece.flow, taken, PIECE_ATOMS - len(piece.atoms))
-
-    def _held(self, flow: str, first: int, most: int) -> Iterator[Delivery]:
-        """Remove and yield the atoms that are held, in order, from a place on."""
-        for place in range(first, first + most):
-            key = _held_key(flow, place)
-            row = self._read(key)
-            if row is None:
-                return
-            self._apply({key: None})
-            for step in decode_steps(row, self._topology):
-                assert isinstance(step, Delivery), "only atoms are held"
-                yield step
-
-
-def _held_key(flow: str, place: int) -> EntityKey:
-    return system_key(BEHIND, f"{flow}/{place}")
+            for place in range(taken, taken + PIECE_ATOMS - len(piece.atoms)):
+                held = self._held.take(piece.flow, place)
+                if held is None:
+                    return
+                for step in held:
+                    assert isinstance(step, Delivery), "only atoms are held"
+                    yield step

@@ -5,7 +5,7 @@ later step of the workflow, is held in order. A resuming record takes all of the
 aside, and takes the others. Its id has the name of the workflow and the number of the pause, so one pause ends once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.streams.cascade import Cascade, Delivered, Delivery, Inquiry, NextInLine, Step
 from penstock.engine.streams.derived_ids import MARK
-from penstock.engine.streams.stored_cascade import decode_steps, encode_steps
+from penstock.engine.streams.stored_cascade import Apply, HeldSteps
 from penstock.engine.streams.system_rows import HELD, PAUSED, system_key
 from penstock.model.context import Read
 from penstock.model.request import Failure
@@ -49,7 +49,7 @@ class PausedFlow(msgspec.Struct, array_like=True, frozen=True):
 SkippedAtom = tuple[Stream[FailedAtom], Step, Failure]
 """Work that is set aside: the stream of failed atoms, the step that failed, and its failure."""
 
-_ENCODER: Final = Encoder()
+_encode: Final = Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(PausedFlow).decode
 _NEVER: Final = PausedFlow(0, 0, None)
 
@@ -71,18 +71,10 @@ def decode_paused(row: bytes | None) -> PausedFlow:
 class PausedFlows:
     """The workflows of an application that are paused, over one state."""
 
-    def __init__(
-        self,
-        topology: Topology,
-        read: Read,
-        apply: Callable[[dict[EntityKey, bytes | None]], None],
-    ) -> None:
-        """Take the streams of the application and the state.
-
-        Args:
-            apply: Takes changes of rows.
-        """
+    def __init__(self, topology: Topology, read: Read, apply: Apply) -> None:
+        """Take the streams of the application and the state."""
         self._topology = topology
+        self._held = HeldSteps(HELD, topology, read, apply)
         self.can_pause = any(plan.workflow.pauses for plan in topology.workflows.values())
         self._read = read
         self._apply = apply
@@ -107,8 +99,7 @@ class PausedFlows:
         return True
 
     def _hold(self, flow: str, step: Step, state: PausedFlow) -> None:
-        row = encode_steps([step])
-        self._apply({_held_key(flow, state.held): row, paused_key(flow): _ENCODER.encode(state)})
+        self._held.hold(flow, state.held, step, paused_key(flow), _encode(state))
 
     def _flow_of(self, step: Step) -> str | None:
         """Return the name of the workflow that takes a step, if it can pause; None for another consumer."""
@@ -143,15 +134,12 @@ class PausedFlows:
         if state.failure is None or state.number != int(number):
             return
         ended = PausedFlow(state.number, 0, None)
-        writes: dict[EntityKey, bytes | None] = {paused_key(flow): _ENCODER.encode(ended)}
+        self._apply({paused_key(flow): _encode(ended)})
         steps: list[Step] = []
         for place in range(1, state.held + 1):
-            key = _held_key(flow, place)
-            row = self._read(key)
-            assert row is not None, "the row of each held step is stored"
-            steps += decode_steps(row, self._topology)
-            writes[key] = None
-        self._apply(writes)
+            held = self._held.take(flow, place)
+            assert held is not None, "the row of each held step is stored"
+            steps += held
         if beginning == _SKIP:
             step = steps.pop(0)
             cascade.taken += 1
@@ -162,7 +150,3 @@ class PausedFlows:
 def paused_key(flow: str) -> EntityKey:
     """Return the key of the row that has the state of a workflow."""
     return system_key(PAUSED, flow)
-
-
-def _held_key(flow: str, place: int) -> EntityKey:
-    return system_key(HELD, f"{flow}/{place}")

@@ -216,7 +216,7 @@ class Resumption:
         return self._sent(f"portal {portal.name}", readable, portal.reply_type.decode)
 
     def call(self, call: Call[Any]) -> Ask[Any]:
-        """Return the request that the first run has sent; see `model.entity_ask.ask`."""
+        """Return the request that the first run has sent; see `model.sending.ask`."""
         body = sent(self._app, call)
         returns = returns_of(self._app, call)
         target = ".".join(filter(None, (call.entity, call.method)))

@@ -5,6 +5,8 @@ an epoch, and workflow steps in the second. Each of these queues is a row with i
 record reads the first pages, as far as it needs them, and appends pages for what it causes. A step names its consumer,
 so that it finds the consumer in another version of the application. A step whose consumer is gone is dropped; a
 question whose portal is gone fails.
+
+`HeldSteps` are stored in the same form: those of a workflow that is paused, or that has missed earlier atoms.
 """
 
 from collections import deque
@@ -65,6 +67,9 @@ _decode_requests: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decod
 _decode_steps: Final = msgspec.msgpack.Decoder(list[_StoredStep]).decode
 
 
+Apply = Callable[[dict[EntityKey, bytes | None]], None]
+"""Takes changes of rows."""
+
 SentBody: TypeAlias = tuple[RequestId, bytes]
 """A request that waits: its id, and its body."""
 
@@ -87,6 +92,33 @@ def encode_steps(steps: Iterable[Step]) -> bytes:
 def decode_steps(row: bytes, topology: Topology) -> list[Step]:
     """Read the row of `encode_steps`, perhaps of an earlier version of the application."""
     return [step for stored in _decode_steps(row) for step in _restored(stored, topology)]
+
+
+class HeldSteps:
+    """The steps that workflows hold, each in a row of the state, by workflow and place."""
+
+    def __init__(self, kind: str, topology: Topology, read: Read, apply: Apply) -> None:
+        """Hold steps in the system rows of a kind."""
+        self._kind = kind
+        self._topology = topology
+        self._read = read
+        self._apply = apply
+
+    def hold(self, flow: str, place: int, step: Step, key: EntityKey, progress: bytes) -> None:
+        """Hold a step, and change the row with the progress of its workflow together with it."""
+        self._apply({self._key(flow, place): encode_steps([step]), key: progress})
+
+    def take(self, flow: str, place: int) -> list[Step] | None:
+        """Remove a step and return it, or nothing if its consumer is gone; None if no step is at this place."""
+        key = self._key(flow, place)
+        row = self._read(key)
+        if row is None:
+            return None
+        self._apply({key: None})
+        return decode_steps(row, self._topology)
+
+    def _key(self, flow: str, place: int) -> EntityKey:
+        return system_key(self._kind, f"{flow}/{place}")
 
 
 def _name_of(subscriber: Subscriber) -> str:

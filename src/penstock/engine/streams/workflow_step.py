@@ -284,7 +284,7 @@ class WorkflowStep:
         return ask
 
     def call(self, call: Call[Any]) -> Ask[Any]:
-        """Send a request to an entity on behalf of the running handler; see `model.entity_ask.ask`."""
+        """Send a request to an entity on behalf of the running handler; see `model.sending.ask`."""
         if self.running is None:
             raise UserError(f"{call.method}: only the handler of a task can ask")
         app = self._services.app

@@ -6,39 +6,120 @@ message.
 
 Without keys and tokens every caller is `ANONYMOUS`, if the gateway listens on loopback only or if
 `gateway.open` is set. This ends within a second after the first key is added, and it does not come
-back before the next start, even if the file of keys vanishes. `origin_policy` says which web pages
-may send anonymous requests.
+back before the next start, even if the file of keys vanishes.
+
+`OriginPolicy` says which web pages may send anonymous requests. Every page in a browser on this machine can send requests
+to a port of this machine, and a page whose host name resolves to a loopback address can also read the responses. So a
+gateway without keys accepts a page only from itself or from an origin in `gateway.cors_origins`, and a gateway on loopback
+accepts only host names of this machine. The header `Origin` reveals a page of another site, and so does `Sec-Fetch-Site`
+(Fetch Metadata, W3C), which browsers also send for images and scripts. Programs send neither header. With keys or tokens
+these checks are not needed, because a foreign page has no credential.
 """
 
+import ipaddress
 import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
-from penstock.errors import RequestError, Unauthenticated
-from penstock.gateway.auth.exposure import NOT_SET
+from penstock.errors import Forbidden, RequestError, Unauthenticated
+from penstock.gateway.auth.exposure import NOT_SET, is_loopback
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
-from penstock.gateway.auth.origin_policy import OriginPolicy
 from penstock.gateway.auth.principal import ANONYMOUS, GENERATOR, Principal, check_scope
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
-from penstock.process.config import Config
+from penstock.process.config import Config, GatewayConfig
 from penstock.process.generator_key import generator_key
 
 if TYPE_CHECKING:
     from penstock.gateway.auth.tokens import TokenVerifier
 
-_log = logging.getLogger(__name__)
+_LOCALHOST: Final = "localhost"
+_HOSTS_MAX: Final = 64
+"""The host names whose check is remembered; most requests have the same one."""
 
+_OWN_SITE: Final = (b"same-origin", b"none")
+"""`Sec-Fetch-Site` of the gateway's own pages, and of addresses that the user typed."""
+
+_log = logging.getLogger(__name__)
 CREDENTIAL_BYTES_MAX: Final = 8 << 10
 _KEY: Final = PREFIX.encode()
 _BEARER: Final = b"bearer "
 _WORD: Final = re.compile(rb"[A-Za-z0-9._~+/=-]+")
-
 Headers = Iterable[tuple[bytes, bytes]]
 """The headers of a request, with names in lower case, as ASGI has them."""
+_NO_KEYS: Final = KeyRing(())
+
+
+class OriginPolicy:
+    """The origins and host names that are accepted without credentials."""
+
+    def __init__(self, origins: Iterable[str], hosts: Iterable[str] | None) -> None:
+        """Accept the gateway's own pages and those of other origins.
+
+        Args:
+            origins: The origins in the form of browsers, `https://shop.example`, without wildcards.
+            hosts: Host names of this machine, apart from loopback addresses; None accepts any.
+        """
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._hosts = None if hosts is None else frozenset(hosts)
+
+    @classmethod
+    def of(cls, settings: GatewayConfig) -> Self | None:
+        """Return the policy of the settings; None if no request is accepted without credentials."""
+        origins = allowed_origins(settings)
+        if settings.open:
+            return cls(origins, None)
+        if is_loopback(settings.host):
+            return cls(origins, [_LOCALHOST, settings.host.lower()])
+        return None
+
+    def check(self, verb: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Check the origin and the host name of a request."""
+        sent = dict(headers)
+        host, origin = sent.get(b"host", b""), sent.get(b"origin", b"")
+        if self._hosts is not None and host and not _is_local(host, self._hosts):
+            raise Forbidden(
+                "without keys this gateway accepts only host names of its own machine, such as "
+                "localhost; make a key, or set gateway.open = 1"
+            )
+        if origin in self._origins:
+            return
+        is_foreign = sent.get(b"sec-fetch-site", b"none") not in _OWN_SITE
+        if is_foreign and not origin and _is_link(verb, sent):
+            # A link may be on any site: `GET` changes nothing, and the page with the link cannot read the response.
+            return
+        if is_foreign or (origin and origin.partition(b"://")[2] != host):
+            raise Forbidden(
+                "without keys this gateway accepts no pages of other sites; make a key, or add the "
+                "page's origin to gateway.cors_origins"
+            )
+
+
+def allowed_origins(settings: GatewayConfig) -> list[str]:
+    """Return the origins in `gateway.cors_origins`."""
+    return [origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()]
+
+
+def _is_link(verb: str, sent: Mapping[bytes, bytes]) -> bool:
+    """Say whether a browser sent a request because its user followed a link."""
+    shown = sent.get(b"sec-fetch-mode"), sent.get(b"sec-fetch-dest")
+    return verb == "GET" and shown == (b"navigate", b"document")
+
+
+@lru_cache(_HOSTS_MAX)
+def _is_local(host: bytes, names: frozenset[str]) -> bool:
+    text = host.decode("latin-1").lower()
+    name = text[1:].partition("]")[0] if text[:1] == "[" else text.partition(":")[0]
+    if name in names or name.endswith(f".{_LOCALHOST}"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class Authenticator:
@@ -150,9 +231,6 @@ def _of_authorization(value: bytes) -> bytes:
     if value[: len(_BEARER)].lower() != _BEARER:
         raise Unauthenticated("the header Authorization must have the scheme Bearer")
     return value[len(_BEARER) :]
-
-
-_NO_KEYS: Final = KeyRing(())
 
 
 def _ring(data: bytes | None, app: App) -> KeyRing | None:

@@ -10,19 +10,18 @@ from starlette.responses import Response
 
 from penstock.base.http import STATUS
 from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity
-from penstock.gateway.call_target import require_right, target_in
 from penstock.gateway.errors import error_response, failure_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.intake import require_right, target_in
 from penstock.gateway.responses import failure_response, route_response, value_of
-from penstock.gateway.route import READ, Route
-from penstock.gateway.routing import Handler
+from penstock.gateway.route import READ, Handler, Route
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.route import SHOW
 from penstock.model.route import Route as AppRoute
-from penstock.runtime.reads.arguments import CallTarget, RouteArguments
+from penstock.runtime.reads.arguments import RouteArguments
 
 KIND: Final = "route"
 """The kind of the routes in metrics."""
@@ -76,7 +75,7 @@ class _CallRoute:
 
     async def serve(self, request: HttpRequest) -> Response:
         route, path = self._route, request.path
-        target = target_in(self._app, CallTarget(route.entity, path.get(route.key), route.method))
+        target = target_in(self._app, route.entity, path.get(route.key), route.method)
         require_right(request.principal, target)
         in_path = {name: path[name] for name in self._names}
         source = RouteArguments(in_path, request.query(), await request.json())

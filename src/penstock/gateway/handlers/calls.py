@@ -17,13 +17,18 @@ from penstock.base.instants import instant_of
 from penstock.engine.failure import cancelled
 from penstock.engine.streams.derived_ids import continuation_id, record_of, root_of
 from penstock.errors import Gone, RequestError, TimedOut, TooLate
-from penstock.gateway.append_batcher import AppendBatcher
-from penstock.gateway.call_target import require_right, target_in, target_of
 from penstock.gateway.connections import Connections
 from penstock.gateway.errors import HttpError, response_of
 from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.intake import AwaitedReply, Intake
+from penstock.gateway.intake import (
+    AppendBatcher,
+    AwaitedReply,
+    Intake,
+    require_right,
+    target_in,
+    target_of,
+)
 from penstock.gateway.request_ids import RequestIds, check_cancels, check_free
 from penstock.gateway.responses import (
     CancelledRequest,
@@ -344,7 +349,9 @@ class CallHandler:
         if body is None:  # the log was truncated
             request.principal.require_admin()
         else:
-            require_right(request.principal, target_in(self._app, decode_request(body)))
+            call = decode_request(body)
+            target = target_in(self._app, call.entity, call.key, call.method)
+            require_right(request.principal, target)
 
     async def _sent_reply(
         self, request: HttpRequest, request_id: RequestId, wait_s: float, limit_s: float

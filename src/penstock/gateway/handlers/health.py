@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.errors import PenstockError
-from penstock.gateway.append_batcher import AppendBatcher
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.intake import AppendBatcher
 from penstock.gateway.responses import Health, Readiness, json_of, reply_headers
 from penstock.gateway.route import OPEN, Answer, Route, json_content, page, reference_to
 from penstock.gateway.telemetry.load_sampler import Backlog, LoadSampler

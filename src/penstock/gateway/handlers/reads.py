@@ -7,29 +7,20 @@ request that comes directly after that epoch.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
-from penstock.base.http import JSON, MSGPACK
+from penstock.base.http import EPOCH_SCHEMA, JSON, MSGPACK, ErrorBody
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.streams.generator_positions import generated_id, position_key, position_of
 from penstock.errors import RequestError
-from penstock.gateway.call_target import (
-    CALLS_MAX,
-    ReadAnswer,
-    ReadAnswers,
-    ReadBody,
-    ReadBodyCall,
-    flow_caller,
-    require_right,
-    target_in,
-)
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.flow.limit_table import Caller
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.intake import flow_caller, require_right, target_in
 from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import error_body, json_of, reply_headers, value_of
@@ -56,6 +47,45 @@ from penstock.runtime.reads.arguments import (
 )
 from penstock.runtime.reads.messages import ReadCall, ReadOutcome, reply_of
 
+CALLS_MAX: Final = 1_000
+"""The most calls of one `POST /read`."""
+
+
+class ReadBodyCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call in the body of `POST /read`."""
+
+    method: Annotated[str, Meta(description="The name of the method or function.")]
+    entity: Annotated[str, Meta(description="The class; empty for a function.")] = ""
+    key: Annotated[str | None, Meta(description="The text of the key, as in a path.")] = None
+    arguments: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="By position or by name.",
+            extra_json_schema={"oneOf": [{"type": "array"}, {"type": "object"}]},
+        ),
+    ] = msgspec.field(default_factory=msgspec.Raw)
+
+
+class ReadBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Calls of `@readonly` methods and functions."""
+
+    calls: Annotated[list[ReadBodyCall], Meta(min_length=1, max_length=CALLS_MAX)]
+
+
+class ReadAnswer(Struct, frozen=True):
+    """The answer to one call: its value or its error."""
+
+    value: Annotated[Any, Meta(description="The result.")] = UNSET
+    error: ErrorBody | UnsetType = UNSET
+
+
+class ReadAnswers(Struct, frozen=True):
+    """The answers to all calls, in their order, at one epoch."""
+
+    epoch: Annotated[Epoch, EPOCH_SCHEMA]
+    answers: list[ReadAnswer]
+
+
 _decode_body: Final = msgspec.json.Decoder(ReadBody).decode
 _decode_requests: Final = msgspec.msgpack.Decoder(
     Annotated[list[Request], Meta(min_length=1, max_length=CALLS_MAX)]
@@ -66,7 +96,6 @@ class _EncodedCall(NamedTuple):
     """A call as a reader takes it.
 
     Attributes:
-        body: The encoded call.
         caller: The caller, as the limits count it.
         sought: The entity of a call of `exists`; None for other calls.
     """
@@ -253,11 +282,13 @@ def _is_existence(target: CallTarget) -> bool:
 
 
 def _of_json(app: App, call: ReadBodyCall) -> tuple[CallTarget, ArgumentSource]:
-    return target_in(app, call), JsonArguments(bytes(call.arguments))
+    target = target_in(app, call.entity, call.key, call.method)
+    return target, JsonArguments(bytes(call.arguments))
 
 
 def _of_request(app: App, call: Request) -> tuple[CallTarget, ArgumentSource]:
-    return target_in(app, call), EncodedArguments(call.positional, call.named)
+    target = target_in(app, call.entity, call.key, call.method)
+    return target, EncodedArguments(call.positional, call.named)
 
 
 def _answer_of(reply: Reply) -> ReadAnswer:

@@ -73,7 +73,6 @@ class RenderedBatch(NamedTuple):
     """A batch as a follower gets it.
 
     Attributes:
-        body: Its bytes.
         atoms: The number of its atoms.
         next: The number after the last atom.
         published: The number of atoms that the stream had.

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.base.annotations import UNIONS
 from penstock.base.constraint import constrained_fields
 from penstock.base.http import JSON
 from penstock.base.json_keys import as_text, json_bytes
@@ -35,7 +36,6 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import SCALARS, UNENCODABLE, reference_type
-from penstock.base.union import UNIONS
 from penstock.gateway.route import reference_to
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -157,11 +157,7 @@ def docstring_of(thing: Any) -> str:
 
 
 class SchemaRegistry:
-    """The schemas of one application; named types become components.
-
-    Attributes:
-        components: The schemas of named types, by the names of their components.
-    """
+    """The schemas of one application; named types become components."""
 
     def __init__(self, app: App, own: Mapping[str, Schema]) -> None:
         """Begin with the gateway's own schemas and those of all entity classes."""

@@ -15,9 +15,8 @@ from penstock.base.ids import BEFORE_FIRST, Lsn
 from penstock.base.pipeline import PIPELINE, Answer
 from penstock.errors import OperationalError, PenstockError
 from penstock.gateway.auth.principal import Principal
-from penstock.gateway.call_target import require_right, target_in
 from penstock.gateway.errors import RETRY_AFTER_S, HttpError, error_of, failure_of
-from penstock.gateway.intake import Admitted, Intake
+from penstock.gateway.intake import Admitted, Intake, require_right, target_in
 from penstock.gateway.request_ids import check_chosen, check_free
 from penstock.gateway.version import ServedVersion
 from penstock.model.application import App
@@ -167,7 +166,7 @@ def _call_in(app: App, request: PipelinedRequest) -> tuple[CallTarget, ArgumentS
     """Return the target and the arguments of a request."""
     call = decode_request(bytes(request.body))
     request.body = _TAKEN  # a request that waits does not keep its frame
-    target = target_in(app, call)
+    target = target_in(app, call.entity, call.key, call.method)
     if target.stream is not None:
         return target, MsgpackArguments(bytes(call.positional))
     return target, EncodedArguments(call.positional, call.named)

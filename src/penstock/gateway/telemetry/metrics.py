@@ -20,7 +20,7 @@ from penstock.process.metrics import (
     forget_dead,
     write_metrics_into,
 )
-from penstock.process.running import running_processes
+from penstock.process.presence import running_processes
 from penstock.process.status import status_of
 from penstock.process.view_standing import view_standings
 from penstock.sql_view.view_client import view_epoch

@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from penstock.base.encoder import array_head
 from penstock.base.given_type import GivenType
 from penstock.base.lowering import alike, changed_part, lower_of
-from penstock.base.msgpack_array import array_head
 from penstock.base.record import simplified
 from penstock.base.schema import (
     ENCODER,

@@ -3,7 +3,7 @@
 import typing
 from typing import Any, TypeVar
 
-from penstock.base.union import UNIONS
+from penstock.base.annotations import UNIONS
 from penstock.model.registry_path import RegistryPath
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.stream import UNKNOWN, Stream

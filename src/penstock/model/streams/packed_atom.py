@@ -7,7 +7,7 @@ use.
 from collections.abc import Iterator, Sequence
 from typing import Any, cast, overload
 
-from penstock.base.msgpack_array import array_elements, array_head
+from penstock.base.encoder import array_elements, array_head
 from penstock.model.streams.stream import Atom
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from penstock.base.annotations import UNIONS
 from penstock.base.lowering import lower_of
 from penstock.base.record import (
     Field,
@@ -22,7 +23,6 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import ENCODER, is_enum, name_of, reason_of, reference_type
-from penstock.base.union import UNIONS
 
 _SAME_BYTES: Final = {frozenset: set, deque: list}
 ROUNDED: Final = "float would round whole numbers above 2**53"

@@ -129,7 +129,6 @@ class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
-        views: The names of the views of this code.
     """
 
     schemas: dict[str, Versions]

@@ -27,8 +27,7 @@ from penstock.log.api import Log
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
 from penstock.runtime.spark.jvm import java_has_ended
-from penstock.runtime.spark.micro_batches import MicroBatches
-from penstock.runtime.spark.source import LogOffsets
+from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches
 
 _log = logging.getLogger(__name__)
 

@@ -52,12 +52,11 @@ from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
 from penstock.runtime.spark.messages import Code, WorkerSettings, worker_settings
-from penstock.runtime.spark.micro_batches import MicroBatches
+from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches, check_log, committed
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, SupervisedQuery, start_query
 from penstock.runtime.spark.scratch import clear_scratch, new_scratch
 from penstock.runtime.spark.session import session_of_context, start_context
-from penstock.runtime.spark.source import LogOffsets, check_log, committed
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
