@@ -167,7 +167,6 @@ def put_in_force(
     """Deploy code whose archive is stored, and wait until it is in force.
 
     Args:
-        place: Where it is ordered.
         timeout_s: How long to wait for the driver, and then for the gateways.
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.

@@ -102,14 +102,13 @@ class AppendBatcher:
         """Start the thread; `close` ends it."""
         self._log = log
         self._metrics = metrics
-        # One thread, so that the event loop never waits for a disk, and requests that come during an
-        # append shares the next one.
+        # One thread: the event loop never waits for a disk, and requests that come during an append share
+        # the next one.
         self._thread = ThreadPoolExecutor(1, "penstock-append")
         self._waiting: list[tuple[Sequence[Entry], Taker]] = []
         self._writer: asyncio.Task[None] | None = None
-        self._failed_at: Lsn | None = (
-            None  # the end of the log when it could not be written; None while it can
-        )
+        # The end of the log when it could not be written; None while it can.
+        self._failed_at: Lsn | None = None
         self._known_until_s = 0.0
         self._checking = asyncio.Lock()
 
@@ -146,18 +145,12 @@ class AppendBatcher:
         return await self._in_thread(cancel, self._log, request_id)
 
     async def end_cascade(self, config: Config, root: RequestId) -> Lsn | None:
-        """End the rest of a cascade; see `penstock.orders.cancellation.end_cascade`.
-
-        It reads the state, so it runs in another thread than the appends.
-        """
+        """End the rest of a cascade; see `penstock.orders.cancellation.end_cascade`."""
         # It reads the state, which would hold the appends up in their thread.
         return await asyncio.to_thread(end_cascade, config, self._log, root)
 
     async def complete(self, text: str) -> RequestId:
-        """Complete the id of a scheduled request; see `penstock.orders.cancellation.complete`.
-
-        It reads all scheduled requests, so it runs in another thread than the appends.
-        """
+        """Complete the id of a scheduled request; see `penstock.orders.cancellation.complete`."""
         # It reads all scheduled requests, which would hold the appends up.
         return await asyncio.to_thread(complete, self._log, text)
 
@@ -210,10 +203,7 @@ class AppendBatcher:
         self._writer = None
 
     async def _report(self, outcomes: Sequence[Outcome]) -> None:
-        """Log that the log cannot be written, or can be written again; not each refused request.
-
-        A repeated request gets its former position without a write, also on a full disk.
-        """
+        """Log that the log cannot be written, or can be written again; not each refused request."""
         if outcomes:
             self._known_until_s = time.monotonic() + _KNOWN_S
         failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)

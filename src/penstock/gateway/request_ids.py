@@ -3,12 +3,7 @@
 A request id belongs to its principal: the same id of two principals names two requests, and neither
 principal can use the other's id, ask for its status or get its reply. So the log stores
 `principal~id`. SQL, the commands, traces and `penstock.request_id()` show that form. Without keys and
-tokens there is one principal, and its ids are stored unchanged. Neither an id nor the name of a
-principal holds a `~`, so a stored id is unambiguous.
-
-A new id is 128 random bits of the operating system, because callers must not guess the ids of others.
-The bits for many ids are fetched together: each fetch releases the interpreter lock, and to get the
-lock back takes ten times as long as the rest of the work.
+tokens there is one principal, and its ids are stored unchanged.
 """
 
 import os
@@ -123,9 +118,9 @@ class RequestIds:
     def draw(self) -> str:
         """Return an id: 32 hexadecimal digits."""
         if not self._drawn:
-            # Each fetch releases the interpreter lock, and to get the lock back takes ten times as
-            # long as the rest. Bits of the operating system, because callers must not guess the ids
-            # of others.
+            # Random bits of the operating system, because callers must not guess the ids of others. Each
+            # fetch releases the interpreter lock, and to get the lock back takes ten times as long as the
+            # rest: so the bits for many ids are fetched together.
             text = os.urandom(_BYTES * _AT_ONCE).hex()
             width = 2 * _BYTES
             self._drawn = [text[at : at + width] for at in range(0, len(text), width)]

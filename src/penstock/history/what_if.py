@@ -323,7 +323,7 @@ class _ScenarioRun:
             self.deployments.append(version.deployment)
 
     def end(self) -> None:
-        """Count what a version has executed."""
+        """Count the work of a version."""
         rerun = self._rerun
         self._requests += rerun.requests
         self.skipped += rerun.skipped
@@ -354,7 +354,7 @@ class _ScenarioRun:
         replayer.finish()
 
     def _compare_cascades(self, recorded: RecordedEpoch, plan: ReplayPlan) -> None:
-        """Compare what the records of an epoch cause; an added or left out record causes nothing on one side."""
+        """Compare the cascades of an epoch's records; an added or left out record has none on one side."""
         ran = self._rerun.replayer.ran
         for row, was, cascade in zip(plan.rows, plan.recorded, ran, strict=True):
             before = NOTHING if was is None else recorded.cascade(was)

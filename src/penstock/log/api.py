@@ -153,8 +153,8 @@ class Log(Protocol):
     def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
         """Append a request again, as the next attempt of its id, and return the position.
 
-        If the id has a newer position than `after`, that one is returned and nothing is appended: of several callers that
-        have seen the same attempt, one appends. The id stays the id of the first body, and its retention begins again.
+        If the id has a newer position than `after`, the newer position is returned and nothing is appended: of several
+        callers that have seen the same attempt, only the first appends. The id stays the id of the first body, and its retention begins again.
 
         Args:
             entry: The request, with the body of its first append.

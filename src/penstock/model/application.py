@@ -282,7 +282,7 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
 
 
 def _advice_on(member: object) -> str:
-    """Return what to do with the class of a task, or with a row function; empty for any other member."""
+    """Return the remedy for the class of a task, or for a row function; empty for any other member."""
     if isinstance(member, RowFunction):
         return f'; a row function belongs to a view: view("name", sqlite(), {member.name})'
     if not isinstance(member, type) or not hasattr(member, "on_event"):
@@ -312,7 +312,7 @@ class App:
         views: The views that databases and search indexes show, by name.
         members: The members, as they were given.
         interfaces: The interfaces of other applications, from `registry`.
-        parts: The applications that this one combines; empty if it is a single application.
+        parts: The applications of the set; empty for a single application.
         keys: The keys of personal data; None until `use_keys`.
         is_personal: Whether there are rows of personal classes.
     """
@@ -325,8 +325,8 @@ class App:
         Args:
             name: Letters, digits, `-` and `_`.
             members: Entity classes, functions marked `@transactional` or `@migrate`, the workflows, streams, portals,
-                splitters, sequencers, connections, generators and views of the application, and what it declares with
-                `registry`.
+                splitters, sequencers, connections, generators and views of the application, and the interfaces that
+                it declares with `registry`.
 
         Raises:
             DefinitionError: There are mistakes; the error has each with its file and line.
@@ -337,7 +337,7 @@ class App:
         complaints: list[str] = []
         if not _NAME.fullmatch(name):
             complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
-        # Complaints are collected to the end, so that one start shows all mistakes.
+        # All complaints are collected, so that a single start shows every mistake.
         own = sort_out(members, complaints)
         resolver = Resolver(name, own.classes, [interface.cls for interface in own.interfaces])
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
@@ -533,7 +533,7 @@ class App:
     ) -> tuple[Request, list[Fingerprint]]:
         """Return a request whose arguments are not encrypted, and the fingerprints of the entities that it names.
 
-        A client sends it to a gateway, which encrypts it; only `request` gives what a log may have.
+        A client sends it to a gateway, which encrypts it. For the log, use `request`.
 
         Args:
             entity: The name of the class; empty for a function.

@@ -3,7 +3,8 @@
 An order is a struct. Its `carry_out` prepares the work and appends a control record, which takes effect at its place in
 the log. It waits for the reply (`settled`) and returns the result, a struct, too. A command and a gateway call the same
 `carry_out`; the struct is also the body that a command sends to a gateway. `way` says where an order goes: a gateway
-makes the HTTP path of each order in this folder from it. A `Report` shows what an order changes, and has a path, too.
+makes the HTTP path of each order in this folder from it. A `Report` has a path, too: it shows the state that an order
+changes.
 """
 
 from collections.abc import Callable
@@ -69,7 +70,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Generic[T]):
-    """The answer to a `GET` of a path: what an order changes. It is a constant of the order's module.
+    """The answer to a `GET` of a path: the state that an order changes. It is a constant of the order's module.
 
     Attributes:
         name: The id of the operation in the OpenAPI document.
@@ -98,7 +99,7 @@ class Way:
         text: The sentence about the result in the OpenAPI document.
         example: A body, for the message of a refusal.
         needs_key: Whether a gateway without keys refuses it; otherwise a key needs the scope `admin`, if there are keys.
-        work_s: The seconds that a gateway may need beside the wait for the driver.
+        work_s: The seconds that a gateway may need in addition to the wait for the driver.
         is_awaited: Whether it waits for the driver. If the driver is late, the order stays in the log.
         waits: Says of a result whether the driver has not executed the order yet; None: a result is complete.
         conflicts: Whether a refusal says that the order does not fit the application, with the status 409.
@@ -181,6 +182,10 @@ def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
 
 
 def durable(lsn: int | None = None) -> str:
-    """Return what becomes of an order that waits; None: its position is not known."""
+    """Return the fate of an order that waits, as words of a sentence.
+
+    Args:
+        lsn: Its position in the log; None if it is not known.
+    """
     place = "in" if lsn is None else f"at position {lsn} of"
     return f"durable {place} the log, and takes effect when a driver runs and reaches it"

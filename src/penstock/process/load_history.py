@@ -28,18 +28,18 @@ FOLDER: Final = "load"
 STEP_US: Final = 5_000_000
 KEPT_S: Final = 3_600
 BOUNDS_S: Final = LATENCY_S + LATENCY_S_LONG
-"""Upper bounds of the latency buckets in seconds; a last bucket holds what is slower."""
+"""Upper bounds of the latency buckets in seconds; a last bucket holds the slower requests."""
 
 BUCKETS: Final = len(BOUNDS_S) + 1
 _KEPT: Final = KEPT_S * 1_000_000 // STEP_US
 
 
 class StreamSample(msgspec.Struct, frozen=True, array_like=True):
-    """What the streams did in one step; a workflow or a stream without lag is left out.
+    """The figures of the streams in one step; a workflow or a stream without lag is left out.
 
     Attributes:
         workflows: The atoms of its source that each workflow had still to take.
-        followers: By stream, the atoms that its slowest follower had still to get.
+        followers: The atoms that the slowest follower of each stream had still to get.
         generated: The atoms of each generator that were on its stream, since it began.
     """
 
@@ -49,7 +49,7 @@ class StreamSample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LoadSample(msgspec.Struct, frozen=True, array_like=True):
-    """What one gateway saw in one step.
+    """The figures of one gateway in one step.
 
     Attributes:
         time_us: The end of the step, in microseconds since the Unix epoch.
@@ -57,7 +57,7 @@ class LoadSample(msgspec.Struct, frozen=True, array_like=True):
         counts: The number of answered requests in each latency bucket, shape (BUCKETS,).
         processed: The requests in the log whose epoch is committed, since the log began; None in
             samples of an older version.
-        streams: What the streams of the application did; None if it is not known.
+        streams: The figures of the application's streams; None if they are not known.
     """
 
     time_us: int

@@ -63,7 +63,7 @@ _STREAMS: Final = (0, 1, 2)
 class OpenFiles:
     """The open files of the process, of which a handler may close any: Spark's sockets, stores, the journal.
 
-    A file of this object stands for all of them, because nobody closes it who closes only own files.
+    A file of this object stands for all of them: a handler that closes only its own files does not close it.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class OpenFiles:
     def were_closed(self) -> bool:
         """Say whether files were closed since the last call, and open the standard streams that are missing.
 
-        A stream that is missing is dangerous: the next socket would get its number, and whoever writes to the standard
-        output would write into the protocol.
+        A stream that is missing is dangerous: the next socket would get its number, and text for the standard output
+        would be written into the protocol.
         """
         for stream in _STREAMS:
             if _identity(stream) is None:
@@ -90,7 +90,7 @@ class OpenFiles:
 
 
 def _identity(descriptor: int) -> tuple[int, int] | None:
-    """Return what tells an open file from all others; None if it is not open."""
+    """Return the identity of an open file; None if it is not open."""
     try:
         status = fstat(descriptor)
     except OSError:
@@ -224,7 +224,7 @@ class ProcessSettings:
         """Restore them where they differ.
 
         Returns:
-            The name of a setting that was restored, and of one that cannot be; empty where there is none.
+            The name of a setting that was restored, and of a setting that cannot be; an empty text stands for no name.
         """
         restored = lost = ""
         for setting, before in zip(_SETTINGS, self._before, strict=True):

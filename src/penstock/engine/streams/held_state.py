@@ -6,10 +6,11 @@ the objects are set apart when the handler begins to wait, and get the present c
 the handler holds depends on its rows alone, so a handler that stayed in memory and a stored handler that runs again
 find the same.
 
-Rows have no identities. A container or a record is the one at the same attribute or key. An element of a list is the
-one with the same contents, so that it may have moved; else a record is the one with the same first field, and a
-container the one at the same index. What has no counterpart was removed, and belongs to no state any more. Immutable
-values keep their contents.
+Rows have no identities, so each object gets a counterpart in the present contents. For a container or a record, it is
+the value at the same attribute or key. For an element of a list, it is the element with the same contents, which may have
+moved; without such an element, a record takes the record with the same first field, and a container takes the container
+at the same index. An object without a counterpart was removed, and belongs to no state any more. Immutable values keep
+their contents.
 """
 
 from builtins import id as identity_of  # for one moment of one process, as `deepcopy` does

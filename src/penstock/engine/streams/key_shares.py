@@ -41,7 +41,7 @@ Sizes: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class TaskTurns(msgspec.Struct, array_like=True):
-    """What the handlers of one task have done in one step.
+    """The work of the handlers of one task in one step.
 
     Attributes:
         turns: The number of the turns of all shares.
@@ -58,7 +58,7 @@ class TaskTurns(msgspec.Struct, array_like=True):
 
 
 class StepTurns(msgspec.Struct, array_like=True):
-    """What the handlers of all divided tasks have done in one step."""
+    """The work of the handlers of all divided tasks in one step."""
 
     step: RequestId
     tasks: list[TaskTurns]
@@ -162,7 +162,7 @@ class SharedTurns:
         return lambda run: run.take_atom(atom)
 
     def drop(self, _failure: object = None) -> None:
-        """Drop all turns: a step has failed, so what the shares have run behind it is wrong."""
+        """Drop all turns: a step has failed, so the turns of the shares behind it are wrong."""
         self._steps.clear()
 
 

@@ -312,7 +312,7 @@ def hash_of(data: bytes) -> int:
 
 
 def refuse_asyncio(error: RuntimeError, task: TaskType) -> None:
-    """Say what a handler can await, if it failed because it used asyncio."""
+    """Name the things that a handler can await, if it failed because it used asyncio."""
     if type(error) is RuntimeError and error.args == ("no running event loop",):
         raise UserError(
             f"a handler of {task.name} uses asyncio, and no event loop runs in a transaction; it can await its own "
@@ -324,8 +324,8 @@ def refuse_asyncio(error: RuntimeError, task: TaskType) -> None:
 # record, `store` turns each handler that still waits into rows, and forgets it. A later record reads the rows when the
 # reply arrives. So the rows have all that lives longer than a record, and no row is left when no handler waits.
 #
-# A record writes the new turns of a handler only. The coroutines of a handler with a long history are kept beside its
-# rows, so that the history is not played again at each reply.
+# A record writes the new turns of a handler only. The process keeps the coroutines of a handler with a long history, so
+# that the history is not played again at each reply.
 
 
 TIMED_OUT: Final = Failure(TimedOut.code, TimedOut.__name__, "no reply in time")
@@ -353,7 +353,7 @@ _KEPT_BYTES: Final = 64 << 20
 
 
 class _Kept(NamedTuple):
-    """A handler that is kept beside its rows: the tasks of its application, the secret, its row, the handler.
+    """A handler that is kept: the tasks of its application, the secret, its row, the handler.
 
     Attributes:
         size: The approximate bytes of its history in its row; that of the handler changes when a turn is undone.
@@ -369,8 +369,8 @@ class _Kept(NamedTuple):
 class KeptHandlers:
     """The waiting handlers whose coroutines a process keeps; the ones that waited longest go first.
 
-    It is a cache: a handler continues from its coroutines only if its row, which has a hash of all its turns, is the
-    one beside which they were kept. Else its history is played again, with the same outcome.
+    It is a cache: a handler continues from its coroutines only if its row, which has a hash of all its turns, is still
+    the row with which they were kept. Otherwise its history is played again, with the same outcome.
     """
 
     def __init__(self) -> None:
@@ -388,7 +388,7 @@ class KeptHandlers:
     def take(
         self, handler_id: str, tasks: Mapping[str, TaskType], secret: bytes, row: bytes
     ) -> Waiting | None:
-        """Remove and return a handler, if its row is this one."""
+        """Remove and return a handler, if it was kept with this row."""
         kept = self._kept.get(handler_id)
         if kept is None or kept.tasks is not tasks or (kept.secret, kept.row) != (secret, row):
             return None
@@ -493,7 +493,7 @@ class Waits:
         return writes | turns
 
     def _kept_or_forgotten(self, handler: Waiting, row: bytes) -> Iterator[HandlerCoroutine]:
-        """Keep the coroutines of a handler beside its row, or forget them; yield those that must be closed."""
+        """Keep the coroutines of a handler together with its row, or forget them; yield those that must be closed."""
         executor = self._executor
         if handler.coroutines and executor.is_roomy and _is_kept(len(handler.turns)):
             return _KEPT.keep(_Kept(self._tasks, executor.secret, row, handler, handler.size))
@@ -939,7 +939,7 @@ class WaitingLines:
         _set(line.items, number, item, self._undo)
 
     def _set_spot(self, question: str, spot: Spot | None) -> None:
-        self.spot_of(question)  # what was read is removed if it is not written again
+        self.spot_of(question)  # a row that was read is removed if it is not written again
         _set(self._spots, question, spot, self._undo)
 
 

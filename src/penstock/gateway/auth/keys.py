@@ -6,8 +6,7 @@ salted hashes protect passwords, which can be guessed, and would here only cost 
 is looked up by its id, which is not secret, and its digest is compared in constant time.
 
 `keys.json` is replaced as a whole, by one writer at a time, and is its owner's alone (0600). A
-checksum covers it, so that damage never changes the scopes of a key. The file stays when the last key
-is revoked: while it exists, the gateway accepts no request without a key.
+checksum covers it, so that damage never changes the scopes of a key.
 """
 
 import hashlib

@@ -3,8 +3,7 @@
 The key decides which algorithms are accepted, and only asymmetric ones are known. So a token cannot
 choose its algorithm (`none`, or HMAC with a public key as the secret), and it cannot bring a key or
 refer to one. `exp` is required; `nbf`, `iat`, `iss` and `aud` are checked if they are present or
-configured, with `LEEWAY_S` for clocks that differ. A token with an audience is refused if no audience
-is configured, because it was issued for another service.
+configured, with `LEEWAY_S` for clocks that differ.
 
 A verified token is cached until it expires or the keys change, because the check of a signature takes
 50 to 100 microseconds.

@@ -282,10 +282,7 @@ class Shares:
             del self._counts[principal]
 
     def is_below(self, principal: str, size: int, principals: int) -> bool:
-        """Say whether a principal has less than an equal share of a window.
-
-        Such principals need not wait when the window is full, so together they get at most another window.
-        """
+        """Say whether a principal has less than an equal share of a window."""
         # Such a principal need not wait when the window is full, so all of them together get at
         # most another window.
         return self._total < 2 * size and self._counts.get(principal, 0) * principals < size

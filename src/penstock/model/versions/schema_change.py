@@ -45,7 +45,7 @@ class SchemaChange(NamedTuple):
 
 
 class ClassComparison(NamedTuple):
-    """The stored classes beside the classes of an application.
+    """The stored classes, compared with the classes of an application.
 
     Attributes:
         after: The versions of each stored class, with the declared one last.

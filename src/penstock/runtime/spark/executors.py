@@ -24,7 +24,7 @@ from penstock.runtime.spark.control import ControlEffect, Executor, Refused
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
-from penstock.runtime.spark.messages import ApplyEpoch, LoadCode, LoadedCode
+from penstock.runtime.spark.messages import ApplyEpoch, LoadCode, LoadedClasses
 from penstock.state.environment import DATA_FILE
 from penstock.state.partition_spec import PartitionSpec, name_of
 
@@ -69,7 +69,7 @@ class DeployExecutor:
             deployments.keep_prefix(epoch)
             forget_later_versions(deployments.folder, epoch)
 
-    def _record(self, control: Deploy, since: Epoch, loaded: LoadedCode) -> None:
+    def _record(self, control: Deploy, since: Epoch, loaded: LoadedClasses) -> None:
         deployments = Deployments(self._data / JOURNAL)
         with storage("record a deployment"):
             Shapes(deployments.folder, {}).replace(loaded.schemas)

@@ -122,7 +122,7 @@ class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[str, ...] = ()  # the stored classes that it may lack
 
 
-class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
+class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     """The classes of loaded code.
 
     Attributes:
@@ -167,7 +167,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
-        loaded: The encoded `LoadedCode` of `LoadCode`.
+        loaded: The encoded `LoadedClasses` of `LoadCode`.
     """
 
     position: bytes = b""
@@ -282,6 +282,6 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
 decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
 decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
-decode_loaded = msgspec.msgpack.Decoder(LoadedCode).decode
+decode_loaded = msgspec.msgpack.Decoder(LoadedClasses).decode
 decode_result = msgspec.msgpack.Decoder(TaskResult).decode
 decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

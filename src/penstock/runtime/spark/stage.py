@@ -380,7 +380,7 @@ class Worker:
         tags = {name: shape.tag for name, shape in code.app.shapes.items()}
         late = subscriptions(code.app.topology)
         schemas = self._codes.schemas(code, since, command.dropped)
-        loaded = messages.LoadedCode(
+        loaded = messages.LoadedClasses(
             schemas, tags, late, waiting_types(code.app), tuple(code.app.views)
         )
         return TaskResult(loaded=messages.encode(loaded))
