@@ -11,7 +11,7 @@ import pytest
 from penstock.base.http import STATUS
 from penstock.errors import Overloaded, TimedOut
 from penstock.gateway.serving import UNSET
-from penstock.process.config import Config, GatewayConfig, setting_names
+from penstock.process.config import Config, meanings, setting_names
 from tests.checkout import TOP
 
 GLOSSARY = TOP / "docs" / "GLOSSARY.md"
@@ -72,11 +72,15 @@ def test_readme_application_runs_on_spark(tmp_path: Path) -> None:
     run_python(on_spark, tmp_path)
 
 
-def test_operations_page_names_every_setting_and_its_default(tmp_path: Path) -> None:
-    """The table of settings is the configuration's, with its defaults."""
-    rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]*)\|", OPERATIONS.read_text(), re.MULTILINE)
-    told = {name: default.strip() for name, default in rows if name in setting_names()}
+def test_operations_page_names_every_setting_with_default_and_meaning(tmp_path: Path) -> None:
+    """The table of settings is the configuration's; the page adds links and details to a meaning, and changes no word."""
+    row = r"^\| `([a-z_.]+)` \| ([^|]*)\| ([^|]*)\|"
+    rows = re.findall(row, OPERATIONS.read_text(), re.MULTILINE)
+    told = {name: default.strip() for name, default, _ in rows if name in setting_names()}
     assert sorted(told) == sorted(setting_names())
+    meant = {name: re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", text) for name, _, text in rows}
+    for name, meaning in meanings().items():
+        assert meant[name].startswith(meaning), name
     config = Config(data=tmp_path)
     assert told == {name: written(attrgetter(name)(config)) for name in told} | COMPUTED
 
@@ -89,17 +93,17 @@ def written(default: object) -> str:
 
 
 def test_pages_name_the_status_of_each_refusal() -> None:
-    """Statuses in the table of settings, and in the docstrings of settings, are those of the errors."""
+    """Statuses in the table of settings, and in the meanings of settings, are those of the errors."""
     limits = {
         "waiting_max": Overloaded,
         "lag_max": Overloaded,
         "reply_timeout_ms": TimedOut,
     }
-    page, docstring = OPERATIONS.read_text(), str(GatewayConfig.__doc__)
+    page, meant = OPERATIONS.read_text(), meanings()
     for name, error in limits.items():
-        for text, start in ((page, f"| `gateway.{name}` |"), (docstring, f"{name}:")):
-            (line,) = re.findall(rf"{re.escape(start)}[^\n]*", text)
-            assert set(re.findall(r"\b[45]\d\d\b", line)) <= {str(STATUS[error.code])}, line
+        (line,) = re.findall(rf"\| `gateway\.{name}` \|[^\n]*", page)
+        for text in (line, meant[f"gateway.{name}"]):
+            assert set(re.findall(r"\b[45]\d\d\b", text)) <= {str(STATUS[error.code])}, text
     assert str(STATUS[Overloaded.code]) in page
 
 

@@ -22,7 +22,7 @@ from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError
 from penstock.files.layout import JOURNAL
 from penstock.native import choice
-from penstock.process.config import Config, Setting, load_config, parse_assignment
+from penstock.process.config import Config, Setting, help_of, load_config, parse_assignment
 
 if TYPE_CHECKING:
     from penstock.model.application import App
@@ -88,26 +88,24 @@ ConfigOption = Annotated[
 ]
 PartitionsOption = Annotated[
     int | None,
-    typer.Option(
-        "--partitions", metavar="N", help="Number of partitions; default: as many as cores."
-    ),
+    typer.Option("--partitions", metavar="N", help=help_of("partitions", "as many as cores")),
 ]
 CoresOption = Annotated[
-    int | None, typer.Option("--cores", metavar="N", help="Task slots of Spark; default: all.")
+    int | None, typer.Option("--cores", metavar="N", help=help_of("cores", "all"))
 ]
 HostOption = Annotated[
     str | None,
-    typer.Option("--host", metavar="ADDRESS", help="Where gateways listen; default 127.0.0.1."),
+    typer.Option("--host", metavar="ADDRESS", help=help_of("gateway.host")),
 ]
 PortOption = Annotated[
-    int | None, typer.Option("--port", metavar="PORT", help="Port of all gateways; default 8000.")
+    int | None, typer.Option("--port", metavar="PORT", help=help_of("gateway.port"))
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),
 ]
 GatewaysOption = Annotated[
-    int | None, typer.Option("--gateways", metavar="N", help="How many gateways; default 1.")
+    int | None, typer.Option("--gateways", metavar="N", help=help_of("gateway.processes"))
 ]
 RequestIdOption = Annotated[
     str | None,

@@ -1,13 +1,10 @@
 """The limits of a transaction; settings use them without the engine."""
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from msgspec import Meta
-
+from penstock.base.setting import setting
 from penstock.errors import ConfigError
-
-Positive = Annotated[int, Meta(ge=1)]
 
 
 class TimeLimit(NamedTuple):
@@ -40,34 +37,43 @@ class TimeLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one transaction; exceeding a limit undoes that transaction only.
+    """The limits of one transaction; exceeding a limit undoes that transaction only."""
 
-    Attributes:
-        time_ms: Milliseconds of processor time of one handler: as long as one caller can stop all others.
-        wall_ms: Milliseconds on a clock of one handler, for handlers that wait.
-        memory_bytes: Bytes that a handler may allocate on top of the process's own.
-        reply_bytes: Encoded size of a result.
-        state_bytes: Encoded size of one entity.
-        output_bytes: Encoded size of the result and of all entities that it changed, together.
-        entities: The most entities that a transaction may touch.
-        cascade_steps: The most requests, and the most workflow steps, of a cascade before the rest becomes the
-            work of a later record.
-        cascade_queue: The most requests, and the most workflow steps, that may wait in a cascade; the request or the
-            step that causes more fails.
-        cascade_queue_bytes: The most bytes of the requests, and of the workflow steps, that wait in a cascade.
-    """
-
-    time_ms: Positive = 2_000
-    wall_ms: Positive = 10_000
-    memory_bytes: Annotated[int, Meta(ge=1 << 20)] = 1 << 30
-    depth: Annotated[int, Meta(ge=50, le=100_000)] = 900
-    reply_bytes: Annotated[int, Meta(ge=64)] = 4 << 20
-    state_bytes: Annotated[int, Meta(ge=64)] = 4 << 20
-    output_bytes: Annotated[int, Meta(ge=64)] = 64 << 20
-    entities: Positive = 1_000_000
-    cascade_steps: Positive = 10_000
-    cascade_queue: Positive = 1_000_000
-    cascade_queue_bytes: Annotated[int, Meta(ge=64)] = 64 << 20
+    time_ms: int = setting(
+        2_000,
+        "processor time of one handler, in milliseconds: as long as one caller can stop all others",
+        at_least=1,
+    )
+    wall_ms: int = setting(
+        10_000,
+        "time of one handler by the clock, for one that waits; at least `limits.time_ms`",
+        at_least=1,
+    )
+    memory_bytes: int = setting(1 << 30, "memory that a handler may allocate", at_least=1 << 20)
+    depth: int = setting(900, "Python call depth inside a handler", at_least=50, at_most=100_000)
+    reply_bytes: int = setting(4 << 20, "encoded size of a result", at_least=64)
+    state_bytes: int = setting(4 << 20, "encoded size of one entity", at_least=64)
+    output_bytes: int = setting(
+        64 << 20,
+        "encoded size of the result and of all changed entities of one transaction",
+        at_least=64,
+    )
+    entities: int = setting(1_000_000, "entities that a single transaction may use", at_least=1)
+    cascade_steps: int = setting(
+        10_000,
+        "requests, and workflow steps, of a cascade before a later record continues it",
+        at_least=1,
+    )
+    cascade_queue: int = setting(
+        1_000_000,
+        "requests, and workflow steps, that may wait in a cascade; the request or the step that causes more fails",
+        at_least=1,
+    )
+    cascade_queue_bytes: int = setting(
+        64 << 20,
+        "bytes of the requests, and of the workflow steps, that wait in a cascade",
+        at_least=64,
+    )
 
     def __post_init__(self) -> None:
         """Refuse a bound that would have no effect."""

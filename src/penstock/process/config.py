@@ -12,11 +12,10 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
-from msgspec import Meta
-
-from penstock.engine.limits import Limits, Positive
+from penstock.base.setting import Meaning, meaning_of, setting
+from penstock.engine.limits import Limits
 from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
 from penstock.process import logs
@@ -24,90 +23,112 @@ from penstock.process import logs
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
 
-Count = Annotated[int, Meta(ge=0)]
-Switch = Annotated[int, Meta(ge=0, le=1)]
-"""1: on."""
-
 RECORD_SLACK: Final = 64 << 10
 """Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
-    """Settings of the gateways: HTTP in, replies out.
+    """Settings of the gateways: HTTP in, replies out. Sizes are bytes."""
 
-    Attributes:
-        host: Address to bind to; one beyond loopback wants `keys`, `jwks` or `open`.
-        port: TCP port, shared by all gateways of an application; 0 takes a free one.
-        body_bytes_max: The most bytes of an HTTP body; the request must fit `record_bytes_max`.
-        header_bytes_max: The most bytes of all headers of an HTTP request.
-        depth_max: How deep JSON may be nested.
-        key_bytes_max: The most bytes of an entity's key, and of a request id.
-        limits: Limits on requests, separated by commas, as in `* 200/s per principal, Order 50 at once`.
-        connections_max: The most open connections of a gateway; fewer if its limit of open files is low.
-        waiting_max: The most requests that a gateway waits for; more get 429 with `Retry-After`.
-        pipeline_window: The most requests under way of one pipelined connection.
-        window_ms: If the log holds more requests than one epoch of this time processes, further ones wait
-            for the turn of their principal; 0 appends every request at once.
-        lag_max: Records that may wait in the log; beyond, requests get 429 with `Retry-After`.
-        reply_timeout_ms: How long a call waits for its reply before it gets 504.
-        receive_timeout_ms: How long a client may take to send a request.
-        drain_ms: How long a gateway that stops waits for its requests.
-        readers: Processes of each gateway that answer `@readonly` calls; with 0 such calls are
-            requests in the log.
-        tls_certificate: PEM file; with `tls_key` the gateways speak HTTPS only.
-        tls_key: PEM file (PKCS #8).
-        jwks: JSON Web Key Set file; its keys sign the bearer tokens that are accepted.
-        jwt_algorithms: The signatures that are accepted, separated by commas.
-        jwt_issuer: The only `iss` accepted; empty accepts any.
-        jwt_audience: The name that `aud` must have; empty accepts every token.
-        cors_origins: Origins that browsers may call from, separated by commas; empty allows no origin.
-        open: 1 accepts every caller that reaches the port, without keys or tokens.
-    """
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535)] = 8_000
-    processes: Annotated[int, Meta(ge=1, le=64)] = 1
-    body_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 30)] = 512 << 10
-    header_bytes_max: Annotated[int, Meta(ge=8_192, le=1 << 20)] = 32 << 10
-    depth_max: Annotated[int, Meta(ge=4, le=512)] = 64
-    key_bytes_max: Annotated[int, Meta(ge=16, le=64 << 10)] = 1_024
-    limits: str = ""
-    connections_max: Annotated[int, Meta(ge=16, le=1_000_000)] = 10_000
-    waiting_max: Positive = 20_000
-    pipeline_window: Annotated[int, Meta(ge=1, le=1_000_000)] = 2_000
-    window_ms: Count = 100
-    lag_max: Positive = 1_000_000
-    reply_timeout_ms: Positive = 300_000
-    receive_timeout_ms: Positive = 30_000
-    drain_ms: Count = 30_000
-    readers: Annotated[int, Meta(ge=0, le=64)] = 2
-    tls_certificate: Path = Path()
-    tls_key: Path = Path()
-    jwks: Path = Path()
-    jwt_algorithms: str = "RS256,ES256,EdDSA"
-    jwt_issuer: str = ""
-    jwt_audience: str = ""
-    cors_origins: str = ""
-    open: Switch = 0
+    host: str = setting(
+        "127.0.0.1",
+        "address on which gateways listen; other addresses than loopback need keys, `gateway.jwks` or "
+        "`gateway.open`",
+    )
+    port: int = setting(
+        8_000, "port of the gateways; with `penstock run`, 0 takes a free port", at_most=65_535
+    )
+    processes: int = setting(1, "number of gateway processes", at_least=1, at_most=64)
+    body_bytes_max: int = setting(
+        512 << 10,
+        "largest body of one HTTP request; at least 65536 below `record_bytes_max`",
+        at_least=1_024,
+        at_most=1 << 30,
+    )
+    header_bytes_max: int = setting(
+        32 << 10, "largest size of all headers of one HTTP request", at_least=8_192, at_most=1 << 20
+    )
+    depth_max: int = setting(64, "deepest nesting of JSON", at_least=4, at_most=512)
+    key_bytes_max: int = setting(
+        1_024, "largest key of an entity, and largest request id", at_least=16, at_most=64 << 10
+    )
+    limits: str = setting(
+        "", "limits on requests, separated by commas, in addition to those of the application"
+    )
+    connections_max: int = setting(
+        10_000,
+        "open connections of a gateway; fewer if the process may open few files. Further connections wait, and "
+        "useless ones end",
+        at_least=16,
+        at_most=1_000_000,
+    )
+    waiting_max: int = setting(
+        20_000,
+        "requests that a gateway waits for at a time; further requests get 429 with `Retry-After`",
+        at_least=1,
+    )
+    pipeline_window: int = setting(
+        2_000, "requests under way of one pipelined connection", at_least=1, at_most=1_000_000
+    )
+    window_ms: int = setting(
+        100,
+        "if the log holds more requests than one epoch of this time processes, further ones wait for the turn of "
+        "their principal; 0: they are appended at once",
+    )
+    lag_max: int = setting(
+        1_000_000,
+        "requests that may wait in the log; further requests get 429 with `Retry-After`",
+        at_least=1,
+    )
+    reply_timeout_ms: int = setting(
+        300_000, "longest time that a call waits for its reply; then it gets 504", at_least=1
+    )
+    receive_timeout_ms: int = setting(
+        30_000, "longest time in which a client must have sent its request", at_least=1
+    )
+    drain_ms: int = setting(
+        30_000, "longest time that a stopping gateway waits for the replies of accepted requests"
+    )
+    readers: int = setting(
+        2,
+        "processes of each gateway that answer calls of `@readonly` handlers, and that read arguments whose "
+        "classes have code of their own (`__post_init__`, validators). With 0, such calls are requests in the "
+        "log, and such code runs in the gateway",
+        at_most=64,
+    )
+    tls_certificate: Path = setting(
+        Path(), "PEM file; with `gateway.tls_key` gateways speak HTTPS only"
+    )
+    tls_key: Path = setting(Path(), "PEM file, PKCS #8")
+    jwks: Path = setting(
+        Path(), "JSON Web Key Set; its keys sign the bearer tokens that are accepted"
+    )
+    jwt_algorithms: str = setting("RS256,ES256,EdDSA", "algorithms of signatures that are accepted")
+    jwt_issuer: str = setting("", "the only `iss` that is accepted; empty accepts any")
+    jwt_audience: str = setting(
+        "", "the value that `aud` must name; empty accepts tokens without `aud`"
+    )
+    cors_origins: str = setting("", "origins that browsers may call from, separated by commas")
+    open: int = setting(0, "1: every caller that reaches the port has access", at_most=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewConfig:
-    """Settings of the SQL view.
+    """Settings of the SQL view."""
 
-    Attributes:
-        memory_mb: The memory of DuckDB; a query that needs more fails.
-        time_ms: Longest a query may run.
-        rows_max: Most rows that an answer has.
-        requests_max: Newest requests and replies that the view keeps, and newest events of each stream.
-    """
-
-    memory_mb: Annotated[int, Meta(ge=64)] = 1_024
-    threads: Annotated[int, Meta(ge=1, le=1_024)] = 2
-    time_ms: Positive = 30_000
-    rows_max: Positive = 1_000_000
-    requests_max: Count = 1_000_000
+    memory_mb: int = setting(
+        1_024,
+        "memory for the view's cache of its file, and memory limit of each query",
+        at_least=64,
+    )
+    threads: int = setting(2, "threads of a query", at_least=1, at_most=1_024)
+    time_ms: int = setting(30_000, "longest time in which a query waits and runs", at_least=1)
+    rows_max: int = setting(1_000_000, "most rows of an answer", at_least=1)
+    requests_max: int = setting(
+        1_000_000,
+        "newest requests and replies that the view keeps, and newest events of each stream",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,30 +165,42 @@ class HistoryConfig:
     A snapshot is taken when one of its three bounds is reached and something has changed; 0 switches
     a bound off. Epochs are forgotten when one of the three `keep` bounds is exceeded and no reader
     needs them; 0 switches a bound off.
-
-    Attributes:
-        snapshot_epochs: Epochs between two snapshots.
-        snapshot_s: Seconds between two snapshots.
-        snapshot_requests: Requests between two snapshots.
-        snapshots_max: Snapshots that are kept for queries of the past; older ones are thinned out.
-        keep_epochs: Epochs that the journal keeps.
-        keep_s: Seconds for which the journal keeps an epoch.
-        keep_mb: Megabytes of epochs that the journal keeps.
-        merge_epochs: Older epochs whose small files are merged into one.
-        grace_s: Seconds for which files that were merged stay, for other Delta readers.
-        nice: Priority of the process that does this: 19 is the lowest, 0 that of all others.
     """
 
-    snapshot_epochs: Count = 5_000
-    snapshot_s: Count = 900
-    snapshot_requests: Count = 1_000_000
-    snapshots_max: Annotated[int, Meta(ge=2, le=1_000)] = 5
-    keep_epochs: Count = 0
-    keep_s: Count = 0
-    keep_mb: Count = 0
-    merge_epochs: Annotated[int, Meta(ge=2, le=100_000)] = 2_000
-    grace_s: Count = 600
-    nice: Annotated[int, Meta(ge=0, le=19)] = 19
+    snapshot_epochs: int = setting(
+        5_000, "a snapshot is taken after this number of epochs; 0: never for this reason"
+    )
+    snapshot_s: int = setting(
+        900,
+        "a snapshot is taken after this number of seconds, if an entity changed; 0: never for this reason",
+    )
+    snapshot_requests: int = setting(
+        1_000_000, "a snapshot is taken after this number of requests; 0: never for this reason"
+    )
+    snapshots_max: int = setting(
+        5,
+        "snapshots that are kept, so that queries of the past are fast",
+        at_least=2,
+        at_most=1_000,
+    )
+    keep_epochs: int = setting(0, "epochs that the journal keeps; 0: all")
+    keep_s: int = setting(0, "seconds for which the journal keeps an epoch; 0: no limit")
+    keep_mb: int = setting(0, "megabytes of epochs that the journal keeps; 0: all")
+    merge_epochs: int = setting(
+        2_000,
+        "number of older epochs whose small files are merged into a segment",
+        at_least=2,
+        at_most=100_000,
+    )
+    grace_s: int = setting(
+        600,
+        "seconds to keep merged source files after compaction, so that open Delta readers do not fail",
+    )
+    nice: int = setting(
+        19,
+        "priority of the maintenance process: 0 is that of all other processes, 19 the lowest",
+        at_most=19,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,66 +209,93 @@ class Config:
 
     Attributes:
         data: Directory of the application: log, journal, state, checkpoint.
-        app: The application of commands that name no other; empty if every command names it.
-        cores: Spark task slots of the embedded master.
-        partitions: Tasks of a round and stores of the state at the first start, before the journal has a
-            number (`orders.partitions`); 0 means as many as cores.
-        master: Spark master URL; empty means `local[cores+2,4]`.
-        epoch_records_max: Admission limit: the most records of an epoch.
-        epoch_bytes_max: Admission limit: the most bytes of request bodies in an epoch.
-        epoch_output_bytes_max: Bytes of replies and changes after which an epoch is cut; the rest
-            of its requests are the next one's.
-        small_epoch: An epoch of at most so many records runs in one task.
-        large_atom: An atom of at least so many events is divided among the partitions by key, where its
-            workflow allows it; 0: no atom is.
-        poll_ms: How long a micro-batch of Spark waits for records before it looks again.
-        batch_ms: How long a micro-batch of Spark stays open for further records.
-        resident_task: 1: epochs run in resident tasks, each in a slot of its own; 0: each round of an epoch is a
-            Spark job. Without effect if `master` is set.
-        record_bytes_max: The log's size limit of one request.
-        retention_s: Seconds for which a request id stays known.
-        stuck_s: A task that makes no progress for so long is named in a warning; after twice that
-            its worker is killed. Must be well above `limits.time_ms`.
-        driver_memory_mb: Heap of Spark's JVM.
-        class_archive: 1: Java reads its classes from an archive in the user's cache directory, which
-            a driver makes if it is missing; 0: no archive is read or made.
-        key_service: `module:name` of a class or function without parameters, which makes the service that encrypts
-            the file with the keys of personal data (`files.key_service`); `plain`: none does; empty: as it is.
-        log_format: `text` or `json`: the form of the lines that processes write to standard error.
-        log_level: The lowest level that they write: `debug`, `info`, `warning` or `error`.
+        limits: The limits of a transaction.
+        gateway: The settings of the gateways.
         view: The settings of the SQL view.
         history: The settings of snapshots, merging and forgetting.
         views: The settings of the targets of views, by the name of the view; see `target_settings`.
-        fault: `step@count` kills a process there (`process.fault`); empty outside of tests.
     """
 
     data: Path
-    app: str = ""
-    cores: Annotated[int, Meta(ge=1, le=1_024)] = field(default_factory=lambda: os.cpu_count() or 1)
-    partitions: Annotated[int, Meta(ge=0, le=1_024)] = 0
-    master: str = ""
-    epoch_records_max: Positive = 10_000
-    epoch_bytes_max: Positive = 64 << 20
-    epoch_output_bytes_max: Annotated[int, Meta(ge=64)] = 64 << 20
-    small_epoch: Count = 1_500
-    large_atom: Count = 0
-    poll_ms: Annotated[int, Meta(ge=1, le=60_000)] = 50
-    batch_ms: Count = 10_000
-    resident_task: Switch = 1
+    app: str = setting("", "the application of commands that name no other")
+    cores: int = setting(
+        os.cpu_count() or 1, "task slots of the embedded Spark", at_least=1, at_most=1_024
+    )
+    partitions: int = setting(
+        0, "tasks of a round, and stores of the state, at the first start", at_most=1_024
+    )
+    master: str = setting("", "Spark's master URL")
+    epoch_records_max: int = setting(10_000, "most records in an epoch", at_least=1)
+    epoch_bytes_max: int = setting(64 << 20, "most bytes of request bodies in an epoch", at_least=1)
+    epoch_output_bytes_max: int = setting(
+        64 << 20,
+        "bytes of replies and changes after which an epoch ends early; its other requests belong to the next "
+        "epoch",
+        at_least=64,
+    )
+    small_epoch: int = setting(
+        1_500, "an epoch with at most this number of records runs in one task"
+    )
+    large_atom: int = setting(
+        0,
+        "an epoch with an atom of at least so many events is divided among the partitions by key; 0: none is",
+    )
+    poll_ms: int = setting(
+        50,
+        "longest wait for new records before the driver looks whether it must stop",
+        at_least=1,
+        at_most=60_000,
+    )
+    batch_ms: int = setting(
+        10_000,
+        "time for which a micro-batch of Spark stays open and runs one epoch after another; Spark's bookkeeping "
+        "happens between two micro-batches",
+    )
+    resident_task: int = setting(
+        1,
+        "1: epochs run in resident tasks of Spark, one for each core; 0: each round of an epoch is a Spark job. "
+        "Without effect if `master` is set",
+        at_most=1,
+    )
     limits: Limits = field(default_factory=Limits)
-    record_bytes_max: Annotated[int, Meta(ge=1_024, le=1 << 30)] = 1 << 20
-    retention_s: Count = 7 * 86_400
-    stuck_s: Positive = 30
-    driver_memory_mb: Annotated[int, Meta(ge=256)] = 1_024
-    class_archive: Switch = 1
-    key_service: str = ""
-    log_format: str = "text"
-    log_level: str = "info"
+    record_bytes_max: int = setting(
+        1 << 20,
+        "the log's limit for one request; records that a cascade appends may be larger",
+        at_least=1_024,
+        at_most=1 << 30,
+    )
+    retention_s: int = setting(
+        7 * 86_400, "seconds for which the log knows a request id, and deduplicates it"
+    )
+    stuck_s: int = setting(
+        30,
+        "seconds without progress after which a task is reported; a handler that is within its own limit is not "
+        "reported",
+        at_least=1,
+    )
+    driver_memory_mb: int = setting(1_024, "heap of Spark's JVM", at_least=256)
+    class_archive: int = setting(
+        1, "1: Java reads Spark's classes from the class archive; 0: it loads each class", at_most=1
+    )
+    key_service: str = setting(
+        "",
+        "`module:name` of the key service that encrypts `subjects.keys`; `plain`: none does; empty: as it is",
+    )
+    log_format: str = setting(
+        "text", "format of the log output on standard error: `text` or `json`", choices=logs.FORMS
+    )
+    log_level: str = setting(
+        "info",
+        "lowest level that is logged: `debug`, `info`, `warning`, `error`",
+        choices=logs.LEVELS,
+    )
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
-    fault: str = ""
+    fault: str = setting(
+        "", "`step@count` kills a process at that step; for tests and demonstrations only"
+    )
 
     def __post_init__(self) -> None:
         """Check every value.
@@ -327,14 +387,14 @@ def load_config(
     complaints: list[str] = []
     chosen: dict[str, object] = {"data": data}
     views: dict[str, TargetSettings] = {}
-    for setting in settings:
+    for given in settings:
         try:
-            if setting.name.startswith(_OF_VIEWS):
-                _add_target(views, setting)
+            if given.name.startswith(_OF_VIEWS):
+                _add_target(views, given)
             else:
-                chosen[setting.name] = _checked(setting)
+                chosen[given.name] = _checked(given)
         except ConfigError as error:
-            complaints.append(f"{setting.where}: {error}")
+            complaints.append(f"{given.where}: {error}")
     if complaints:
         raise ConfigError(_joined(complaints))
     tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
@@ -349,6 +409,22 @@ def load_config(
 def setting_names() -> list[str]:
     """Return the name of every setting, dotted where it lies in a table."""
     return list(_KINDS)
+
+
+def help_of(name: str, default: str = "") -> str:
+    """Return the help of an option that sets a setting: its meaning and its default.
+
+    Args:
+        default: Words for a default that depends on the machine.
+    """
+    kind = _KINDS[name]
+    text = kind.meaning.text.replace("`", "")
+    return f"{text[:1].upper()}{text[1:]}; default {default or kind.default}."
+
+
+def meanings() -> dict[str, str]:
+    """Return the meaning of each setting, as the page of settings has it, by its name."""
+    return {name: kind.meaning.text for name, kind in _KINDS.items()}
 
 
 def parse_assignment(text: str) -> Setting:
@@ -456,10 +532,10 @@ def _near(name: str) -> list[str]:
     if near := difflib.get_close_matches(name, _KINDS, n=2, cutoff=_NEAR):
         return near
     by_end: dict[str, list[str]] = {}
-    for setting in _KINDS:
-        by_end.setdefault(setting.rpartition(".")[2], []).append(setting)
+    for each in _KINDS:
+        by_end.setdefault(each.rpartition(".")[2], []).append(each)
     ends = difflib.get_close_matches(name.rpartition(".")[2], by_end, n=2, cutoff=_NEAR)
-    return [setting for end in ends for setting in by_end[end]][:3]
+    return [each for end in ends for each in by_end[end]][:3]
 
 
 def _converted(setting: Setting, wanted: type) -> object:
@@ -485,14 +561,15 @@ def _from_base(base: Path, spec: str) -> str:
 
 
 def _range_complaint(name: str, value: object) -> str | None:
-    if name in _CHOICES and value not in _CHOICES[name]:
-        return f"{name} = {value!r}: must be one of {', '.join(_CHOICES[name])}"
+    meaning = _KINDS[name].meaning
+    if meaning.choices and value not in meaning.choices:
+        return f"{name} = {value!r}: must be one of {', '.join(meaning.choices)}"
     if name == "key_service" and value not in ("", PLAIN) and not is_service(str(value)):
         return f"{name} = {value!r}: must be module:name, or {PLAIN}"
-    _, least, most = _KINDS[name]
-    if not isinstance(value, int) or least <= value <= most:
+    if not isinstance(value, int) or meaning.at_least <= value <= meaning.at_most:
         return None
-    return f"{name} = {value}: must be at {f'least {least}' if value < least else f'most {most}'}"
+    bound = f"least {meaning.at_least}" if value < meaning.at_least else f"most {meaning.at_most}"
+    return f"{name} = {value}: must be at {bound}"
 
 
 def _value_of(config: Config, name: str) -> object:
@@ -509,22 +586,18 @@ def _joined(complaints: list[str]) -> str:
 
 
 class _Kind(NamedTuple):
-    """The type of a setting, and its bounds if it is a number."""
+    """The type of a setting, its default and its meaning."""
 
     type: type
-    least: int
-    most: int
+    default: object
+    meaning: Meaning
 
 
-def _kind_of(annotation: Any) -> _Kind:
-    base, *notes = get_args(annotation) or (annotation,)
-    bounds: Any = notes[0] if notes else Meta()
-    least = -_HUGE if bounds.ge is None else bounds.ge
-    return _Kind(base, least, _HUGE if bounds.le is None else bounds.le)
+def _kind_of(declared: dataclasses.Field[Any]) -> _Kind:
+    return _Kind(declared.type, declared.default, meaning_of(declared))  # type: ignore[arg-type]  # no text
 
 
 _CALLED: Final = {int: "a whole number", str: "text", Path: "a path"}
-_HUGE: Final = 1 << 62
 _TABLES: Final[dict[str, type[Any]]] = {
     "limits": Limits,
     "gateway": GatewayConfig,
@@ -533,14 +606,13 @@ _TABLES: Final[dict[str, type[Any]]] = {
 }
 _KINDS: Final = {
     **{
-        field.name: _kind_of(field.type)
+        field.name: _kind_of(field)
         for field in dataclasses.fields(Config)
         if field.name not in _TABLES and field.name != _VIEWS
     },
     **{
-        f"{name}.{field.name}": _kind_of(field.type)
+        f"{name}.{field.name}": _kind_of(field)
         for name, table in _TABLES.items()
         for field in dataclasses.fields(table)
     },
 }
-_CHOICES: Final = {"log_format": logs.FORMS, "log_level": logs.LEVELS}
