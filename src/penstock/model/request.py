@@ -36,9 +36,6 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _FIVE_ELEMENTS: Final = b"\x95"
 _SIX_ELEMENTS: Final = b"\x96"
 _TRUE: Final = b"\xc3"
-_LONG: Final = b"\xdc"  # an array with a length of 16 bits
-_LONGEST: Final = b"\xdd"  # of 32 bits
-_SHORT_MAX: Final = 0x0F
 
 
 NAMES: Final = ""
@@ -141,14 +138,6 @@ def append_events(request: Request) -> list[bytes]:
         return [*map(bytes, _EVENTS.decode(request.positional))]
     except msgspec.MsgspecError as error:
         raise RequestError(f"the body is not an append: {error}") from error
-
-
-def event_count(request: Request) -> int:
-    """Return the number of events of an append, from the head of their MessagePack array; 0 where there is none."""
-    head = bytes(memoryview(request.positional)[:5])
-    if head[:1] == _LONGEST:
-        return int.from_bytes(head[1:5], "big")
-    return int.from_bytes(head[1:3], "big") if head[:1] == _LONG else head[0] & _SHORT_MAX
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):

@@ -417,14 +417,14 @@ def help_of(name: str, default: str = "") -> str:
     Args:
         default: Words for a default that depends on the machine.
     """
-    kind = _KINDS[name]
-    text = kind.meaning.text.replace("`", "")
-    return f"{text[:1].upper()}{text[1:]}; default {default or kind.default}."
+    expected = _KINDS[name]
+    text = expected.meaning.text.replace("`", "")
+    return f"{text[:1].upper()}{text[1:]}; default {default or expected.default}."
 
 
 def meanings() -> dict[str, str]:
     """Return the meaning of each setting, as the page of settings has it, by its name."""
-    return {name: kind.meaning.text for name, kind in _KINDS.items()}
+    return {name: expected.meaning.text for name, expected in _KINDS.items()}
 
 
 def parse_assignment(text: str) -> Setting:

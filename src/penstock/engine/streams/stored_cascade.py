@@ -97,9 +97,9 @@ def decode_steps(row: bytes, topology: Topology) -> list[Step]:
 class HeldSteps:
     """The steps that workflows hold, each in a row of the state, by workflow and place."""
 
-    def __init__(self, kind: str, topology: Topology, read: Read, apply: Apply) -> None:
-        """Hold steps in the system rows of a kind."""
-        self._kind = kind
+    def __init__(self, name: str, topology: Topology, read: Read, apply: Apply) -> None:
+        """Hold steps in the system rows with a name."""
+        self._name = name
         self._topology = topology
         self._read = read
         self._apply = apply
@@ -118,7 +118,7 @@ class HeldSteps:
         return decode_steps(row, self._topology)
 
     def _key(self, flow: str, place: int) -> EntityKey:
-        return system_key(self._kind, f"{flow}/{place}")
+        return system_key(self._name, f"{flow}/{place}")
 
 
 def _name_of(subscriber: Subscriber) -> str:
