@@ -95,7 +95,7 @@ class TooLate(UserError):
 
 
 class Gone(UserError):
-    """A reader asks for an atom that retention has removed, or for a reply that is no longer kept.
+    """A reader asks for an atom that retention has removed, for a reply that is no longer kept, or in a session that has ended.
 
     Attributes:
         oldest: The number of the oldest atom of the stream that is held; -1 if it is unknown.

@@ -1,20 +1,25 @@
 """`POST /at` and `client.at`: several stores, read at one epoch."""
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import Random
+from unittest.mock import ANY
 
 import httpx
 import msgspec
 import pytest
 
+from penstock.client.asynchronous import AsyncClient
 from penstock.client.results import PointAnswer
-from penstock.client.synchronous import Client
-from penstock.errors import QueryError, RequestError, TimedOut, ViewUnavailable
+from penstock.client.synchronous import Client, PointSession
+from penstock.errors import Gone, Overloaded, QueryError, RequestError, TimedOut, ViewUnavailable
+from penstock.gateway import point_sessions
+from penstock.gateway.point_sessions import SESSIONS_MAX
 from penstock.process.view_files import ViewState, change_orders, folder_of, read_report
 from penstock.views.search_index import SearchIndex, SearchQuery
 from tests.gateway_thread import RunningGateway
@@ -33,6 +38,16 @@ PURSES = {"view": "purses", "search": {"limit": 100}}
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
     with RunningGateway("tests.views.money_app:app", tmp_path) as running, appliers(app, tmp_path):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """A gateway for tests that change nothing."""
+    data = tmp_path_factory.mktemp("shared")
+    with RunningGateway("tests.views.money_app:app", data) as running, appliers(app, data):
+        with Client(running.url, app) as client:
+            open_accounts(client)
         yield running
 
 
@@ -129,20 +144,20 @@ def test_the_answer_has_the_writes_of_the_client(gateway: RunningGateway) -> Non
     ],
 )
 def test_wrong_question_is_refused(
-    gateway: RunningGateway, question: dict[str, object], said: str
+    shared: RunningGateway, question: dict[str, object], said: str
 ) -> None:
     """The message says what is wrong; nothing is written."""
-    with Client(gateway.url, app) as client:
-        open_accounts(client)
-        with pytest.raises((RequestError, QueryError), match=said):
-            client.at(question)
+    with (
+        Client(shared.url, app) as client,
+        pytest.raises((RequestError, QueryError), match=said),
+    ):
+        client.at(question)
 
 
-def test_endless_query_ends_in_time(gateway: RunningGateway) -> None:
+def test_endless_query_ends_in_time(shared: RunningGateway) -> None:
     """A query that never ends costs its own caller its time, and nobody else."""
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-    with Client(gateway.url, app) as client:
-        open_accounts(client)
+    with Client(shared.url, app) as client:
         with pytest.raises((QueryError, TimedOut), match=r"too long|not answered"):
             client.at({"view": "books", "sql": endless}, timeout_s=0.5)
         assert total(client.at(WALLETS, PURSES)) == 0
@@ -205,3 +220,137 @@ def test_store_of_another_journal_is_no_answer(gateway: RunningGateway, tmp_path
             connection.execute("UPDATE _penstock_view SET journal = 'another'")
         with pytest.raises(ViewUnavailable, match="filled from another journal"):
             client.at(WALLETS)
+
+
+def paying(client: Client, coins: int) -> None:
+    client.Wallet("n1").pay(app.entities["Purse"].cls("n2"), coins)
+
+
+def test_session_sees_one_epoch_while_money_moves(gateway: RunningGateway) -> None:
+    """Twenty questions, one after the other, are of one epoch in both stores; a new session sees a newer one."""
+    with Client(gateway.url, app) as client:
+        open_accounts(client)
+        with payments(gateway.url):
+            for _ in range(2):
+                with client.at("books", "purses") as both:
+                    first = both.sql("books", 'SELECT "name", "coins" FROM "Wallet" ORDER BY 1')
+                    for _ in range(10):
+                        assert both.sql("books", SUM).rows[0][0] + purses_in(both) == 0
+                    assert (
+                        both.sql("books", 'SELECT "name", "coins" FROM "Wallet" ORDER BY 1')
+                        == first
+                    )
+                    seen = both.epoch
+                paying(client, 1)
+            assert client.epoch > seen >= 0
+
+
+def purses_in(both: PointSession) -> int:
+    found = both.search("purses", limit=100)
+    assert found.epoch == both.epoch
+    coins: int = sum(hit.row["coins"] for hit in found.hits)
+    return coins
+
+
+def test_async_session(shared: RunningGateway) -> None:
+    """The client of an event loop has the same session."""
+
+    async def ask() -> None:
+        async with AsyncClient(shared.url, app) as client, client.at("books") as books:
+            assert (await books.sql("books", SUM)).rows == [(0,)]
+            with pytest.raises(RequestError, match="view of this session"):
+                await books.search("purses")
+
+    asyncio.run(ask())
+
+
+def test_session_ends_when_it_is_idle(
+    shared: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session without questions ends by itself; the error says what to do, and its places are free again."""
+    monkeypatch.setattr(point_sessions, "IDLE_S", 0.2)
+    with Client(shared.url, app) as client:
+        for _ in range(3):
+            with client.at("books") as books:
+                wait_for(lambda: not sessions_of(shared), "the end of the session")
+                with pytest.raises(Gone, match="begin another one with POST /at"):
+                    books.sql("books", SUM)
+
+
+def test_session_ends_at_its_time(shared: RunningGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is asked all the time ends, too."""
+    monkeypatch.setattr(point_sessions, "TIME_S", 1.0)
+    with Client(shared.url, app) as client:
+
+        def ask_without_end() -> None:
+            with client.at("books") as books:
+                while True:
+                    books.sql("books", SUM)
+
+        with pytest.raises((Gone, QueryError)):
+            ask_without_end()
+        wait_for(lambda: not sessions_of(shared), "the end of the session")
+
+
+def sessions_of(gateway: RunningGateway) -> int:
+    text = httpx.get(f"{gateway.url}/metrics").text
+    (line,) = [each for each in text.splitlines() if each.startswith("penstock_point_sessions ")]
+    return int(float(line.split()[1]))
+
+
+def test_one_caller_has_a_part_of_the_sessions(shared: RunningGateway) -> None:
+    """Too many sessions are refused, and those that end make room."""
+    with Client(shared.url, app, retries=0) as client, ExitStack() as stack:
+        for _ in range(SESSIONS_MAX // 2):
+            stack.enter_context(client.at("books"))
+        with pytest.raises(Overloaded, match="are open at this gateway"), client.at("books"):
+            pass
+        assert sessions_of(shared) == SESSIONS_MAX // 2
+        stack.close()
+        assert not sessions_of(shared)
+        with client.at("books") as books:
+            assert books.sql("books", SUM).rows == [(0,)]
+
+
+def test_session_is_reached_through_every_gateway(gateway: RunningGateway, tmp_path: Path) -> None:
+    """A question may reach another gateway than the one that has begun the session; when that one ends, it is gone."""
+    with RunningGateway("tests.views.money_app:app", tmp_path, drives=False) as other:
+        with Client(gateway.url, app) as client:
+            open_accounts(client)
+        begun = httpx.post(f"{other.url}/at", json={"views": ["books"]}).json()
+        for each in (gateway, other):
+            asked = httpx.post(f"{each.url}/at/{begun['session']}", json={"questions": [WALLETS]})
+            assert asked.json() == {
+                **begun,
+                "answers": [{"columns": [ANY], "rows": [[0]], "search": None}],
+            }
+            assert asked.headers["Penstock-Epoch"] == str(begun["epoch"])
+        wrong = httpx.post(f"{gateway.url}/at/{begun['session']}", json={"questions": [PURSES]})
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "request")
+        assert httpx.delete(f"{gateway.url}/at/{begun['session']}").status_code == 204
+        assert (
+            refusal(gateway, begun["session"]) == refusal(other, begun["session"]) == (410, "gone")
+        )
+        begun = httpx.post(f"{other.url}/at", json={"views": ["books"]}).json()
+    assert refusal(gateway, begun["session"]) == (410, "gone")
+    assert not list((tmp_path / "run").glob("at-*"))
+
+
+def refusal(gateway: RunningGateway, session: str) -> tuple[int, str]:
+    asked = httpx.post(f"{gateway.url}/at/{session}", json={"questions": [WALLETS]})
+    return asked.status_code, asked.json()["error"]["code"]
+
+
+def test_callers_at_the_same_time_share_stops(gateway: RunningGateway) -> None:
+    """Many callers at once all get right answers of epochs that are new enough for each."""
+    with Client(gateway.url, app) as client:
+        open_accounts(client)
+        with payments(gateway.url), ThreadPoolExecutor(30) as threads:
+
+            def ask(_: int) -> None:
+                before = client.epoch
+                answer = client.at(WALLETS, PURSES)
+                assert total(answer) == 0
+                assert answer.epoch >= before
+
+            list(threads.map(ask, range(90)))

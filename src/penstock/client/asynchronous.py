@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
 
 import httpx
 
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.client.address import Address
 from penstock.client.asynchronous_pipeline import AsyncPipeline
 from penstock.client.atoms import Atom, FollowedStream, Start, followed
@@ -27,7 +27,15 @@ from penstock.client.concurrency import AsyncPlaces, map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.pipeline_link import PipelineLink
 from penstock.client.protocol import GatewayProtocol, Outcome, SentRequest
-from penstock.client.results import Change, PointAnswer, Rows, SearchAnswer, SqlQuery, ViewSearch
+from penstock.client.results import (
+    Change,
+    PointAnswer,
+    Rows,
+    SearchAnswer,
+    SqlQuery,
+    ViewAnswer,
+    ViewSearch,
+)
 from penstock.client.transport import (
     Settings,
     Verify,
@@ -38,7 +46,7 @@ from penstock.client.transport import (
     timeout_of,
 )
 from penstock.client.websocket import WebSocket
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, OperationalError, PenstockError, RequestError
 from penstock.model.application import App
 from penstock.model.call import AsyncCalling, Call, Preparing, append_of
 from penstock.model.streams.stream import Stream
@@ -174,6 +182,100 @@ class AsyncPending(Generic[T]):
         """
         result: T = await self._run(self._protocol.reply(self._sent, timeout_s))
         return result
+
+
+class AsyncPointSession:
+    """Views that are read at one epoch in a `with` block, one question after the other.
+
+    The gateway keeps a read of each view open meanwhile. It ends with the block, after 10 seconds without a question, and
+    after 60 seconds in all.
+
+    Attributes:
+        epoch: The epoch of all answers.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[str],
+        timeout_ms: int,
+        protocol: GatewayProtocol,
+        run: Callable[[Operation[Any]], Awaitable[Any]],
+    ) -> None:
+        self.epoch = BEFORE_FIRST
+        self._views = views
+        self._timeout_ms = timeout_ms
+        self._protocol = protocol
+        self._run = run
+        self._session = ""
+
+    def __repr__(self) -> str:
+        return f"AsyncPointSession({', '.join(map(repr, self._views))}, epoch={self.epoch})"
+
+    async def __aenter__(self) -> Self:
+        begun = await self._run(self._protocol.at((), self._timeout_ms, views=self._views))
+        self.epoch, self._session = begun.epoch, begun.session
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self._run(self._protocol.end_at(self._session))
+        except OperationalError:
+            return  # the gateway ends it soon, and the answers of the block are right
+
+    async def sql(self, view: str, query: str, parameters: Sequence[Any] = ()) -> ViewAnswer:
+        """Return the rows of a SELECT in the language of the view's store, with the types of JSON.
+
+        Args:
+            view: One of the views of the session.
+            query: The SELECT.
+            parameters: The values for its placeholders: `?` in SQLite, `%s` in PostgreSQL.
+
+        Raises:
+            QueryError: The query is refused.
+            Gone: The session has ended.
+            OperationalError: The view could not answer.
+        """
+        return await self._ask({"view": view, "sql": query, "parameters": list(parameters)})
+
+    async def search(self, view: str, query: str = "", **options: Any) -> SearchAnswer:
+        """Return the rows of a view that a query finds, the best first.
+
+        Args:
+            view: One of the views of the session.
+            query: As in `search` of the client.
+            **options: Its other arguments: `table`, `limit`, `offset`, `filters`, `facets`, `highlight`, `lenient`.
+
+        Raises:
+            RequestError: The question is wrong.
+            Gone: The session has ended.
+            OperationalError: The view could not answer.
+        """
+        answer = await self._ask({"view": view, "search": {"query": query, **options}})
+        if answer.search is None:
+            raise OperationalError("the answer of the search is missing")
+        return answer.search
+
+    async def rows(self, query: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Rows:
+        """Return the rows of a SELECT of the SQL view, as of the epoch of the session.
+
+        Args:
+            query: The SELECT.
+            parameters: The values for its `?` by position, or for its `$name` by name.
+
+        Raises:
+            PenstockError: The query is refused, or could not be answered.
+        """
+        asked = self._protocol.rows(SqlQuery(query, parameters, as_of=self.epoch))
+        rows: Rows = await self._run(asked)
+        return rows
+
+    async def _ask(self, question: Mapping[str, Any]) -> ViewAnswer:
+        if not self._session:
+            raise RequestError("a session begins with its `with` block")
+        asked = self._protocol.at((question,), self._timeout_ms, session=self._session)
+        told = await self._run(asked)
+        answer: ViewAnswer = told.answers[0]
+        return answer
 
 
 class AsyncAtoms(Generic[T]):
@@ -628,14 +730,26 @@ class AsyncClient:
             )
         )
 
-    async def at(self, *questions: Mapping[str, Any], timeout_s: float = 5.0) -> PointAnswer:
-        """Return the answers of several views, all of one epoch, also if the views are in different stores.
+    @overload
+    def at(
+        self, *questions: Mapping[str, Any], timeout_s: float = 5.0
+    ) -> Awaitable[PointAnswer]: ...
+    @overload
+    def at(self, *views: str, timeout_s: float = 5.0) -> AsyncPointSession: ...
+    def at(
+        self, *asked: Mapping[str, Any] | str, timeout_s: float = 5.0
+    ) -> Awaitable[PointAnswer] | AsyncPointSession:
+        """Ask several views at one epoch, also if they are in different stores.
 
-        The epoch is not older than the newest one when the question arrives.
+        With questions, it returns their answers. With the names of views, it returns a session for a `with` block, in
+        which these views are asked one question after the other.
+
+        The epoch is not older than the newest one when the request arrives.
 
         Args:
-            questions: Each is a dictionary: `view`, the name of a view, or none for the SQL view; and `sql`, a SELECT in
-                the language of its store, with `parameters`, or `search`, a dictionary with the arguments of `search`.
+            asked: Questions, each of which is a dictionary: `view`, the name of a view, or none for the SQL view; and `sql`, a
+                SELECT in the language of its store, with `parameters`, or `search`, a dictionary with the arguments of
+                `search`. Or the names of views.
             timeout_s: How long the views may take to meet at an epoch, and to answer.
 
         Raises:
@@ -643,7 +757,14 @@ class AsyncClient:
             QueryError: A query is refused.
             OperationalError: A view is not fed now, or the views did not meet in time; the message names the view.
         """
-        return await self._pool.run(self._protocol.at(questions, round(timeout_s * 1_000)))
+        timeout_ms = round(timeout_s * 1_000)
+        names = [each for each in asked if isinstance(each, str)]
+        if not names:
+            questions = [each for each in asked if not isinstance(each, str)]
+            return self._pool.run(self._protocol.at(questions, timeout_ms))
+        if len(names) < len(asked):
+            raise RequestError("name views for a session, or give questions, and not both")
+        return AsyncPointSession(names, timeout_ms, self._protocol, self._pool.run)
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
         return AsyncPending(sent, self._protocol, self._pool.run)

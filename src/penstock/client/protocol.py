@@ -321,24 +321,45 @@ class GatewayProtocol:
             raise error_of(response)
         return search_answer_of(response)
 
-    def at(self, questions: Sequence[Mapping[str, Any]], timeout_ms: int) -> Operation[PointAnswer]:
+    def at(
+        self,
+        questions: Sequence[Mapping[str, Any]],
+        timeout_ms: int,
+        *,
+        views: Sequence[str] = (),
+        session: str = "",
+    ) -> Operation[PointAnswer]:
         """Ask several views at one epoch.
+
+        Args:
+            views: The views of a session that begins; empty: none begins.
+            session: The id of the session that the questions belong to.
 
         Raises:
             RequestError: A question is wrong.
+            Gone: The session has ended.
             PenstockError: See `send_with_retries`.
         """
+        body: dict[str, Any] = {"timeout_ms": timeout_ms}
+        if views:
+            body["views"] = list(views)
         try:
-            asked = [dict(each) for each in questions]
-            body = lower_reply({"questions": asked, "timeout_ms": timeout_ms})
-            content = json_bytes(encode_json, body)
+            body["questions"] = [dict(each) for each in questions]
+            content = json_bytes(encode_json, lower_reply(body))
         except (Unencodable, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the questions cannot be sent: {error}") from error
         headers = {"Accept": JSON, "Content-Type": JSON, **self._seen()}
-        response = yield from self._ask(OutgoingRequest("POST", "/at", headers, content))
+        path = path_of("at", session) if session else "/at"
+        response = yield from self._ask(OutgoingRequest("POST", path, headers, content))
         if response.status != 200:
             raise error_of(response)
         return point_answer_of(response)
+
+    def end_at(self, session: str) -> Operation[None]:
+        """End a session; one that has ended already is no error."""
+        response = yield from self._ask(OutgoingRequest("DELETE", path_of("at", session)))
+        if response.status != 204:
+            raise error_of(response)
 
     def _sql(self, query: SqlQuery, accept: str) -> Operation[HttpResponse]:
         body = query.body(self.epoch if self._fresh else BEFORE_FIRST)

@@ -146,10 +146,12 @@ class PointAnswer(msgspec.Struct, frozen=True):
     Attributes:
         epoch: The epoch.
         answers: An answer for each question, in order.
+        session: The id of the session that the answers belong to; None without one.
     """
 
     epoch: Annotated[Epoch, EPOCH_SCHEMA]
     answers: list[ViewAnswer]
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Assembly:
         await self.versions.close()
         await self._shared.sql.close()
         self._shared.searches.close()
-        self._shared.points.close()
+        await self._shared.points.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
         await self._shared.batcher.close()
@@ -252,7 +252,7 @@ async def assemble(
         entities=EntityReader(config.data, app.name),
         sql=SqlHandler(config.data, config),
         searches=Searches(config),
-        points=PointReader(config, tail, journal.identity),
+        points=PointReader(config, tail, journal.identity, metrics.point_sessions),
         admission=admission,
         intake=Intake(config.gateway, admission, batcher, tail),
         connections=connections,

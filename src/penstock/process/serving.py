@@ -1,14 +1,20 @@
-"""One HTTP server inside a process, from its first connection to its end."""
+"""One server inside a process, from its first connection to its end, and the path of its socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Final, Protocol
+
+from penstock.files.temporary_folder import temporary_folder
 
 END_S: Final = 5
 """Seconds that a server has to end by itself."""
 
 _LOOK_S: Final = 0.01
+_SOCKET_PATH_BYTES_MAX: Final = 100
+"""The kernel's limit is 108, for path and end."""
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
@@ -40,6 +46,25 @@ async def serving(server: Server, connect: Connect) -> AsyncIterator[asyncio.Tas
     finally:
         server.stop()
         await asyncio.wait({task}, timeout=END_S)
+
+
+@contextmanager
+def socket_path(path: Path, purpose: str) -> Iterator[Path]:
+    """Give a path for a new socket: `path`, or one in a temporary folder, if it is too long. Both end with the block.
+
+    Args:
+        purpose: A word of the folder's name, for people.
+    """
+    with ExitStack() as stack:
+        path = path.absolute()
+        if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
+            path = stack.enter_context(temporary_folder(purpose)) / path.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # left by a killed process
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
 
 
 async def until_stopped(stop: asyncio.Event, task: asyncio.Task[None]) -> None:

@@ -8,11 +8,10 @@ Queries run in children of this process (`query_pool`).
 
 import asyncio
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -40,12 +39,11 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.errors import Overloaded, PenstockError, QueryError
 from penstock.files.layout import RUN
-from penstock.files.temporary_folder import temporary_folder
 from penstock.model.application import App
 from penstock.process import presence, startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
-from penstock.process.serving import serving, until_stopped
+from penstock.process.serving import serving, socket_path, until_stopped
 from penstock.process.stop import stop_event
 from penstock.sql_view.query import Query
 from penstock.sql_view.query_body import Count
@@ -60,7 +58,6 @@ SOCKET: Final = "view.sock"
 WAITING_MAX: Final = 64
 """How many queries may wait or run; one caller may have half of them."""
 
-_SOCKET_PATH_BYTES_MAX: Final = 100  # the kernel's limit is 108, for path and end
 _CHUNK: Final = 1 << 18
 _decode: Final = msgspec.json.Decoder(Query).decode
 _decode_count: Final = msgspec.json.Decoder(Count).decode
@@ -149,7 +146,8 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         closing(DataDirectory(config.data).open_journal(app)) as journal,
     ):
         view = View(config.data, app, journal, config.view, CodeInForce(config.data, spec))
-        with closing(view), _socket(config.data) as socket:
+        # The lock of the view shows that no other view runs, which would have this socket.
+        with closing(view), socket_path(config.data / RUN / SOCKET, ROLE) as socket:
             view.start(spare=True)
             uvloop.run(_serve(view, spec, config, socket, supervised=supervised))
 
@@ -186,23 +184,6 @@ def _chunks(result: EncodedResult) -> Iterator[bytes]:
             data = body.read(min(_CHUNK, left))
             left -= len(data)
             yield data
-
-
-@contextmanager
-def _socket(data: Path) -> Iterator[Path]:
-    """Return the path of a new socket; a path that is too long is replaced by a temporary one."""
-    path = (data / RUN / SOCKET).absolute()
-    with ExitStack() as stack:
-        if len(os.fsencode(path)) > _SOCKET_PATH_BYTES_MAX:
-            path = stack.enter_context(temporary_folder("view")) / SOCKET
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(
-            missing_ok=True
-        )  # left by a killed view; the lock of `View` shows that none runs
-        try:
-            yield path
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def _query_of(body: bytes, min_epoch: str | None) -> Query:

@@ -9,13 +9,15 @@ This solves what *Online Event Processing* (Kleppmann, Beresford, Svingen, ACM Q
 several stores that are fed from one log.
 """
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,8 +27,16 @@ from penstock.process.view_files import ViewState, folder_of, read_report
 from penstock.views.reading import Readable, Reading
 from penstock.views.target import TargetProblem
 
+_log = logging.getLogger(__name__)
+
 STOP_S: Final = 0.25
 """The longest time for which a reader may stop an applier."""
+
+_ROUNDS: Final = 8
+"""Sets of views that are read at the same time."""
+
+_SHARING_MAX: Final = 64
+"""The most readers that share a stop, in which each of them opens readings."""
 
 _LOOK_S: Final = 0.005
 _STOP: Final = "stop-{}.json"
@@ -94,8 +104,32 @@ class Stops:
                 path.unlink(missing_ok=True)
 
 
+class Aligned(NamedTuple):
+    """Readings of several views at one epoch, by the names of the views; who has them closes them."""
+
+    epoch: Epoch
+    readings: dict[str, Reading]
+
+    def close(self) -> None:
+        """End the readings."""
+        for each in self.readings.values():
+            each.close()
+
+
+class _Caller(NamedTuple):
+    """A reader that waits for readings of some views until its deadline."""
+
+    targets: Mapping[str, Readable]
+    deadline: float
+    future: Future[Aligned]
+
+
 class Aligner:
-    """The reader's side, for the views of one data directory; any thread may use it."""
+    """The reader's side, for the views of one data directory; any thread may use it.
+
+    Readers of the same views share the stops of their appliers: those who come while one is under way take part in the next
+    one, all together. So the number of stops does not grow with the number of readers.
+    """
 
     def __init__(self, data: Path, journal: str, newest: Callable[[], Epoch]) -> None:
         """Open nothing yet.
@@ -107,74 +141,133 @@ class Aligner:
         self._data = data
         self._journal = journal
         self._newest = newest
-        self._locks: dict[frozenset[str], threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._waiting: dict[frozenset[str], list[_Caller]] = {}  # an entry: a thread serves them
+        self._threads = ThreadPoolExecutor(_ROUNDS, "penstock-align")
 
-    def aligned(
-        self, targets: Mapping[str, Readable], deadline: float
-    ) -> tuple[Epoch, dict[str, Reading]]:
-        """Open a reading of each view, all at one epoch, which the journal had when the call began or later.
+    def ask(self, targets: Mapping[str, Readable], deadline: float) -> Future[Aligned]:
+        """Begin to open a reading of each view, all at one epoch, which the journal has now or later.
+
+        The future raises `TimedOut` if the views had no common epoch in time, with the view that was behind, and
+        `ViewUnavailable` if a view is not being fed, or its store does not answer.
 
         Args:
             targets: The views by name.
             deadline: In seconds of `time.monotonic`.
-
-        Raises:
-            TimedOut: The views had no common epoch in time; the message names the one that was behind.
-            ViewUnavailable: A view is not being fed, or its store does not answer.
         """
-        # One alignment of the same views at a time: two would wish for different epochs, and stop the appliers twice.
-        # Other views do not wait: a store that does not answer costs its own readers alone.
-        lock = self._locks.setdefault(frozenset(targets), threading.Lock())
-        if not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise TimedOut("other readers of the views at one epoch took all the time")
-        try:
-            laggard = ""
-            while time.monotonic() < deadline:
-                laggard, readings = self._tried(targets, self._newest(), deadline)
-                if not laggard:
-                    (position, *_) = [each.position for each in readings.values()]
-                    assert position is not None
-                    return position.epoch, readings
-        finally:
-            lock.release()
-        raise TimedOut(f"the views had no epoch in common in time: {laggard}")
+        views = frozenset(targets)
+        caller = _Caller(targets, deadline, Future())
+        with self._lock:
+            is_served = views in self._waiting
+            self._waiting.setdefault(views, []).append(caller)
+        if not is_served:
+            # Other views do not wait: a store that does not answer costs its own readers alone.
+            self._threads.submit(self._serve, views)
+        return caller.future
 
-    def _tried(
-        self, targets: Mapping[str, Readable], epoch: Epoch, deadline: float
-    ) -> tuple[str, dict[str, Reading]]:
+    def close(self) -> None:
+        """End the threads; readers that wait get no answer."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _serve(self, views: frozenset[str]) -> None:
+        """Serve the readers of some views, in rounds, until none waits."""
+        while callers := self._next(views):
+            try:
+                self._round(callers)
+            except BaseException as error:
+                _log.exception("views cannot be read at one epoch")
+                failure = ViewUnavailable(f"the views cannot be read: {error!r}")
+                with self._lock:
+                    _refuse([*callers, *self._waiting.pop(views)], failure)
+                raise
+            with self._lock:
+                self._waiting[views][:0] = [each for each in callers if not each.future.done()]
+
+    def _next(self, views: frozenset[str]) -> list[_Caller]:
+        """Take the readers of the next round: those that came first, if they are too many for one stop."""
+        with self._lock:
+            waiting = [each for each in self._waiting[views] if not each.future.cancelled()]
+            self._waiting[views] = waiting[_SHARING_MAX:]
+            if not waiting:
+                del self._waiting[views]
+        return waiting[:_SHARING_MAX]
+
+    def _round(self, callers: Sequence[_Caller]) -> None:
+        """Give readings at one epoch to readers; those who get none, and have time, take part in the next round."""
+        first, *others = callers
+        # All of them came before this look at the journal.
+        epoch, deadline = self._newest(), max(each.deadline for each in callers)
+        laggard = ""
+        try:
+            with self._stopped(first.targets, epoch) as stop:
+                laggard, aligned = self._met(first.targets, epoch, deadline, stop)
+                if aligned is not None:
+                    _give(first, aligned)
+                    epoch = aligned.epoch
+                    laggard = "another reader took all the time"
+                while others and aligned is not None:
+                    aligned = self._joined(others[0].targets, epoch)
+                    if aligned is not None:
+                        _give(others.pop(0), aligned)
+        except ViewUnavailable as error:
+            _refuse(callers, error)
+        now = time.monotonic()
+        late = [each for each in callers if each.deadline <= now]
+        _refuse(late, TimedOut(f"the views had no epoch in common in time: {laggard}"))
+
+    def _met(
+        self,
+        targets: Mapping[str, Readable],
+        epoch: Epoch,
+        deadline: float,
+        stop: Callable[[Epoch], None],
+    ) -> tuple[str, Aligned | None]:
         """Return readings of all views at an epoch, or at the first one behind it; or the reason why not."""
         readings: dict[str, Reading] = {}
         laggard = ""
         try:
-            with self._stopped(targets, epoch) as stop:
-                until = min(deadline, time.monotonic() + STOP_S)
-                waiting = list(targets)
-                while waiting and not laggard:
-                    name = waiting.pop(0)
-                    laggard = self._awaited(name, epoch, until)
-                    if laggard:
-                        break
-                    reading = self._opened(name, targets[name])
-                    if (former := readings.pop(name, None)) is not None:
-                        former.close()
-                    readings[name] = reading
-                    position = reading.position
-                    if position is None or position.epoch < epoch:
-                        waiting.append(name)  # what the applier told was not of this target
-                        time.sleep(_LOOK_S)
-                        laggard = self._late(name, epoch) if time.monotonic() > until else ""
-                    elif (
-                        position.epoch > epoch
-                    ):  # it did not stop in time; the others can still reach its epoch
-                        epoch = position.epoch
-                        stop(epoch)
-                        waiting = [each for each in targets if each != name]
+            until = min(deadline, time.monotonic() + STOP_S)
+            waiting = list(targets)
+            while waiting and not laggard:
+                name = waiting.pop(0)
+                laggard = self._awaited(name, epoch, until)
+                if laggard:
+                    break
+                reading = self._opened(name, targets[name])
+                if (former := readings.pop(name, None)) is not None:
+                    former.close()
+                readings[name] = reading
+                position = reading.position
+                if position is None or position.epoch < epoch:
+                    waiting.append(name)  # what the applier told was not of this target
+                    time.sleep(_LOOK_S)
+                    laggard = self._late(name, epoch) if time.monotonic() > until else ""
+                elif position.epoch > epoch:
+                    # It did not stop in time; the others can still reach its epoch.
+                    epoch = position.epoch
+                    stop(epoch)
+                    waiting = [each for each in targets if each != name]
         except BaseException:
-            _close(readings)
+            Aligned(epoch, readings).close()
             raise
         if laggard:
-            _close(readings)
-        return laggard, readings
+            Aligned(epoch, readings).close()
+            return laggard, None
+        return "", Aligned(epoch, readings)
+
+    def _joined(self, targets: Mapping[str, Readable], epoch: Epoch) -> Aligned | None:
+        """Return further readings at the epoch at which the appliers stand; None if one of them has gone on."""
+        aligned = Aligned(epoch, {})
+        try:
+            for name, target in targets.items():
+                reading = aligned.readings[name] = self._opened(name, target)
+                if reading.position is None or reading.position.epoch != epoch:
+                    aligned.close()
+                    return None
+        except BaseException:
+            aligned.close()
+            raise
+        return aligned
 
     def _opened(self, name: str, target: Readable) -> Reading:
         try:
@@ -236,6 +329,14 @@ class Aligner:
                 path.unlink(missing_ok=True)
 
 
-def _close(readings: Mapping[str, Reading]) -> None:
-    for reading in readings.values():
-        reading.close()
+def _give(caller: _Caller, aligned: Aligned) -> None:
+    if caller.future.set_running_or_notify_cancel():
+        caller.future.set_result(aligned)
+    else:
+        aligned.close()
+
+
+def _refuse(callers: Iterable[_Caller], error: Exception) -> None:
+    for each in callers:
+        if not each.future.done() and each.future.set_running_or_notify_cancel():
+            each.future.set_exception(error)

@@ -71,6 +71,8 @@ RIGHTS = {
     "POST /sql": {"sql"},
     "GET /search/nothing": {"sql"},
     "POST /at": {"sql"},
+    "POST /at/nothing": {"sql"},
+    "DELETE /at/nothing": {"sql"},
     "GET /metrics": {"admin"},
     "GET /metrics/recent": {"admin"},
     "GET /deployments": {"admin"},

@@ -147,6 +147,12 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=registry,
         )
+        self._point_sessions = Gauge(
+            "penstock_point_sessions",
+            "Reads of several views at one epoch that are open.",
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
         self._append = Histogram(
             "penstock_log_append_seconds",
             "Time of one durable append; requests that arrive together share an append.",
@@ -185,6 +191,10 @@ class Metrics:
         """Set the number of requests that wait here."""
         self._awaited = count
         self._flush_soon()
+
+    def point_sessions(self, count: int) -> None:
+        """Set the number of reads at one epoch that are open here."""
+        self._point_sessions.set(count)
 
     def _flush_soon(self) -> None:
         if not self._flush_comes:
