@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Gone, Overloaded, PenstockError, ViewUnavailable
 from penstock.files.layout import RUN
 from penstock.model.reply import failure_of, raised_by
@@ -94,7 +94,7 @@ class _PassedOn(msgspec.Struct, frozen=True, array_like=True):
 class _Told(msgspec.Struct, frozen=True, array_like=True):
     """The answer of another gateway."""
 
-    epoch: Epoch = Epoch(-1)
+    epoch: Epoch = BEFORE_FIRST
     content: bytes = b""
     failure: Failure | None = None
 
