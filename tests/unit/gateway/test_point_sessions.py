@@ -21,11 +21,12 @@ Try = Callable[[PointSessions, PointSessions], Awaitable[None]]
 class Closed:
     """A reading that says whether it is closed."""
 
-    position = None
-    is_closed = False
+    def __init__(self) -> None:
+        self.position = None
+        self.closed = asyncio.Event()
 
     def close(self) -> None:
-        self.is_closed = True
+        self.closed.set()
 
 
 def aligned(reading: Closed | None = None) -> Aligned:
@@ -84,17 +85,17 @@ def test_end_gives_everything_back(tmp_path: Path) -> None:
         def work() -> bool:
             loop.call_soon_threadsafe(used.set)
             asyncio.run_coroutine_threadsafe(free.wait(), loop).result()
-            return reading.is_closed
+            return reading.closed.is_set()
 
         using = asyncio.create_task(first.use(session, work))
         await used.wait()
         ending = asyncio.create_task(first.end(session.name, "ada"))
         await asyncio.sleep(0)
-        assert not reading.is_closed
+        assert not reading.closed.is_set()
         free.set()
         assert not await using
         await ending
-        assert reading.is_closed
+        assert reading.closed.is_set()
         assert active_leases(tmp_path) == []
         with pytest.raises(Gone):
             await first.use(session, work)
