@@ -1,8 +1,8 @@
 """Reads at one epoch that stay open between requests, each for one caller, bounded in number and in time.
 
 A session has an open read of each of its views: a transaction of a database, a commit of an index. It ends when the caller
-ends it, when it has been idle for too long, at the end of its time, and with its gateway. A database cannot forget what an
-open read sees, so these bounds protect the stores.
+ends it, when it has been idle for too long, at the end of its time, and with its gateway. A database must keep all rows that
+an open read sees, so these bounds protect the stores.
 
 The gateways of an application share a port, and the questions of a caller may reach any of them. The id of a session names
 its gateway; each gateway with sessions listens on a socket in `run/`, through which the others pass questions on.
@@ -52,13 +52,13 @@ class PointSession:
     """A read of some views at one epoch.
 
     Attributes:
-        owner: The principal, who alone may use it.
+        owner: The only principal that may use it.
         aligned: The open reads; one thread at a time may use them.
         until: When it ends at the latest, in seconds of `time.monotonic`.
     """
 
     def __init__(self, name: str, owner: str, aligned: Aligned, held: ExitStack) -> None:
-        """Take readings, and what is given back when it ends."""
+        """Take readings, and the resources that are released at its end."""
         self.name = name
         self.owner = owner
         self.until = time.monotonic() + TIME_S
@@ -78,13 +78,13 @@ class PointSession:
         return self.aligned.readings
 
     def close(self) -> None:
-        """End the reads; nobody may use them."""
+        """End the reads, which are free."""
         with self._held:
             self.aligned.close()
 
 
 class _PassedOn(msgspec.Struct, frozen=True, array_like=True):
-    """What one gateway asks another one: a question of a session's owner, or, without a body, the session's end."""
+    """The message of one gateway to another: a question of a session's owner, or, without a body, the session's end."""
 
     session: str
     owner: str
@@ -181,7 +181,7 @@ class PointSessions:
         return session.epoch, await self._answering(session, body)
 
     async def end(self, name: str, owner: str) -> None:
-        """End a session; one that has ended already is no error."""
+        """End a session, unless it has ended already."""
         session = self._open.get(name)
         try:
             if session is None:
@@ -291,12 +291,12 @@ class PointSessions:
             writer.write(msgspec.msgpack.encode(told))
             await writer.drain()
         except (OSError, TimeoutError, msgspec.MsgspecError):
-            return  # the other gateway has ended, or is no gateway
+            return  # the other gateway has ended
         finally:
             writer.close()
 
     async def _passed_on(self, asked: _PassedOn) -> _Told:
-        """Return the answer of the gateway that has a session; raises what that gateway raises."""
+        """Return the answer of the gateway that has a session; raises the error of that gateway."""
         gateway = asked.session.partition("-")[0]
         path = self._path_of(gateway)
         if gateway == self._gateway or not gateway.isalnum():
@@ -324,6 +324,6 @@ class PointSessions:
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:
-    """Return what the other side writes until it ends."""
+    """Return the bytes of the other side until it ends."""
     async with asyncio.timeout(_ANSWER_S):
         return await reader.read()

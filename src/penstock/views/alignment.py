@@ -105,7 +105,7 @@ class Stops:
 
 
 class Aligned(NamedTuple):
-    """Readings of several views at one epoch, by the names of the views; who has them closes them."""
+    """Readings of several views at one epoch, by the names of the views; the receiver closes them."""
 
     epoch: Epoch
     readings: dict[str, Reading]

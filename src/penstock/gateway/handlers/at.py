@@ -75,7 +75,7 @@ class PointBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         questions: The questions; the answers have their order.
-        views: The views of a session, which stays open for further questions at the same epoch; empty: there is none.
+        views: The views of a session, which stays open for further questions at the same epoch; empty: no session.
         timeout_ms: How long the views may take to meet at an epoch, and to answer.
     """
 
@@ -366,7 +366,7 @@ class PointHandler:
     async def end(self, request: HttpRequest) -> Response:
         """End a session.
 
-        A session that has ended already is no error.
+        A session that has ended already stays so.
         """
         await self._reader.sessions.end(request.path["session"], _owner(request.principal))
         return Response(status_code=204)
