@@ -186,6 +186,11 @@ class HistoryConfig:
     keep_epochs: int = setting(0, "epochs that the journal keeps; 0: all")
     keep_s: int = setting(0, "seconds for which the journal keeps an epoch; 0: no limit")
     keep_mb: int = setting(0, "megabytes of epochs that the journal keeps; 0: all")
+    views_s: int = setting(
+        86_400,
+        "seconds for which an epoch stays beyond that because a view of a stream has not shown it; 0: no limit",
+    )
+    views_mb: int = setting(1_024, "megabytes of epochs that stay for that; 0: no limit")
     merge_epochs: int = setting(
         2_000,
         "number of older epochs whose small files are merged into a segment",

@@ -2,7 +2,7 @@
 
 `views/NAME/report.json` is the report of the applier of a view: its state, with reason and remedy. It is a hint for people
 and for displays; the position of a view is in its target. `views/NAME/orders.json` has the orders of operators: that the view is paused, or filled again. It is durable, and changes under a lock. `held.json` says that the directory is a copy,
-so that its appliers must not write into targets that belong to the original.
+so that its appliers must not write into targets that belong to the original. `views/NAME/gaps.json` has the gaps in tables of streams.
 """
 
 import os
@@ -28,8 +28,10 @@ T = TypeVar("T")
 _REPORT: Final = "report.json"
 _ORDERS: Final = "orders.json"
 _LOCK: Final = "orders.lock"
+_GAPS: Final = "gaps.json"
 _FIELD: Final = "orders"
 _HELD_FIELD: Final = "held"
+_GAPS_FIELD: Final = "gaps"
 
 
 class ViewState(StrEnum):
@@ -113,6 +115,33 @@ class Held(msgspec.Struct, frozen=True):
     time_us: int
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """The events that the table of a stream lacks, because the journal has forgotten them.
+
+    Attributes:
+        table: The table, which has the name of the stream.
+        atom: The first atom that the table may have; those before it are absent.
+        shown: The last epoch that the view had shown before.
+        first: The first epoch that the journal held then.
+    """
+
+    table: str
+    atom: int
+    shown: Epoch
+    first: Epoch
+
+    @property
+    def text(self) -> str:
+        """The gap in a sentence."""
+        absent = f"events of {self.table} before atom {self.atom} are absent"
+        if self.shown + 1 < self.first:
+            lost = f"epochs {self.shown + 1} to {self.first - 1}"
+            return f"{absent}: the journal forgot {lost} before the view had shown them"
+        return (
+            f"{absent}: the table was filled again when the journal began with epoch {self.first}"
+        )
+
+
 def folder_of(data: Path, name: str) -> Path:
     """Return the folder of a view, which may not exist."""
     return data / VIEWS / name
@@ -161,6 +190,18 @@ def change_orders(data: Path, name: str, change: Callable[[ViewOrders], ViewOrde
         orders = change(read_orders(data, name))
         durable.replace(folder / _ORDERS, seal(_FIELD, orders))
     return orders
+
+
+def read_gaps(data: Path, name: str) -> list[Gap]:
+    """Return the gaps in the tables of a view; raises as `read_orders`."""
+    return shared_file.read(folder_of(data, name) / _GAPS, _decoder(_GAPS_FIELD, list[Gap])) or []
+
+
+def write_gaps(data: Path, name: str, gaps: list[Gap]) -> None:
+    """Note the gaps in the tables of a view durably."""
+    path = folder_of(data, name) / _GAPS
+    with durable.storage(f"write {path}"):
+        durable.replace(path, seal(_GAPS_FIELD, gaps))
 
 
 def held(data: Path) -> Held | None:

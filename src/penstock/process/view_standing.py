@@ -15,6 +15,7 @@ from penstock.process.view_files import (
     ViewReport,
     ViewState,
     held,
+    read_gaps,
     read_orders,
     read_report,
 )
@@ -40,7 +41,7 @@ class ViewStanding(msgspec.Struct, frozen=True):
         epoch: The last epoch that its tables show; -1 before the first.
         lag: The number of epochs that are committed and not shown.
         failed: The number of rows that are absent because their row function has failed.
-        incomplete: Whether there are such rows.
+        incomplete: Whether there are such rows, or gaps.
         reason: Why it does not follow, and that it is incomplete; else empty.
         remedy: What an operator does; empty if nothing is to be done.
         filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
@@ -48,6 +49,7 @@ class ViewStanding(msgspec.Struct, frozen=True):
         time_us: When its applier last told of it; 0: never.
         personal: Whether it may show personal data.
         unerased: The epochs of the erasures that it has not passed.
+        gaps: The events that its tables of streams lack because the journal has forgotten them, in a sentence for each table.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ViewStanding(msgspec.Struct, frozen=True):
     time_us: int
     personal: bool = False
     unerased: tuple[Epoch, ...] = ()
+    gaps: tuple[str, ...] = ()
 
 
 def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
@@ -127,9 +130,10 @@ def _standing_of(
     failed = 0 if report is None else report.failed
     try:
         orders, hold = read_orders(data, name), held(data)
+        gaps = tuple(gap.text for gap in read_gaps(data, name))
         state, reason, remedy = _state_of(name, report, orders, hold, runs=runs)
     except PenstockError as error:  # a damaged file; the applier refuses to go on, too
-        orders, state = ViewOrders(), ViewState.REFUSED.value
+        orders, state, gaps = ViewOrders(), ViewState.REFUSED.value, ()
         reason, remedy = str(error), ""
     if not is_declared:
         state, reason = UNDECLARED, "the newest deployment does not declare it"
@@ -139,12 +143,15 @@ def _standing_of(
         absent = f"incomplete: {rows} absent because the row function failed"
         reason = f"{reason}; {absent}" if reason else absent
         remedy = remedy or "see its table _failed, and correct the function"
+    if gaps:
+        reason = "; ".join(filter(None, (reason, *gaps)))
+        remedy = remedy or "history.views_s and history.views_mb say how much is kept for a view"
     personal = report is not None and report.personal
     unerased = _unerased(erased, report.passed) if report is not None and personal else ()
     if unerased:
         more = f" and {len(unerased) - 1} later ones" if unerased[1:] else ""
-        behind = f"it has not passed the erasure of epoch {unerased[0]}{more}"
-        reason = f"{reason}; {behind}" if reason else behind
+        late = f"it has not passed the erasure of epoch {unerased[0]}{more}"
+        reason = f"{reason}; {late}" if reason else late
     return ViewStanding(
         name,
         "" if report is None else report.target,
@@ -152,7 +159,7 @@ def _standing_of(
         epoch,
         max(0, newest - epoch),
         failed,
-        failed > 0,
+        failed > 0 or bool(gaps),
         reason,
         remedy,
         None if report is None or not runs else report.filled,
@@ -160,6 +167,7 @@ def _standing_of(
         0 if report is None else report.time_us,
         personal,
         unerased,
+        gaps,
     )
 
 

@@ -1,18 +1,22 @@
 """Retention: decides which epochs of the journal may be forgotten, and names the readers in the way.
 
 An epoch stays while it is needed: by a snapshot (the epochs after it), by the SQL view (the epochs
-that it has not applied), by a lease, or by replies whose request ids are still known.
+that it has not applied), by a view of streams (those that it has not shown, up to a bound), by a lease, or by replies whose
+request ids are still known. A view of classes or rows needs none: it takes the newest snapshot.
 `retention.maintenance` removes epochs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.files.layout import JOURNAL
 from penstock.journal.api import Journal, newest_epoch
+from penstock.journal.deployments import Deployments
 from penstock.process.config import Config, HistoryConfig
+from penstock.process.view_files import read_reports
 from penstock.retention.leases import RetentionLease, active_leases
 from penstock.snapshots.snapshot import Snapshots
 
@@ -58,6 +62,7 @@ def decide(
     needs = [
         *active_leases(config.data),
         *_view(config.data),
+        *_views(config, journal, newest, now_us),
         RetentionLease(
             "replies to request ids that are known", _known(config, journal, newest, now_us)
         ),
@@ -136,6 +141,28 @@ def _first_within(journal: Journal, newest: Epoch, most: int) -> Epoch:
         if total > most:
             return Epoch(epoch + 1)
     return journal.first()
+
+
+def _views(
+    config: Config, journal: Journal, newest: Epoch, now_us: int
+) -> Iterator[RetentionLease]:
+    """Yield the lease of each view of streams that is behind; a view that stays behind must not fill the disk."""
+    behind = [
+        report
+        for report in read_reports(config.data)
+        if report.streams and BEFORE_FIRST < report.epoch < newest
+    ]
+    if not behind:
+        return
+    declared = Deployments(config.data / JOURNAL).views()
+    bounds, most = [journal.first()], config.history
+    if most.views_s:
+        bounds.append(_first_since(journal, newest, now_us - most.views_s * 1_000_000))
+    if most.views_mb:
+        bounds.append(_first_within(journal, newest, most.views_mb * MEGABYTE))
+    for report in behind:
+        if report.name in declared:
+            yield RetentionLease(f"view {report.name}", max(Epoch(report.epoch + 1), *bounds))
 
 
 def _view(data: Path) -> list[RetentionLease]:

@@ -40,20 +40,23 @@ from penstock.process.isolated_calls import IsolatedCalls
 from penstock.process.stop import Stop
 from penstock.process.view_files import (
     ROLE,
+    Gap,
     ViewOrders,
     ViewReport,
     ViewState,
     folder_of,
     held,
+    read_gaps,
     read_orders,
     read_report,
+    write_gaps,
     write_report,
 )
 from penstock.retention.leases import lease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.views.alignment import Stops
 from penstock.views.feed import Feed, changes_in
-from penstock.views.tables import ViewTables
+from penstock.views.tables import FAILED_SHAPE, ViewTables, gap_row
 from penstock.views.target import (
     FAILED,
     Overtaken,
@@ -132,6 +135,7 @@ class Applier:
         # The newest erasure that the target has passed; None: no applier has told of it.
         self._passed = None if former is None else former.passed
         self._passes_at = float("-inf")
+        self._gaps = read_gaps(data, name)
         self._owed = "", ""  # why the last erasure has not been passed yet, and the remedy
         self._stops = Stops(data, name)
         # The facts about the target stay known while it does not answer.
@@ -244,6 +248,7 @@ class Applier:
             assert self._target is not None
             self._tell(ViewState.FILLING, filled=0.0)
             tables, order = self._tables, self._orders.rebuild
+            gaps = self._gaps_before(tables, standing.position)
             filling = self._feed.filling(tables, newest)
             after = self._feed.position(newest, tables.definition)
 
@@ -253,6 +258,7 @@ class Applier:
                     if self._stop.is_set():
                         raise TargetProblem("the applier was stopped")
                     yield change
+                yield TableChange(FAILED_SHAPE, (), [gap_row(gap.table, gap.text) for gap in gaps])
 
             self._target.load(standing.position, after, tables.shapes, parts())
         self._rebuilt = max(self._rebuilt, order)
@@ -263,6 +269,31 @@ class Applier:
         _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
         self._reported_at = float("-inf")
         self._tell(ViewState.FOLLOWING, position=after)
+
+    def _gaps_before(self, tables: ViewTables, position: Position | None) -> list[Gap]:
+        """Note the events that a fill cannot bring back, because the journal has forgotten them.
+
+        Args:
+            position: The position before the fill; None: a new view begins with the oldest atoms that there are.
+        """
+        known = (
+            {}
+            if position is None
+            else {each.table: each for each in read_gaps(self._data, self._name)}
+        )
+        gaps = {name: gap for name, gap in known.items() if name in tables.streams}
+        first = self._journal.first()
+        if position is not None and first > 0:
+            for name, atom in self._feed.first_atoms(tables.streams).items():
+                if atom > (gaps[name].atom if name in gaps else 0):
+                    gaps[name] = Gap(name, atom, position.epoch, first)
+        noted = [gaps[name] for name in sorted(gaps)]
+        if noted != self._gaps:
+            write_gaps(self._data, self._name, noted)
+            for gap in noted:
+                _log.warning("applier.gap", extra={"view": self._name, "reason": gap.text})
+            self._gaps = noted
+        return noted
 
     def _pass_erasures(self, position: Position) -> None:
         """Destroy the rows that an erasure has removed, and note in its certificate that the view has passed it."""
@@ -375,6 +406,10 @@ class Applier:
             except (TargetProblem, OSError):
                 _log.debug("applier.close", exc_info=True)
 
+    def _failed_in(self, standing: Standing) -> int:
+        """Return the number of rows of functions that are absent; the table lists gaps of streams, too."""
+        return max(0, standing.failed - len(self._gaps))
+
     def _tell(
         self,
         state: ViewState,
@@ -392,7 +427,7 @@ class Applier:
             target=self._plan.target.kind,
             state=state,
             epoch=self._report.epoch if shown is None else shown.epoch,
-            failed=self._report.failed if standing is None else standing.failed,
+            failed=self._report.failed if standing is None else self._failed_in(standing),
             reason=reason,
             remedy=remedy,
             time_us=wall_clock_us(),

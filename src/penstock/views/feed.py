@@ -81,6 +81,19 @@ class Feed:
             )
         return Filling(self._journal, self._snapshots, tables, base, epoch)
 
+    def first_atoms(self, streams: Iterable[str]) -> dict[str, int]:
+        """Return the first atom of each stream that the journal still holds, or will have."""
+        first = self._journal.first()
+        before = Epoch(first - 1)
+        commit = next(iter(self._journal.commits(before, first)), None)
+        if commit is None:
+            return dict.fromkeys(streams, 0)
+        counts: dict[str, int] = {}
+        for _, rows in self._journal.rows(PartKind.EVENTS, before, first, ("stream",)):
+            for each in pc.value_counts(rows["stream"]).to_pylist():
+                counts[each["values"]] = counts.get(each["values"], 0) + each["counts"]
+        return {name: commit.atoms.get(name, 0) - counts.get(name, 0) for name in streams}
+
     def _checksum(self, epoch: Epoch) -> str:
         """Return a checksum of a commit that no merging of files changes; empty for the empty state."""
         if epoch == BEFORE_FIRST:

@@ -334,6 +334,11 @@ def _rows_in(made: Any, *, is_single: bool) -> Iterable[Any]:
     return cast("Iterable[Any]", made)
 
 
+def gap_row(table: str, reason: str) -> Row:
+    """Return the row of the table of failed rows that says which events the table of a stream lacks."""
+    return (f"{table}/", table, None, reason, None)
+
+
 def _reason_of(outcome: Outcome) -> str:
     return outcome if isinstance(outcome, str) else cast("Failure", outcome).message
 

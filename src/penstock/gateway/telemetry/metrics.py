@@ -346,10 +346,16 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
         "Erasures of persons that a view with personal data has not passed.",
         labels=names,
     )
+    gaps = GaugeMetricFamily(
+        "penstock_views_gaps",
+        "Tables of streams that lack events because the journal has forgotten them.",
+        labels=names,
+    )
     for view in view_standings(data, newest):
+        gaps.add_metric([view.name], len(view.gaps))
         unerased.add_metric([view.name], len(view.unerased))
         epoch.add_metric([view.name], view.epoch)
         lag.add_metric([view.name], view.lag)
         failed.add_metric([view.name], view.failed)
         states.add_metric([view.name, view.state], 1)
-    yield from (epoch, lag, failed, states, unerased)
+    yield from (epoch, lag, failed, states, unerased, gaps)
