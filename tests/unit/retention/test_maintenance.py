@@ -35,7 +35,7 @@ from tests.unit.sql_view.gallery_app import Written, app
 
 pytestmark = pytest.mark.long
 
-SPEC = str(TOP / "tests" / "unit" / "sql" / "gallery_app.py")
+SPEC = str(TOP / "tests" / "unit" / "sql_view" / "gallery_app.py")
 NOW_US = 1_900_000_000_000_000
 
 
