@@ -70,13 +70,16 @@ if TYPE_CHECKING:
     from penstock.model.streams.flow import Emit, flow
     from penstock.model.streams.generator import from_file, generator
     from penstock.model.streams.portal import portal
+    from penstock.model.streams.published_table import publish
     from penstock.model.streams.routing import call, connect, sequencer, splitter
+    from penstock.model.streams.row_change import Put, Removed
+    from penstock.model.streams.row_function import rows
     from penstock.model.streams.service import service
     from penstock.model.streams.stream import emit, stream
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
     from penstock.model.views.target_choice import postgres, search, sqlite
-    from penstock.model.views.view import rows, view
+    from penstock.model.views.view import view
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
     from penstock.runtime.spark.data_source import SparkSource
@@ -121,9 +124,11 @@ __all__ = [
     "Paused",
     "PenstockError",
     "PerTask",
+    "Put",
     "QueryError",
     "ReadonlyViolation",
     "RecordTooLarge",
+    "Removed",
     "RequestConflict",
     "RequestError",
     "SparkRuntime",
@@ -156,6 +161,7 @@ __all__ = [
     "now",
     "portal",
     "postgres",
+    "publish",
     "random",
     "read_table",
     "readonly",
@@ -198,13 +204,16 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.flow": ("Emit", "flow"),
     "penstock.model.streams.generator": ("from_file", "generator"),
     "penstock.model.streams.portal": ("portal",),
+    "penstock.model.streams.published_table": ("publish",),
     "penstock.model.streams.routing": ("call", "connect", "sequencer", "splitter"),
+    "penstock.model.streams.row_change": ("Put", "Removed"),
+    "penstock.model.streams.row_function": ("rows",),
     "penstock.model.streams.service": ("service",),
     "penstock.model.streams.stream": ("emit", "stream"),
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
     "penstock.model.views.target_choice": ("postgres", "search", "sqlite"),
-    "penstock.model.views.view": ("rows", "view"),
+    "penstock.model.views.view": ("view",),
 }
 """Module to names that applications use. The first use of a name imports all of them, so
 that no handler imports a module while it runs."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from penstock.base.ids import Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -94,6 +94,8 @@ class Inline:
         name: str = "machine",
         **settings: Any,
     ) -> None:
+        """Open the directory; `since` among the settings is the first epoch of the deployment of the code."""
+        self.since = Epoch(settings.pop("since", BEFORE_FIRST))
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
         self.spec = spec
@@ -106,7 +108,7 @@ class Inline:
     def start(self) -> None:
         config = self.config
         scratch = Path(tempfile.mkdtemp(prefix="scratch-", dir=config.data))
-        settings = worker_settings(self.spec, config, scratch)
+        settings = worker_settings(self.spec, config, scratch, self.since)
         self._jobs = InlineJobs(settings)
         self.driver = EpochDriver(config, self.log, self.journal, self._jobs, scratch)
         self.driver.on_epoch.append(self._hear)

@@ -5,13 +5,13 @@ handler. The executor changes no state: the caller applies the writes. The calle
 handler that runs too long, by raising `Interrupted` inside it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from penstock.base.encoder import Encoder
-from penstock.base.ids import EntityKey, RequestId
+from penstock.base.ids import EntityKey, RequestId, split_entity_key
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
@@ -36,7 +36,9 @@ from penstock.model.request import (
 )
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
+from penstock.model.streams.published_table import changes_of, encode_changed
 from penstock.model.streams.stream import publish
+from penstock.model.table_scan import SCAN, decode_piece
 from penstock.model.time_limit import Interrupted
 from penstock.native.choice import core
 
@@ -234,8 +236,9 @@ class Executor:
 
     __slots__ = (
         "_app",
-        "_has_strict_references",
+        "_checks_writes",
         "_limits",
+        "_published",
         "_read",
         "continued",
         "declared_ms",
@@ -263,7 +266,9 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
-        self._has_strict_references = any(
+        tables = app.topology.tables.values()
+        self._published = {table.source.stored_name for table in tables if table.source}
+        self._checks_writes = bool(self._published) or any(
             entity_type.must_exist for entity_type in app.entities.values()
         )
         self.secret = b""
@@ -421,6 +426,8 @@ class Executor:
         request = decode_request(body)
         if request.stream is not None:
             return self._append(request, request.stream, txn)
+        if request.method == SCAN:
+            return self._scan(request, txn)
         if request.method in _WITHOUT_HANDLER:
             return self.continued(txn.request_id), _NOTHING
         if self._app.is_personal:
@@ -444,7 +451,7 @@ class Executor:
         writes: dict[EntityKey, bytes | None],
     ) -> None:
         """Check the writes of a call with a result of `size` bytes."""
-        if writes and self._has_strict_references:
+        if writes and self._checks_writes:
             require_references(txn, writes)
         if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
             changed = next(iter(writes))
@@ -452,6 +459,30 @@ class Executor:
         check_sizes(self._limits, len(txn.before), size, writes, txn.outbox)
         if txn.outbox:
             self.room.check(txn.outbox)
+        # Last: a transaction must not fail because somebody publishes a table.
+        if writes and self._published and txn.outlets is not None:
+            self._hand_over(txn, writes.items())
+
+    def _hand_over(
+        self, txn: Transaction, changed: Iterable[tuple[EntityKey, bytes | None]]
+    ) -> None:
+        """Hand changed entities to the published tables of their classes."""
+        events: dict[str, list[bytes]] = {}
+        for key, state in changed:
+            name, text = split_entity_key(key)
+            if name in self._published:
+                events.setdefault(name, []).append(encode_changed(text, state))
+        txn.outbox += [Emission(changes_of(name), tuple(each)) for name, each in events.items()]
+
+    def _scan(self, request: Request, txn: Transaction) -> Effect:
+        """Hand the entities of a scan to the published tables of their class, as they are now."""
+        piece = decode_piece(request)
+        if piece.entity in self._published:
+            keys = [EntityKey(f"{piece.entity}/{text}") for text in piece.keys]
+            for key in keys:
+                txn.before[key] = self._read(key)
+            self._hand_over(txn, [(key, txn.before[key]) for key in keys])
+        return _NIL, _NOTHING
 
     def _result(
         self,

@@ -1,6 +1,7 @@
 """Requests as text: what a request calls, why an application refuses it, and the line of its handler."""
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,18 +15,23 @@ from penstock.model.catch_up import catch_up_text, is_catch_up
 from penstock.model.control import control_text, is_control
 from penstock.model.request import decode_request, is_continuation
 from penstock.model.sealed_value import shown_arguments
+from penstock.model.table_scan import is_scan, scan_text
 
 _TEXT_MAX: Final = 80
+_OWN_RECORDS: Final[tuple[tuple[Callable[[bytes], bool], Callable[[bytes], str]], ...]] = (
+    (is_continuation, lambda _: "the rest of a cascade"),
+    (is_control, control_text),
+    (is_catch_up, catch_up_text),
+    (is_scan, scan_text),
+)
+"""The records of Penstock itself, which run no handler, and their texts."""
 
 
 def call_text(body: bytes) -> str:
     """Return a request as text: `Item/i1.add(5)`, or an append: `lines.append('a b', 'c')`."""
-    if is_continuation(body):
-        return "the rest of a cascade"
-    if is_control(body):
-        return control_text(body)
-    if is_catch_up(body):
-        return catch_up_text(body)
+    for is_such, text in _OWN_RECORDS:
+        if is_such(body):
+            return text(body)
     try:
         request = decode_request(body)
         positional, named = shown_arguments(request)
@@ -63,7 +69,7 @@ def _readable(value: Any) -> Any:  # noqa: PLR0911 -- one line for each type
 
 def rejection_of(app: App, body: bytes) -> str:
     """Return why an application refuses a request; empty if it accepts it."""
-    if is_continuation(body) or is_control(body) or is_catch_up(body):
+    if any(is_such(body) for is_such, _ in _OWN_RECORDS):
         return ""
     try:
         request = decode_request(body)

@@ -54,6 +54,7 @@ from penstock.history.scratch_journal import ScratchJournal
 from penstock.model.application import App
 from penstock.model.catch_up import is_catch_up
 from penstock.model.schema_version import Versions
+from penstock.model.table_scan import is_scan
 from penstock.model.versions.former_class import present_rows
 from penstock.model.versions.removed_class import learn_removed
 from penstock.model.versions.schema_change import compare_classes
@@ -118,7 +119,8 @@ class CascadeDifferences:
             case SentDifference():
                 return self.sent
             case LaterDifference(name, _, after):
-                if after is None or not is_catch_up(after.body):  # a catch-up has recorded atoms
+                # A catch-up has recorded atoms, and a scan has recorded keys.
+                if after is None or not (is_catch_up(after.body) or is_scan(after.body)):
                     self.calls[name] = None if after is None else after.body
                 return self.later
 

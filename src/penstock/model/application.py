@@ -37,9 +37,10 @@ from penstock.model.shape import Shape
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import encoded_events, given_events
 from penstock.model.streams.flow import Flow
+from penstock.model.streams.row_function import RowFunction
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.topology import StreamMember, sort_out_streams, topology_of
-from penstock.model.views.view import RowFunction, View, plans_of
+from penstock.model.views.view import View, plans_of
 
 
 def protected_request(
@@ -284,7 +285,10 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
 def _advice_on(member: object) -> str:
     """Return the remedy for the class of a task, or for a row function; empty for any other member."""
     if isinstance(member, RowFunction):
-        return f'; a row function belongs to a view: view("name", sqlite(), {member.name})'
+        return (
+            f'; a row function belongs to a view, view("name", sqlite(), {member.name}), or to a table for other '
+            f"applications: publish({member.name})"
+        )
     if not isinstance(member, type) or not hasattr(member, "on_event"):
         return ""
     return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"

@@ -9,18 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final
 
+from penstock.base.record import fields_of, kind_of
 from penstock.base.schema import name_of
 from penstock.errors import DefinitionError
 from penstock.model.application import App, unknown
 from penstock.model.entity_type import EntityType
 from penstock.model.registry import EntityInterface, Interface
-from penstock.model.registry_path import PORTALS, STREAMS, RegistryPath
+from penstock.model.registry_path import PORTALS, STREAMS, TABLES, RegistryPath
 from penstock.model.shape import described
 from penstock.model.signature import Signature
 from penstock.model.streams.interface import (
     PortalInterface,
     SequencerInterface,
     StreamInterface,
+    TableInterface,
 )
 from penstock.model.streams.routing import Sequencer
 from penstock.model.streams.stream import UNKNOWN, type_name
@@ -88,7 +90,12 @@ def _text(name: str, signature: Signature) -> str:
     return f"{name}({parameters}) -> {name_of(signature.returns)}"
 
 
-_ROOMS: Final = {"": "entity class", STREAMS: "stream", PORTALS: "portal"}
+_ROOMS: Final = {
+    "": "entity class",
+    STREAMS: "stream",
+    PORTALS: "portal",
+    TABLES: "published table",
+}
 _KEPT: Final = 16
 """The most sets that a process keeps, so that the same applications give the same object."""
 
@@ -128,13 +135,18 @@ def _combined(name: str, *apps: App) -> App:
 
 
 def _members_at(app: App, room: str) -> Mapping[str, Any]:
-    """Return the entity classes, also by former names, the streams or the portals of an application, by name."""
+    """Return the entity classes, also by former names, the streams, portals or tables of an application, by name."""
     rooms: dict[str, Mapping[str, Any]] = {
         "": app.former | app.entities,
         STREAMS: app.topology.streams,
         PORTALS: app.topology.portals,
+        TABLES: app.topology.tables,
     }
     return rooms[room]
+
+
+def _room_of(interface: Interface) -> str:
+    return TABLES if isinstance(interface, TableInterface) else interface.path.room
 
 
 def _complaints(user: App, interface: Interface, apps: Mapping[str, App]) -> Iterator[str]:
@@ -146,10 +158,11 @@ def _complaints(user: App, interface: Interface, apps: Mapping[str, App]) -> Ite
         missing = unknown("application", path.app, apps)
         yield f"{start}, and {missing}; name all applications that run together"
         return
-    members = _members_at(owner, path.room)
+    room = _room_of(interface)
+    members = _members_at(owner, room)
     if path.name not in members:
         paths = [str(RegistryPath(path.app, path.room, name)) for name in members]
-        yield f"{start}, and {unknown(_ROOMS[path.room], str(path), paths)}"
+        yield f"{start}, and {unknown(_ROOMS[room], str(path), paths)}"
         return
     for misfit in _misfits(interface, members[path.name]):
         yield f"{start} with {misfit} at {members[path.name].where}"
@@ -161,6 +174,8 @@ def _misfits(interface: Interface, target: Any) -> Iterator[str]:
             yield from misfits(declared, target)
         case SequencerInterface() if not isinstance(target, Sequencer):
             yield "a sequencer, and there is another stream"
+        case TableInterface():
+            yield from _row_misfits(interface.row, target.row)
         case StreamInterface(annotation=annotation):
             if not same_type(annotation, target.annotation):
                 yield (
@@ -168,15 +183,49 @@ def _misfits(interface: Interface, target: Any) -> Iterator[str]:
                     f"{type_name(target.annotation)}"
                 )
         case PortalInterface(annotations=annotations):
-            words = zip(("requests", "replies"), annotations, target.annotations, strict=True)
-            for word, mine, its in words:
-                if not same_type(mine, its):
-                    yield f"{word} of type {type_name(mine)}, and the portal has {type_name(its)}"
+            yield from _portal_misfits(annotations, target.annotations)
+
+
+def _portal_misfits(used: Sequence[Any], target: Sequence[Any]) -> Iterator[str]:
+    for word, mine, its in zip(("requests", "replies"), used, target, strict=True):
+        if not same_type(mine, its):
+            yield f"{word} of type {type_name(mine)}, and the portal has {type_name(its)}"
+
+
+def _row_misfits(used: Any, target: Any) -> Iterator[str]:
+    """Yield each difference between the rows that an application takes and those of the table.
+
+    The name of the record does not matter: a table of a class has none that an application could use.
+    """
+    if UNKNOWN in (used, target) or _nameless(used) == _nameless(target):
+        return
+    both = f"rows of type {type_name(used)}, and the table has rows of {type_name(target)}"
+    if kind_of(used) is not kind_of(target):
+        yield f"{both}, which is stored in another way"
+        return
+    ours, theirs = _fields(used), _fields(target)
+    for name in dict.fromkeys((*ours, *theirs)):
+        mine, its = (name_of(each[name]) if name in each else "" for each in (ours, theirs))
+        if not its:
+            yield f"{name}: {mine}, and the rows of the table have no such field,"
+        elif not mine:
+            yield f"rows without {name}, and the rows of the table have {name}: {its}"
+        elif not same_type(ours[name], theirs[name]):
+            yield f"{name}: {mine}, and the rows of the table have {name}: {its}"
+
+
+def _nameless(row: Any) -> list[str]:
+    label, *lines = described(row)
+    return [line.removeprefix(label) for line in lines]
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    return {field.member.wire: field.annotation for field in fields_of(row)}
 
 
 def _bind(interface: Interface, apps: Mapping[str, App]) -> None:
     path = interface.path
-    target = _members_at(apps[path.app], path.room)[path.name]
+    target = _members_at(apps[path.app], _room_of(interface))[path.name]
     if isinstance(interface, EntityInterface):
         interface.bind(target)
     else:

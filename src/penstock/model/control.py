@@ -12,6 +12,7 @@ import msgspec
 from penstock.errors import RequestError
 from penstock.model.catch_up import is_catch_up
 from penstock.model.request import Request, decode_request, encode_request, is_continuation
+from penstock.model.table_scan import is_scan
 
 
 class DeployedCode(msgspec.Struct, frozen=True):
@@ -98,6 +99,7 @@ def is_control(body: bytes) -> bool:
         and body[4:5] == b"$"
         and not is_continuation(body)
         and not is_catch_up(body)
+        and not is_scan(body)
     )
 
 

@@ -1,4 +1,4 @@
-"""The registry: how an application refers to entities, streams and portals of other applications.
+"""The registry: how an application refers to entities, streams, tables and portals of other applications.
 
 An application declares an *interface*: the path of a thing of another application, and the part of it that it uses.
 The application itself can be written and imported without the other application. `application_set.combined` finds
@@ -18,9 +18,11 @@ from penstock.model.streams.interface import (
     PortalInterface,
     SequencerInterface,
     StreamInterface,
+    TableInterface,
 )
 from penstock.model.streams.portal import Portal
 from penstock.model.streams.routing import Sequencer
+from penstock.model.streams.row_change import Put, Removed
 from penstock.model.streams.stream import Stream
 
 E = TypeVar("E", bound=type)
@@ -116,6 +118,22 @@ class Registry:
         """
         where = caller_place()
         return StreamInterface(parse_path(path, STREAMS, where), events, where)
+
+    def rows(self, path: str, row: type[T]) -> Stream[Put[T] | Removed]:
+        """Declare that a published table of another application is used; a workflow takes it as its source.
+
+        Each atom has the changes of rows of one transaction. With `flow(…, start="earliest")`, the rows that are there come
+        first.
+
+        Args:
+            path: The application and the table: `/shop/open_orders`.
+            row: The type of the rows; a record with the same fields as that of the other application.
+
+        Raises:
+            DefinitionError: The path is wrong.
+        """
+        where = caller_place()
+        return TableInterface(parse_path(path, "", where), row, where)
 
     def sequencer(self, path: str, events: type[T]) -> Sequencer[T]:
         """Declare that a sequencer of another application is used: `connect(replies, registry.sequencer(…))`.

@@ -8,6 +8,9 @@ from penstock.errors import DefinitionError
 
 STREAMS: Final = "streams"
 PORTALS: Final = "portals"
+TABLES: Final = "tables"
+"""The room of published tables; a path does not name it, so a table of a class has the path of the class."""
+
 _PATH: Final = re.compile(
     r"/(?P<app>[A-Za-z][\w-]*)(?:/(?P<room>streams|portals))?/(?P<name>[A-Za-z_][\w-]*)", re.ASCII
 )

@@ -57,6 +57,10 @@ class Resolver:
         self._classes = [*entities.values(), *interfaces]
         self.complaints: list[str] = []
 
+    def knows(self, cls: type) -> bool:
+        """Say whether an entity class is part of the application, or stands for one of another application."""
+        return cls in self._classes
+
     def check_method(self, where: str, what: str, method: Any) -> None:
         """Complain of a method or a creation that belongs to no entity class of the application."""
         name = getattr(method, "__name__", "")

@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef struct ExecutorSlots:
-    Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
+    Py_ssize_t app, checks_writes, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
     Py_ssize_t raised, root, running, runs, sampler, secret, signature, stopped, touched
 
 
@@ -57,7 +57,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _no_arguments, _no_names = bare
     _every, _run_of_samples = sampled
     _of_executor.app, _of_executor.limits = _offset(cls, "_app"), _offset(cls, "_limits")
-    _of_executor.has_strict_references = _offset(cls, "_has_strict_references")
+    _of_executor.checks_writes = _offset(cls, "_checks_writes")
     _of_executor.read, _of_executor.delivers = _offset(cls, "_read"), _offset(cls, "delivers")
     _of_executor.escaped, _of_executor.interrupted = _offset(cls, "escaped"), _offset(cls, "interrupted")
     _of_executor.isolation, _of_executor.keeps_raised = _offset(cls, "isolation"), _offset(cls, "keeps_raised")
@@ -313,7 +313,7 @@ cdef bint _is_plain(object executor, object txn, object signature, Py_ssize_t si
     limits = _slot(executor, _of_executor.limits)
     if type(writes) is not dict or type(before) is not dict or type(outbox) is not list or outbox:
         return False
-    if writes and (_slot(executor, _of_executor.has_strict_references) is not False or signature.readonly):
+    if writes and (_slot(executor, _of_executor.checks_writes) is not False or signature.readonly):
         return False
     for data in (<dict>writes).values():
         if data is not None:

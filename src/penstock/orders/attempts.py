@@ -25,6 +25,7 @@ from penstock.log.clock import wall_clock_us
 from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
 from penstock.model.request import cancelled_body, decode_failure
+from penstock.model.table_scan import is_scan
 from penstock.orders.order import Place, Way
 
 _NOT_IN_LOG: Final = Lsn(-1)
@@ -107,6 +108,7 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome) -> None:
         re.search(OF_NO_REQUEST, request_id)
         or is_control(outcome.body)
         or is_catch_up(outcome.body)
+        or is_scan(outcome.body)
     ):
         raise RequestError(f"{request_id} is the id of a record of Penstock, and of no request")
     failure = decode_failure(reply.data)

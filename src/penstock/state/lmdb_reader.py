@@ -57,8 +57,11 @@ class LmdbReader:
         """Return the entities whose keys begin with a prefix, in order; raises as `items_of`."""
         return [key for key, _ in self.items_of(prefix)]
 
-    def items_of(self, prefix: str) -> Iterator[tuple[EntityKey, bytes]]:
+    def items_of(self, prefix: str, after: str = "") -> Iterator[tuple[EntityKey, bytes]]:
         """Yield the entities whose keys begin with a prefix, in order; overlong keys are held in memory.
+
+        Args:
+            after: The text behind the prefix in the last key that is left out; empty for none.
 
         Raises:
             Corrupt: A checksum does not fit, or records are out of order.
@@ -68,11 +71,15 @@ class LmdbReader:
             for _, state in self._records(record.LONG_KEY_PREFIX, record.FIRST_PLAIN_KEY)
             if (item := record.split_long_state(state))[0].startswith(prefix)
         )
-        plain = self._plain_items_of(prefix.encode())
-        yield from heapq.merge(longs, plain) if longs else plain
+        plain = self._plain_items_of(prefix.encode(), after.encode())
+        first = prefix + after
+        for item in heapq.merge(longs, plain) if longs else plain:
+            if not after or item[0] > first:
+                yield item
 
-    def _plain_items_of(self, prefix: bytes) -> Iterator[tuple[EntityKey, bytes]]:
-        for raw, state in self._records(prefix, None):
+    def _plain_items_of(self, prefix: bytes, after: bytes) -> Iterator[tuple[EntityKey, bytes]]:
+        start = (prefix + after)[: record.LONGEST_KEY]  # of an overlong key, as much as LMDB takes
+        for raw, state in self._records(start, None):
             if not raw.startswith(prefix):
                 return
             yield EntityKey(raw.decode()), state

@@ -242,9 +242,13 @@ class PartitionedReader:
                 mask = owned_mask([key for key, _ in batch], spec)
                 yield list(compress(batch, mask.tolist()))
 
-    def items_of(self, prefix: str) -> Iterator[tuple[EntityKey, bytes]]:
-        """Yield the entities whose keys begin with a prefix, in key order, checksums verified."""
-        return merge(*(reader.items_of(prefix) for reader in self._readers))
+    def items_of(self, prefix: str, after: str = "") -> Iterator[tuple[EntityKey, bytes]]:
+        """Yield the entities whose keys begin with a prefix, in key order, checksums verified.
+
+        Args:
+            after: The text behind the prefix in the last key that is left out; empty for none.
+        """
+        return merge(*(reader.items_of(prefix, after) for reader in self._readers))
 
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the entities whose keys begin with a prefix, in order."""

@@ -19,13 +19,14 @@ import xxhash
 
 from penstock.base.record import is_record
 from penstock.engine.failure import failure_of
-from penstock.errors import OutsideTransaction, Unencodable, UserError
+from penstock.errors import OutsideTransaction, UserError
 from penstock.journal.atoms import decode_atom
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import raised_by
 from penstock.model.request import Failure
 from penstock.model.sealed_value import is_erased
 from penstock.model.streams.event_type import EventType
+from penstock.model.streams.row_function import READS_MORE, encoded_rows
 from penstock.model.views.view import ClassTable, RowTable, ShownTable, StreamTable, ViewPlan
 from penstock.process.isolated_calls import MEMORY_BYTES, Called, IsolatedCalls, Outcome
 from penstock.snapshots.column import Column, Reference, Scalar, Structs
@@ -72,14 +73,7 @@ _TIME: Final = "_time"
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-ROWS_MAX: Final = 10_000
-"""The most rows that a row function may make of one entity."""
 
-_ROWS_BYTES_MAX: Final = 16 << 20
-_READS_MORE: Final = "it reads another entity; a row function has the attributes of its entity, and the keys of references"
-_TOO_MANY: Final = (
-    f"it makes more than {ROWS_MAX} rows of one entity, or more than {_ROWS_BYTES_MAX >> 20} MB"
-)
 _Read = Callable[[Sequence[Any]], Sequence[Any]]
 """Turns decoded values into values of a target; raises if one of them has no such value."""
 
@@ -311,27 +305,16 @@ class FunctionRows:
         row_type: EventType[Any] = self._table.row_type
         entity: Any = object.__new__(self._type.cls)
         entity.__dict__.update(self._type.decode(self._type.key_at(text), state))
-        encoded: list[bytes] = []
-        size = 0
         try:
-            for row in _rows_in(self._table.function(entity), is_single=self._table.is_single):
-                encoded.append(row_type.encode_readable(row))
-                size += len(encoded[-1])
-                if len(encoded) > ROWS_MAX or size > _ROWS_BYTES_MAX:
-                    raise Unencodable(_TOO_MANY)
+            made = self._table.function(entity)
+            encoded = encoded_rows(
+                made, lambda _, row: row_type.encode_readable(row), is_single=self._table.is_single
+            )
         except OutsideTransaction:
-            raise UserError(_READS_MORE) from None
+            raise UserError(READS_MORE) from None
         except BaseException as raised:  # noqa: BLE001 -- the function may raise everything
             raise raised_by(failure_of(raised, MEMORY_BYTES, sys.getrecursionlimit())) from None
         return array_header(len(encoded)) + b"".join(encoded)
-
-
-def _rows_in(made: Any, *, is_single: bool) -> Iterable[Any]:
-    if is_single:
-        return () if made is None else (made,)
-    if made is None:
-        raise UserError("returned None instead of its rows")
-    return cast("Iterable[Any]", made)
 
 
 def gap_row(table: str, reason: str) -> Row:

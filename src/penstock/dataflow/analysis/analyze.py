@@ -222,7 +222,9 @@ def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
         _stream_operator(stream, StreamKind.STREAM, places)
         for stream in streams
         if owners[stream.name].operator == path_of(StreamKind.STREAM, stream.name)
-        and (stream.is_open or stream.name in topology.subscribers)
+        and (
+            stream.is_open or stream.name in topology.subscribers or stream.name in topology.tables
+        )
     ]
     operators += [
         _workflow_operator(plan, topology, places) for plan in topology.workflows.values()

@@ -21,6 +21,7 @@ from penstock.model.running_step import Emission
 from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
+from penstock.model.table_scan import TableScan, decode_scan, is_scan
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -88,6 +89,7 @@ class Cascade(msgspec.Struct):
         time_us: The time of the record, in microseconds since the Unix epoch.
         continues: Whether the record continues a cascade that was cut.
         catch_up: The piece that the record gives to a late workflow, if it is such a record.
+        scan: The piece of a scan for published tables that the record is, if it is one.
         subject: The person whom the record concerns, if a handler waits for its reply; else None.
         taken: The number of workflow steps that have run.
         sent: The number of requests that its requests have sent.
@@ -104,6 +106,7 @@ class Cascade(msgspec.Struct):
     time_us: int
     continues: bool = False
     catch_up: CatchUp | None = None
+    scan: TableScan | None = None
     subject: str | None = None
     taken: int = 0
     sent: int = 0
@@ -124,6 +127,7 @@ class Cascade(msgspec.Struct):
             bool(self.published)
             or self.continues
             or self.catch_up is not None
+            or self.scan is not None
             or is_question_id(self.root)
         )
 
@@ -198,4 +202,5 @@ def cascade_of(root: RequestId, body: bytes, time_us: int) -> Cascade:
         return Cascade(root, time_us)
     catch_up = decode_catch_up(body) if is_catch_up(body) else None
     subject = subject_of_request(body) if is_question_id(root) else None
-    return Cascade(root, time_us, is_continuation(body), catch_up, subject)
+    scan = decode_scan(body) if is_scan(body) else None
+    return Cascade(root, time_us, is_continuation(body), catch_up, scan, subject)

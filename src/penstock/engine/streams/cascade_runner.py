@@ -14,7 +14,7 @@ the workflow steps of a record run after its requests, or after all requests of 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
@@ -57,6 +57,7 @@ from penstock.engine.streams.personal_work import (
     recorded_failure,
     takes_persons,
 )
+from penstock.engine.streams.published_rows import Made, PublishedRows
 from penstock.engine.streams.step_runner import StepRunner, Writes
 from penstock.engine.streams.stored_cascade import (
     REQUESTS_CODEC,
@@ -68,7 +69,7 @@ from penstock.engine.streams.stored_cascade import (
 from penstock.engine.streams.system_rows import REQUESTS, STEPS, former_rest_key
 from penstock.engine.streams.waiting import Answer, Place, PortalQuestion, Waits
 from penstock.engine.streams.workflow_step import StepServices, WorkflowStep, direct_task
-from penstock.errors import Deadlock, Internal, LimitExceeded, UserError
+from penstock.errors import Deadlock, Internal, LimitExceeded, Unhandled, UserError
 from penstock.model.application import App
 from penstock.model.call import call_of, sent
 from penstock.model.context import Read, current
@@ -83,6 +84,7 @@ from penstock.model.request import (
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow, first_match
 from penstock.model.streams.packed_atom import plain_atom
+from penstock.model.streams.published_table import PublishedTable, decode_changed
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.task_type import flow_of
@@ -196,6 +198,13 @@ def deadlock(places: Sequence[Place]) -> Failure:
     return Failure(Deadlock.code, Deadlock.__name__, text)
 
 
+_EXCEEDED_MAX: Final = 3
+_TOO_SLOW: Final = Failure(
+    Unhandled.code,
+    Unhandled.__name__,
+    f"the function of the table has exceeded a limit at {_EXCEEDED_MAX} other entities of the same transaction",
+)
+
 QUEUE: Final = -1
 """In place of the number of a step: its cascade's queue is read or stored."""
 
@@ -281,9 +290,14 @@ class CascadeRunner:
         self.cuts: Mapping[RequestId, Cut] = {}
         self._steps_codec = steps_codec(app.topology)
         self._generators = GeneratorPositions(app, read, apply)
+        self._rows = PublishedRows(app.topology, read, apply)
+        self._refusal: Failure | None = None
         executor.continued = self._result_of
 
     def _take(self, cascade: Cascade, step: Step) -> None:
+        self._take_now(cascade, step)
+
+    def _take_now(self, cascade: Cascade, step: Step) -> None:
         # A paused or late workflow keeps the step in a row of its own, and takes it when it goes on.
         if self.paused.can_pause and self.paused.holds(step):
             return
@@ -444,12 +458,17 @@ class CascadeRunner:
         self, cascade: Cascade, outcome: Outcome, is_personal: Callable[[], bool]
     ) -> Failure:
         """Report the failure of a step, and return it as it is recorded."""
-        if outcome.error in DECIDED:  # it depends on the machine, so no replay may run the step
-            step = step_id(cascade.root, cascade.taken)
-            cascade.completed.append(CompletedRequest(step, encode_continuation(), outcome))
+        self._note_decided(cascade, outcome)
         failure = decode_failure(outcome.reply)
         self.on_failure(failure)
         return recorded_failure(failure, is_personal=is_personal())
+
+    @staticmethod
+    def _note_decided(cascade: Cascade, outcome: Outcome) -> None:
+        """Record the outcome of a step if it depends on the machine, so that no replay runs the step."""
+        if outcome.error in DECIDED:
+            step = step_id(cascade.root, cascade.taken)
+            cascade.completed.append(CompletedRequest(step, encode_continuation(), outcome))
 
     def _take_atom(self, cascade: Cascade, step: Delivery, plan: WorkflowPlan) -> None:
         failure = self._run_step(cascade, plan, self.taking(cascade, plan, step.atom))
@@ -536,6 +555,82 @@ class CascadeRunner:
             cascade.later += [
                 LaterRecord(part_id(step, index), body, 0) for index, body in enumerate(bodies)
             ]
+
+    def _change_tables(self, cascade: Cascade, changed: Sequence[PublishedAtom]) -> None:
+        """Let the published tables take changed entities, and the consumers of a table the changes of its rows.
+
+        A later record can overtake the rest of a cascade that is cut. Rows that come in another order would be wrong for
+        ever, so these steps run before a cascade can be cut.
+        """
+        for atom in changed:
+            for table in self.topology.tables_of.get(atom.stream, ()):
+                events = self._rows.change(table, self._rows_of(cascade, table, atom.events))
+                if events:
+                    cascade.published.append(PublishedAtom(table.name, cascade.taken, events))
+                    for subscriber in self.topology.subscribers.get(table.name, ()):
+                        self._take_at_once(cascade, Delivery(subscriber, table.name, events))
+
+    def _take_at_once(self, cascade: Cascade, step: Step) -> None:
+        """Run a step before those that are queued."""
+        self._begin_step(cascade)
+        self._take_now(cascade, step)
+
+    def _begin_step(self, cascade: Cascade) -> None:
+        cascade.taken += 1
+        self.step_runner.refusal = self._refusal or self.before_step(cascade.taken)
+
+    def _rows_of(
+        self, cascade: Cascade, table: PublishedTable[Any], changed: Atom
+    ) -> Iterable[Made]:
+        """Make the rows of changed entities: all in one step, or each in a step of its own if one of them fails."""
+        self._begin_step(cascade)
+        made, outcome = self._made_rows(cascade, table, changed)
+        if outcome.error is None:
+            return made
+        if len(changed) == 1:
+            return [self._without_rows(cascade, table, changed[0], outcome)]
+        self._note_decided(cascade, outcome)
+        made, exceeded = [], 0
+        for event in changed:
+            self._begin_step(cascade)
+            if exceeded == _EXCEEDED_MAX:  # each may take as long as a handler may
+                self.step_runner.refusal = _TOO_SLOW
+            own, outcome = self._made_rows(cascade, table, (event,))
+            exceeded += outcome.error == LimitExceeded.code
+            made += own or [self._without_rows(cascade, table, event, outcome)]
+        return made
+
+    def _made_rows(
+        self, cascade: Cascade, table: PublishedTable[Any], atom: Atom
+    ) -> tuple[list[Made], Outcome]:
+        """Make the rows of entities in one step; none of them after a failure."""
+        made: list[Made] = []
+
+        def work() -> None:
+            current().routing = f"the function of table {table.name}"
+            size = 0
+            for event in atom:
+                text, state = decode_changed(event)
+                rows = [] if state is None else table.rows_of(text, state)
+                size += sum(map(len, rows))
+                if size > self._limits.output_bytes:
+                    raise LimitExceeded(
+                        f"the rows take {size} bytes, more than output_bytes = {self._limits.output_bytes}"
+                    )
+                made.append((text, rows))
+
+        outcome = self.step_runner.perform(cascade, work)
+        return (made if outcome.error is None else []), outcome
+
+    def _without_rows(
+        self, cascade: Cascade, table: PublishedTable[Any], event: bytes, outcome: Outcome
+    ) -> Made:
+        """Set an entity aside whose rows cannot be made; it has no rows then."""
+        failure = self._failed(cascade, outcome, lambda: table.events.is_personal)
+        text, _ = decode_changed(event)
+        assert table.source is not None, "an application was built with the table"
+        self._set_aside(cascade, table.failed, table.source.name, failure, (_encode(text),))
+        return text, []
 
     def _routed(
         self,
@@ -654,10 +749,10 @@ class CascadeRunner:
             cascade: The cascade; `published` has the atoms of its requests.
             failure: The failure of the record's request, or None; all steps of a record that was set aside fail.
         """
-        is_set_aside = cascade.continues or cascade.catch_up is not None
+        is_set_aside = cascade.continues or bool(cascade.catch_up or cascade.scan)
         is_set_aside = is_set_aside or (failure is not None and failure.code == Internal.code)
         refusal = failure if is_set_aside else None
-        self.step_runner.refusal = refusal
+        self._refusal = self.step_runner.refusal = refusal
         self.step_runner.decided = self.decided
         self._generators.note(cascade)
         rest = self._begin(cascade, failure, reply, refusal)
@@ -768,15 +863,22 @@ class CascadeRunner:
             cascade.push(Delivered(asker.workflow, asker.task, (answer,)))
         rest = self._resumed(cascade, refusal) if cascade.continues else None
         self._queue_published(cascade)
-        if cascade.catch_up is not None:
-            for late in self._late.take(cascade, cascade.catch_up, self._ends_piece):
-                cascade.taken += 1
-                self.step_runner.refusal = refusal or self.before_step(cascade.taken)
-                self._deliver(cascade, late, late.subscriber)
+        self._take_piece(cascade)
         if cascade.continues:
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_step_aside(cascade, stream, step, failed)
         return rest
+
+    def _take_piece(self, cascade: Cascade) -> None:
+        """Let a workflow take the piece of atoms, or of rows, that the record is."""
+        if cascade.catch_up is not None:
+            for late in self._late.take(cascade, cascade.catch_up, self._ends_piece):
+                self._begin_step(cascade)
+                self._deliver(cascade, late, late.subscriber)
+        if cascade.scan is not None:
+            given = self._rows.scan(cascade, cascade.scan)
+            if given is not None:
+                self._take_at_once(cascade, given)
 
     def _result_of(self, root: RequestId) -> bytes:
         """Return the result of a record that continues earlier work; one that ends a cascade has the numbers."""
@@ -826,9 +928,14 @@ class CascadeRunner:
         return codec.decode(row)
 
     def _queue_published(self, cascade: Cascade) -> None:
-        """Queue the steps of the atoms of requests."""
+        """Queue the steps of the atoms of requests; changed entities are no atoms of the journal."""
+        tables_of, published = self.topology.tables_of, cascade.published
+        if tables_of:
+            cascade.published = [atom for atom in published if atom.stream not in tables_of]
         for atom in cascade.published:
             self._queue(cascade, atom.stream, atom.events)
+        if tables_of:
+            self._change_tables(cascade, [atom for atom in published if atom.stream in tables_of])
 
     def _store_waits(self, cascade: Cascade) -> None:
         """Write the waiting handlers into rows, and forget them."""

@@ -49,6 +49,12 @@ LATE: Final = "$late"
 GENERATOR: Final = "$generator"
 """The number of the next atom of a generator; the key is the id of its atoms without their numbers."""
 
+TABLE: Final = "$table"
+"""The rows of an entity in a published table; the key has the name of the table and the key of the entity."""
+
+SCANNED: Final = "$scanned"
+"""The progress of a scan for published tables; the key has the class or the workflow."""
+
 _TEXT_BYTES: Final = 400
 
 

@@ -51,6 +51,7 @@ from penstock.journal.atoms import AtomReader, StreamAtom
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.streams.flow import Workflow
+from penstock.model.streams.published_table import PublishedTable
 from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.stream import Stream, type_name
 from penstock.model.streams.topology import Subscriber, Topology
@@ -248,6 +249,8 @@ def publishers_of(topology: Topology) -> dict[str, str]:
     publishers = {name: _publisher(stream) for name, stream in topology.streams.items()}
     for name, plan in topology.workflows.items():
         publishers[plan.workflow.failed.name] = f"failures of workflow {name}"
+    for name, table in topology.tables.items():
+        publishers[table.failed.name] = f"failures of table {name}"
     for subscribers in topology.subscribers.values():
         for subscriber in subscribers:
             if not isinstance(subscriber, Sequencer):
@@ -274,6 +277,8 @@ def _publisher(stream: Stream[Any]) -> str:
             return subscriber_name(stream)
         case Split():
             return subscriber_name(stream.splitter)
+        case PublishedTable(source=source) if source is not None:
+            return f"table of {source.name}"
         case _:
             return "appends and emit" if stream.is_open else ""
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from penstock.base.annotations import UNIONS
 from penstock.model.registry_path import RegistryPath
 from penstock.model.streams.portal import Portal
+from penstock.model.streams.row_change import Put, Removed
 from penstock.model.streams.stream import UNKNOWN, Stream
 
 
@@ -42,6 +43,18 @@ class StreamInterface(Stream[T]):
     def is_bound(self) -> bool:
         """Whether it stands for a stream."""
         return self.origin is not self
+
+
+class TableInterface(StreamInterface[T]):
+    """A published table of another application.
+
+    Attributes:
+        row: The type of its rows.
+    """
+
+    def __init__(self, path: RegistryPath, row: Any, where: str) -> None:
+        super().__init__(path, Put[row] | Removed, where)
+        self.row = row
 
 
 class SequencerInterface(StreamInterface[T]):

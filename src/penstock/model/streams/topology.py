@@ -17,8 +17,14 @@ from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
-from penstock.model.streams.interface import PortalInterface, StreamInterface, fits
+from penstock.model.streams.interface import (
+    PortalInterface,
+    StreamInterface,
+    TableInterface,
+    fits,
+)
 from penstock.model.streams.portal import Portal
+from penstock.model.streams.published_table import PublishedTable, changes_of
 from penstock.model.streams.routing import Connection, RequestSink, Sequencer, Split, Splitter
 from penstock.model.streams.service import Service
 from penstock.model.streams.stream import NAME, UNKNOWN, Stream
@@ -143,6 +149,9 @@ class Topology:
         blank_rows: The row of a key without state, by the name of its entity class.
         interfaces: The streams and portals of other applications.
         late_workflows: The workflows that declare where in their source they start, by name.
+        tables: The published tables, by name.
+        tables_of: The published tables of each class that has some, by the name of the stream of its changed entities.
+        copies: The workflows that begin with the rows of a table, by name; they are not among the late ones.
     """
 
     streams: dict[str, Stream[Any]] = field(default_factory=dict)
@@ -156,6 +165,9 @@ class Topology:
     blank_rows: dict[str, bytes] = field(default_factory=dict)
     interfaces: list[StreamInterface[Any] | PortalInterface[Any, Any]] = field(default_factory=list)
     late_workflows: dict[str, Workflow[Any]] = field(default_factory=dict)
+    tables: dict[str, PublishedTable[Any]] = field(default_factory=dict)
+    tables_of: dict[str, list[PublishedTable[Any]]] = field(default_factory=dict)
+    copies: dict[str, Workflow[Any]] = field(default_factory=dict)
 
     def event_types(self) -> Iterator[EventType[Any]]:
         """Yield the types of the events, of the requests to portals and of their replies, in each place."""
@@ -228,8 +240,19 @@ class _Building:
             case Split():
                 self._add_stream(stream)
                 self.add(stream.splitter)
+            case PublishedTable():
+                self._add_table(stream)
             case _:
                 self._add_stream(stream)
+
+    def _add_table(self, table: PublishedTable[Any]) -> None:
+        table.plan(self._resolver)
+        self._add_stream(table)
+        self._add_stream(table.failed)
+        if table.source is not None:
+            self.topology.tables[table.name] = table
+            changes = changes_of(table.source.stored_name)
+            self.topology.tables_of.setdefault(changes, []).append(table)
 
     def _add_workflow(self, workflow: Workflow[Any]) -> None:
         self.add(workflow.source)
@@ -238,7 +261,9 @@ class _Building:
         if workflow.on_failure not in get_args(OnFailure):
             what = f'on_failure is "set-aside" or "pause", not {workflow.on_failure!r}'
             self._complain(workflow.where, f"workflow {workflow.flow_name}: {what}")
-        if workflow.start != "latest":
+        if isinstance(workflow.source, PublishedTable | TableInterface):
+            self._check_copy(workflow)
+        elif workflow.start != "latest":
             self._check_start(workflow)
             self.topology.late_workflows[workflow.flow_name] = workflow
         self._workflows.append(workflow)
@@ -268,6 +293,17 @@ class _Building:
         if has_name:
             self._complain(workflow.where, f"two workflows are named {workflow.flow_name}")
         return has_name
+
+    def _check_copy(self, workflow: Workflow[Any]) -> None:
+        """Note a workflow that begins with the rows of a table."""
+        if workflow.start == "earliest":
+            self.topology.copies[workflow.flow_name] = workflow
+        elif workflow.start != "latest":
+            what = (
+                f'its source is a published table, so start is "earliest", for the rows that are there and then the '
+                f'changes, or "latest", for new changes only; not {workflow.start!r}'
+            )
+            self._complain(workflow.where, f"workflow {workflow.flow_name}: {what}")
 
     def _check_start(self, workflow: Workflow[Any]) -> None:
         start, name = workflow.start, f"workflow {workflow.flow_name}"

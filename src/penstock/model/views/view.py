@@ -4,62 +4,22 @@
 `App` checks the tables, so that what it accepts can be shown.
 """
 
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from penstock.base.case_twins import case_twins
 from penstock.base.record import fields_of, is_record
-from penstock.base.schema import entities_in, name_of, reference_type
-from penstock.model.declaration import caller_place, where_of
+from penstock.base.schema import entities_in, reference_type
+from penstock.model.declaration import caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
+from penstock.model.streams.row_function import RowFunction, rows_of
 from penstock.model.streams.stream import NAME, UNKNOWN, Stream
 from penstock.model.views.target_choice import TargetChoice
 
-E = TypeVar("E")
-R = TypeVar("R")
-
-_SEVERAL: Final = frozenset({"Iterator", "Iterable", "Generator", "list", "Sequence", "tuple"})
 _HIDDEN: Final = "_"
-
-
-class RowFunction(Generic[E, R]):
-    """A function that makes the rows of one entity; see `rows`.
-
-    Attributes:
-        name: The name of the function, which is that of the table.
-        source: The entity class.
-    """
-
-    def __init__(self, function: Callable[[E], R], source: type[E]) -> None:
-        self.function = function
-        self.source = source
-        self.name = function.__name__
-        self.where = where_of(function)
-        self.__doc__ = function.__doc__
-
-    def __repr__(self) -> str:
-        return f"<rows {self.name}>"
-
-    def __call__(self, entity: E) -> R:
-        """Make the rows of an entity, as in a test."""
-        return self.function(entity)
-
-
-def rows(source: type[E], /) -> Callable[[Callable[[E], R]], RowFunction[E, R]]:
-    """Make a function the source of a table of a view.
-
-    The function takes one entity, and returns or yields records: none, one or several. It may read the attributes of the
-    entity, and the keys of its references. It runs again when the entity has changed. If it raises an error, the rows of
-    this entity are absent, and the table `_failed` of the view says why.
-
-    Args:
-        source: The entity class.
-    """
-    return lambda function: RowFunction(function, source)
 
 
 class View:
@@ -279,30 +239,11 @@ class _Planning:
             self.complain(shown.where, f"@rows({given!r}): name an entity class")
             return None
         source = self._entity_type(view, given)
-        rows_of = self._rows_of(shown)
-        if source is None or rows_of is None:
+        made = rows_of(shown, self._resolver)
+        if source is None or made is None:
             return None
-        row_type, is_single = rows_of
+        row_type, is_single = made
         return RowTable(shown.name, source, shown.function, row_type, is_single)
-
-    def _rows_of(self, shown: RowFunction[Any, Any]) -> tuple[EventType[Any], bool] | None:
-        """Return the type of the rows of a function, and whether it returns one at most; None after a complaint."""
-        complaints = self._resolver.complaints
-        before = len(complaints)
-        annotation = self._resolver.hints(shown.function, shown.name).get("return", Any)
-        row_type, is_single = _row_type_in(annotation)
-        if len(complaints) == before and not is_record(row_type):
-            self.complain(
-                shown.where,
-                f"{shown.name} returns {name_of(row_type)}; annotate it with the record of its rows, as in "
-                "-> Iterator[OpenOrder], or -> OpenOrder | None",
-            )
-        if len(complaints) == before:
-            what = f"{shown.name} ->"
-            row_type = self._resolver.resolve(row_type, shown.function, shown.where, what)
-        if len(complaints) > before:
-            return None
-        return EventType(f"the rows of {shown.name}", row_type, "rows"), is_single
 
     def _has_fitting_names(self, view: View, table: ShownTable) -> bool:
         columns = columns_of(table)
@@ -340,15 +281,3 @@ def columns_of(table: ShownTable) -> list[str]:
             if not is_record(stream.annotation):
                 return ["event"]
             return [field.member.wire for field in fields_of(stream.annotation)]
-
-
-def _row_type_in(annotation: Any) -> tuple[Any, bool]:
-    """Return the type of a row in the return type of a row function, and whether it returns at most one row."""
-    arguments = typing.get_args(annotation)
-    origin = typing.get_origin(annotation)
-    if getattr(origin, "__name__", "") in _SEVERAL and arguments:
-        return arguments[0], False
-    others = [each for each in arguments if each is not type(None)]
-    if len(others) == 1 and len(arguments) > 1:
-        return others[0], True
-    return annotation, True

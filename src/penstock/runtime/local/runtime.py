@@ -10,7 +10,7 @@ shows the line of the handler that raised it.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
@@ -26,6 +26,12 @@ from penstock.engine.streams import late_flows
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CascadeRunner
 from penstock.engine.streams.paused_flows import PausedFlow, resuming_id
+from penstock.engine.streams.published_rows import (
+    ended_scan,
+    first_pieces,
+    lacking_piece,
+    progress_key,
+)
 from penstock.errors import (
     ClassChanged,
     ConfigError,
@@ -53,6 +59,7 @@ from penstock.model.request import (
 from penstock.model.schema_version import Versions
 from penstock.model.streams.packed_atom import plain_atom
 from penstock.model.streams.stream import Atom, Stream
+from penstock.model.table_scan import ScannedKey, encode_scan, with_keys
 from penstock.model.versions.schema_change import compare_classes, with_first_versions
 from penstock.model.versions.waiting_types import WaitingTypes, misread_types, waiting_types
 from penstock.process.guard import Guard
@@ -67,6 +74,9 @@ LATER_RECORDS: Final = 1_000
 
 LATER_CASCADES: Final = 20
 """The most continuations of cascades among these records."""
+
+_BEFORE_SCANS: Final = -2
+"""The number of a scan before that of any deployment."""
 
 
 class LocalRuntime:
@@ -122,8 +132,15 @@ class LocalRuntime:
         self._scheduled: list[Record] = []
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
+        self._scans = 0
         self._use(combined((app, *others)))
         self._subscribe_late()
+        # Nothing is there yet; a log that is replayed has scans of its own.
+        self._unscanned = {
+            progress_key(first.subject): ended_scan(first)
+            for first in first_pieces(self.app.topology, _BEFORE_SCANS)
+        }
+        self.state.update(self._unscanned)
 
     def _use(self, app: App) -> None:
         """Let all later records run with an application."""
@@ -169,6 +186,7 @@ class LocalRuntime:
         """
         changes = self._deploy(combined((app, *others)), drop)
         self._subscribe_late()
+        self._scan()
         self.settle()
         return changes
 
@@ -294,6 +312,9 @@ class LocalRuntime:
         self._cuts = self._runner.cuts = cuts
         for control in late_flows.subscriptions(self.app.topology):
             self.state.pop(late_flows.late_key(control.flow), None)  # the log has the subscriptions
+        for key, row in self._unscanned.items():
+            if self.state.get(key) == row:
+                del self.state[key]
         for are_controls, group in groupby(every, lambda record: is_control(record.body)):
             if are_controls:
                 replies += [self._control(record, codes) for record in group]
@@ -405,7 +426,23 @@ class LocalRuntime:
         return state.first
 
     def _filled(self, body: bytes) -> bytes:
-        return filled(body, lambda stream, first: enumerate(self.streams[stream][first:], first))
+        body = filled(body, lambda stream, first: enumerate(self.streams[stream][first:], first))
+        return with_keys(body, self._keys_after)
+
+    def _keys_after(self, prefix: str, after: str) -> Iterator[ScannedKey]:
+        for key in self._keys(prefix):
+            text = key.removeprefix(prefix)
+            if text > after:
+                yield ScannedKey(text, len(self.state[key]))
+
+    def _scan(self) -> None:
+        """Begin the scans for published tables that the present code needs."""
+        self._scans += 1
+        for first in first_pieces(self.app.topology, self._scans):
+            piece = lacking_piece(first, self.state.get(progress_key(first.subject)))
+            if piece is not None:
+                body = self._filled(encode_scan(piece))
+                self._later.append(self._record(piece.record, body, self._clock()))
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
         self._written.update(split_entity_key(key)[0] for key in writes if key not in self.state)

@@ -18,6 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.access_memory import FirstRounds
 from penstock.engine.failure import internal
 from penstock.engine.streams.late_flows import subscriptions
+from penstock.engine.streams.published_rows import first_pieces
 from penstock.errors import (
     Diverged,
     EpochFailed,
@@ -187,7 +188,8 @@ class EpochDriver:
             OperationalError: The disk fails.
         """
         self._eraser.finish(self._epoch)
-        self.late.watch(subscriptions(app.topology))
+        since = self._jobs.settings.since
+        self.late.watch(subscriptions(app.topology), first_pieces(app.topology, since))
         self._later.append()
         return self._stores.recover(self._epoch)
 

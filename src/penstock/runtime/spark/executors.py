@@ -56,7 +56,7 @@ class DeployExecutor:
             raise Refused(error) from error
 
         def switch() -> None:
-            self._late.watch(loaded.late)
+            self._late.watch(loaded.late, loaded.scans)
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 

@@ -21,6 +21,7 @@ from penstock.journal.api import Part
 from penstock.model.control import Subscribe
 from penstock.model.request import Failure
 from penstock.model.schema_version import Versions
+from penstock.model.table_scan import TableScan
 from penstock.model.versions.waiting_types import WaitingTypes
 from penstock.process.config import Config
 
@@ -129,6 +130,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
         schemas: The versions of each stored class, with those of this code.
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
+        scans: The first piece of each scan that published tables may need.
     """
 
     schemas: dict[str, Versions]
@@ -136,6 +138,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     late: list[Subscribe]
     waiting: WaitingTypes
     views: tuple[str, ...]
+    scans: list[TableScan]
 
 
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):

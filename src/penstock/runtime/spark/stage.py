@@ -34,6 +34,7 @@ from penstock.engine.streams.cascade_runner import SHARE_S, CascadeTime
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.engine.streams.late_flows import subscriptions
+from penstock.engine.streams.published_rows import first_pieces
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.files.durable import storage
@@ -381,7 +382,12 @@ class Worker:
         late = subscriptions(code.app.topology)
         schemas = self._codes.schemas(code, since, command.dropped)
         loaded = messages.LoadedClasses(
-            schemas, tags, late, waiting_types(code.app), tuple(code.app.views)
+            schemas,
+            tags,
+            late,
+            waiting_types(code.app),
+            tuple(code.app.views),
+            first_pieces(code.app.topology, since),
         )
         return TaskResult(loaded=messages.encode(loaded))
 

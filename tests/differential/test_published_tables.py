@@ -1,0 +1,143 @@
+"""Random requests over published tables: epochs of any layout publish the changes of one thread, and the changes add up to the rows.
+
+The expected rows come from a function that knows nothing of the engine.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate, cycle
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from penstock import Put
+from penstock.base.ids import Lsn, RequestId
+from penstock.log.api import Record
+from penstock.model.application_set import combined
+from penstock.model.call import Call
+from penstock.model.request import cut_of
+from penstock.runtime.local.runtime import LocalRuntime
+from tests.differential.programs import drawn
+from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
+from tests.differential.table_app import (
+    NAMES,
+    UNLUCKY,
+    Crate,
+    Plank,
+    bodies,
+    office,
+    planks_table,
+    yard,
+)
+
+app = combined((yard, office))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Bodies of records, the places where epochs end, and what a clock says: it cuts cascades at any place."""
+
+    bodies: tuple[bytes, ...]
+    layout: Layout
+    epoch: int
+    clock: tuple[float, ...]
+
+
+layouts = st.builds(
+    Layout,
+    st.integers(1, 3),
+    st.just(1),
+    st.sampled_from(["touches", "apart"]) | st.integers(0, 99),
+)
+programs = st.builds(
+    Program,
+    st.lists(bodies, min_size=1, max_size=14).map(tuple),
+    layouts,
+    st.integers(1, 8),
+    st.lists(st.sampled_from([0.0, 0.02, 0.06]), max_size=7).map(tuple),
+)
+
+
+def begun() -> LocalRuntime:
+    serial = LocalRuntime(app, limits=LIMITS)
+    for name in NAMES[:2]:
+        serial.submit(Call("Crate", name, "create", request_id=f"made-{name}"))
+    return serial
+
+
+def expected_planks(serial: LocalRuntime) -> dict[tuple[str, int], Plank]:
+    """Compute the rows of the table from the state alone."""
+    made: dict[tuple[str, int], Plank] = {}
+    for key, row in serial.state.items():
+        if not key.startswith("Crate/"):
+            continue
+        crate = Crate.__reference__.plain(key[6:], row)  # type: ignore[attr-defined]
+        target = crate["other"] or ""
+        if crate["size"] == UNLUCKY or target == "d":
+            continue
+        for number in range(crate["size"] % 4):
+            made[key[6:], number] = Plank(key[6:], number, target)
+    return made
+
+
+def folded(serial: LocalRuntime) -> dict[tuple[str, int], Plank]:
+    """Add up the changes of the table; no event changes nothing, and no atom is empty."""
+    rows: dict[tuple[str, int], Any] = {}
+    for atom in serial.streams["planks"]:
+        assert atom
+        for data in atom:
+            change = planks_table.events.decode(data)
+            at = (change.key, change.place)
+            if isinstance(change, Put):
+                assert rows.get(at) != change.row
+                rows[at] = change.row
+            else:
+                del rows[at]
+    return rows
+
+
+def copied(serial: LocalRuntime) -> dict[tuple[str, int], Plank]:
+    """Return the copy that the other application keeps in its tasks."""
+    task = app.topology.rows["copies.Copy"]
+    rows: dict[tuple[str, int], Plank] = {}
+    for key, row in serial.state.items():
+        if key.startswith("copies.Copy/"):
+            name = key.partition("/")[2]
+            kept = task.decode(name, row)["planks"]
+            rows |= {(name, place): plank for place, plank in kept.items()}
+    return rows
+
+
+@drawn(80)
+@given(programs)
+def test_epochs_publish_the_changes_of_one_thread(program: Program) -> None:
+    """For any tasks, epochs and cuts, atoms, replies and state are those of one thread; changes, copy and rows agree."""
+    serial = begun()
+    seconds = accumulate(cycle(program.clock))
+    clock = (lambda: next(seconds)) if program.clock else None
+    state = {key: row for key, row in serial.state.items() if not key.startswith("$scanned")}
+    simulation = Simulation(app, program.layout, state, clock)
+    simulation.streams |= {name: list(atoms) for name, atoms in serial.streams.items()}
+    first = len(serial._known)
+    log = [
+        Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
+        for index, body in enumerate(program.bodies)
+    ]
+    done = 0
+    while done < len(log) < 250:
+        records = log[done : done + program.epoch]
+        answers = simulation.epoch(records, [b""] * len(records))
+        done += len(records)
+        cuts = {later.request_id: cut_of(later.body) for later in simulation.later}
+        expected = serial.replay(records, cuts=cuts)
+        assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
+        assert simulation.state == serial.state
+        assert simulation.streams == serial.streams
+        log += [
+            Record(Lsn(first + len(log) + index), later.request_id, later.body, 1_000_000)
+            for index, later in enumerate(simulation.later)
+        ]
+    if done == len(log):
+        assert folded(serial) == copied(serial) == expected_planks(serial)
+    event("atoms", len(serial.streams["planks"]) // 5 * 5)
+    event("failed", min(3, len(serial.streams["planks-failed"])))
