@@ -9,7 +9,7 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -22,7 +22,7 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.gateway.serving import Assembly, VersionSwitch, assemble, free_port, server_of, url_of
-from penstock.process.config import Config, GatewayConfig
+from penstock.process.config import Config, GatewayConfig, TargetSettings
 from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver
 
@@ -40,9 +40,12 @@ class RunningGateway:
         *,
         drives: bool = True,
         limits: Limits | None = None,
+        views: Mapping[str, TargetSettings] | None = None,
     ) -> None:
         chosen = replace(settings or GatewayConfig(), port=free_port(HOST))
-        self.config = Config(data=data, cores=1, gateway=chosen, limits=limits or Limits())
+        self.config = Config(
+            data=data, cores=1, gateway=chosen, limits=limits or Limits(), views=views or {}
+        )
         self.url = url_of(chosen)
         self.driver = SerialDriver(spec, self.config) if drives else None
         self._spec = spec

@@ -1,14 +1,27 @@
-"""A newsroom: editors publish stories, and each reader gets one letter for each topic of an issue.
+"""A newsroom: editors publish articles; pages, a search index and letters to readers follow from one log.
 
-Stories are entities. An issue publishes several stories in one transaction, so its events are one atom. A workflow
-collects the titles of the atom by topic. A second workflow asks the subscriptions, through a portal, for the readers
-of the topic.
+An article refers to its section, its authors, its picture and other articles. A transaction keeps what a published article
+shows from being withdrawn, so no view ever shows an article without it. Workflows write the letters; a portal knows the readers.
 """
 
 from penstock import App
 
+from .articles import Article, publish_issue
+from .assets import Image, Person, Section
 from .letters import letters
-from .stories import Story, publish_issue
 from .subscriptions import readers
+from .views import inbox, pages, site_search
 
-app = App("newsroom", Story, publish_issue, readers, letters)
+app = App(
+    "newsroom",
+    Section,
+    Person,
+    Image,
+    Article,
+    publish_issue,
+    readers,
+    letters,
+    pages,
+    site_search,
+    inbox,
+)

@@ -7,7 +7,7 @@ from penstock import flow, portal, stream
 
 @dataclass
 class Subscription:
-    """A reader begins to read a topic, or ends it."""
+    """A reader begins to read a topic, such as `section/arts` or `person/ann`, or ends it."""
 
     reader: str
     topic: str

@@ -6,22 +6,24 @@ The rows are computed from the test's own dictionaries, and not from the journal
 import json
 import random
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, EVENTS, Commit, Journal, Part, PartKind
 from penstock.journal.atoms import encode_atom
+from penstock.views.search_index import SearchIndex
 from tests.views.orders_app import HOSTILE, app
 
 TIME_US = 1_700_000_000_000_000
-TABLES = ("Customer", "Order", "open_lines", "shipments", "_failed")
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
@@ -129,7 +131,6 @@ class Book:
 
     def _events(self, atoms: list[list[tuple[int, Decimal]]]) -> Part:
         rows = []
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=TIME_US)
         for events in atoms:
             encoded = [
                 msgspec.msgpack.encode({"number": number, "total": str(total)})
@@ -148,7 +149,7 @@ class Book:
                 }
             )
             self.shipped += [
-                (self.atoms, place, self.epoch, time, number, total)
+                (self.atoms, place, self.epoch, number, str(total))
                 for place, (number, total) in enumerate(events)
             ]
             self.atoms += 1
@@ -182,29 +183,72 @@ class Book:
                 for number, order in orders
             ],
             "open_lines": open_lines,
-            "shipments": [
-                (atom, place, epoch, number, str(total))
-                for atom, place, epoch, _, number, total in self.shipped
-            ],
+            "shipments": list(self.shipped),
             "_failed": failed,
         }
 
 
+COLUMNS = {
+    "Customer": ("_key", "name", "credit"),
+    "Order": ("_key", "number", "customer", "total", "shipped", "lines", "weight"),
+    "open_lines": ("_key", "_place", "number", "customer", "item", "count"),
+    "shipments": ("_atom", "_place", "_epoch", "number", "total"),
+    "_failed": ("_key", "table", "key"),
+}
+_PAGE = 1_000
+
+
 def shown_in(path: Path) -> tuple[int, Rows]:
     """Return the epoch and the rows of an SQLite view, read in one transaction, as `Book.rows` has them."""
-    columns = {
-        "Customer": "_key, name, credit",
-        "Order": "_key, number, customer, total, shipped, lines, weight",
-        "open_lines": "_key, _place, number, customer, item, count",
-        "shipments": "_atom, _place, _epoch, number, total",
-        "_failed": '_key, "table", "key"',
-    }
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
-        (epoch,) = connection.execute("SELECT epoch FROM _penstock_view").fetchone()
-        rows = {
-            name: connection.execute(f'SELECT {chosen} FROM "{name}" ORDER BY 1, 2').fetchall()
-            for name, chosen in columns.items()
-        }
-    rows["Order"] = [(*row[:4], bool(row[4]), json.loads(row[5]), row[6]) for row in rows["Order"]]
-    return epoch, rows
+        return _shown_by_sql(lambda query: connection.execute(query).fetchall())
+
+
+def shown_in_postgres(address: str, schema: str) -> tuple[int, Rows]:
+    """Return the same of a view in PostgreSQL."""
+    with psycopg.connect(address) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute(f'SET search_path TO "{schema}"'.encode())
+        return _shown_by_sql(lambda query: connection.execute(query.encode()).fetchall())
+
+
+def shown_in_index(folder: Path) -> tuple[int, Rows]:
+    """Return the same of a search index, read in one commit."""
+    with closing(SearchIndex(folder).reading()) as reading:
+        assert reading.position is not None
+        found: Rows = {}
+        for name, columns in COLUMNS.items():
+            rows: list[tuple[Any, ...]] = []
+            while len(rows) % _PAGE == 0:
+                page = {"table": name, "limit": _PAGE, "offset": len(rows)}
+                hits = reading.search(page).hits
+                decoded = [msgspec.json.decode(hit.row) for hit in hits]
+                rows += [tuple(row[column] for column in columns) for row in decoded]
+                if not hits:
+                    break
+            found[name] = sorted(rows, key=lambda row: row[:2])
+        return reading.position.epoch, _as_in_the_book(found)
+
+
+def _shown_by_sql(query: Callable[[str], list[tuple[Any, ...]]]) -> tuple[int, Rows]:
+    ((epoch,),) = query("SELECT epoch FROM _penstock_view")
+    rows = {}
+    for name, columns in COLUMNS.items():
+        chosen = ", ".join(f'"{column}"' for column in columns)
+        rows[name] = query(f'SELECT {chosen} FROM "{name}" ORDER BY 1, 2')
+    return epoch, _as_in_the_book(rows)
+
+
+def _as_in_the_book(rows: Rows) -> Rows:
+    """Give decimals as texts, and JSON as values, whatever the store has."""
+    for name in ("Customer", "shipments"):
+        rows[name] = [(*row[:-1], str(row[-1])) for row in rows[name]]
+    rows["Order"] = [
+        (*row[:3], str(row[3]), bool(row[4]), _decoded(row[5]), row[6]) for row in rows["Order"]
+    ]
+    return rows
+
+
+def _decoded(lines: Any) -> Any:
+    return json.loads(lines) if isinstance(lines, str) else lines

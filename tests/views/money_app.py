@@ -1,6 +1,6 @@
 """An application whose money is in two stores: wallets in a database, purses in a search index."""
 
-from penstock import App, Entity, key, search, sqlite, view
+from penstock import App, Entity, key, postgres, search, sqlite, view
 
 
 class Purse(Entity):
@@ -22,3 +22,6 @@ purses = view("purses", search(), Purse)
 
 app = App("money", Wallet, Purse, books, purses)
 """The coins of all wallets and purses add up to 0."""
+
+in_postgres = App("money", Wallet, Purse, view("books", postgres(schema="money"), Wallet), purses)
+"""The same, with the wallets in PostgreSQL."""

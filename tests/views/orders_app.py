@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from penstock import App, emit, entity, key, rows, sqlite, stream, view
+from penstock import App, emit, entity, key, postgres, rows, search, sqlite, stream, view
+from penstock.model.views.target_choice import TargetChoice
 
 
 @entity
@@ -96,6 +97,12 @@ def open_lines(order: Order) -> Iterator[OpenLine]:
         yield OpenLine(order.number, order.customer, item, count)
 
 
-reporting = view("reporting", sqlite(), Customer, Order, open_lines, shipments)
+def orders_shown_in(target: TargetChoice) -> App:
+    """Return the application with a view in a target."""
+    reporting = view("reporting", target, Customer, Order, open_lines, shipments)
+    return App("orders", Customer, Order, shipments, reporting)
 
-app = App("orders", Customer, Order, shipments, reporting)
+
+app = orders_shown_in(sqlite())
+in_postgres = orders_shown_in(postgres(schema="orders"))
+in_index = orders_shown_in(search())

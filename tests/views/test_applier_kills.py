@@ -1,113 +1,121 @@
-"""Kills of an applier, and an applier that was stopped: the tables are always those of the position's epoch.
+"""Kills of an applier, and an applier that was stopped: the tables of each target are always those of the position's epoch.
 
-The small number of kills runs here; `PENSTOCK_KILLS=300` runs more.
+The rows that an epoch must show are those of a program without Penstock (`tests.views.book`). A few kills run here;
+`scripts/nightly` runs 300 for each target, with fresh seeds. Kills at each step of `apply` are in the suite of all targets.
 """
 
-import multiprocessing
 import os
 import random
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+import psycopg
 import pytest
 
+from benchmarks.cluster import Cluster
 from penstock.process.data_directory import DataDirectory
 from penstock.process.view_files import folder_of
-from penstock.views.applier import Applier
-from penstock.views.targets import open_target
-from tests.views.book import Book, shown_in
+from tests.views.book import Book, Rows, shown_in, shown_in_index, shown_in_postgres
 from tests.views.orders_app import app
+from tests.views.processes import feeding
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 NAME = "reporting"
-KILLS = int(os.environ.get("PENSTOCK_KILLS", "25"))
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["penstock.views.applier", "tests.views.orders_app"])
+SCHEMA = "orders"
 
 
-def feed(data: Path) -> None:
-    """Run an applier until the process is killed."""
-    folder = folder_of(data, NAME)
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(DataDirectory(data).open_journal(app)) as journal:
-        applier = Applier(app, data, NAME, journal, lambda plan: open_target(plan, "", folder))
-        applier.run(threading.Event())
+class Store(NamedTuple):
+    """A target under test.
+
+    Attributes:
+        spec: The application that names it.
+        url: Its address.
+        shown: Reads its epoch and rows in one transaction.
+        kills: The number of kills, unless the environment sets another.
+    """
+
+    spec: str
+    url: str
+    shown: Callable[[], tuple[int, Rows]]
+    kills: int
+
+    def epoch(self) -> int:
+        """Return the epoch that the view shows; -2 before it has tables."""
+        try:
+            return self.shown()[0]
+        except Exception:  # noqa: BLE001 -- whatever the store says when there is nothing
+            return -2
 
 
-@contextmanager
-def feeding(data: Path) -> Iterator[int]:
-    """Run an applier in a process of its own, and kill it at the end."""
-    process = _PROCESSES.Process(target=feed, args=(data,))
-    process.start()
-    assert process.pid is not None
-    try:
-        yield process.pid
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-
-
-def position(path: Path) -> int:
-    try:
-        return shown_in(path)[0]
-    except Exception:  # noqa: BLE001 -- there are no tables yet
-        return -2
+@pytest.fixture(params=["sqlite", "postgres", "index"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    spec = "tests.views.orders_app:"
+    folder = folder_of(tmp_path, NAME)
+    if request.param == "sqlite":
+        return Store(f"{spec}app", "", partial(shown_in, folder / "view.sqlite"), 12)
+    if request.param == "index":
+        return Store(f"{spec}in_index", "", partial(shown_in_index, folder), 6)
+    cluster: Cluster = request.getfixturevalue("postgres")
+    with psycopg.connect(cluster.address) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
+    shown = partial(shown_in_postgres, cluster.address, SCHEMA)
+    return Store(f"{spec}in_postgres", cluster.address, shown, 6)
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Book]:
+def book(tmp_path: Path, seed: int) -> Iterator[Book]:
     with closing(DataDirectory(tmp_path).open_journal(app)) as journal:
         journal.deploy()
-        yield Book(journal)
+        yield Book(journal, seed)
 
 
-def test_kills_leave_whole_epochs(tmp_path: Path, book: Book) -> None:
+def test_kills_leave_whole_epochs(tmp_path: Path, book: Book, store: Store, seed: int) -> None:
     """After each kill, the tables are those of one epoch, and no epoch is lost at the end."""
-    draw = random.Random(3)
-    path = folder_of(tmp_path, NAME) / "view.sqlite"
+    draw = random.Random(seed)
+    kills = int(os.environ.get("PENSTOCK_KILLS", store.kills))
     for _ in range(20):
         book.write(20)
     epochs = set()
-    for _ in range(KILLS):
-        before = position(path)
-        with feeding(tmp_path):
-            wait_for(lambda: position(path) > before, "progress", look_s=0.002)  # noqa: B023
+    for _ in range(kills):
+        before = store.epoch()
+        with feeding(store.spec, tmp_path, NAME, store.url):
+            wait_for(lambda: store.epoch() > before, "progress", look_s=0.002)  # noqa: B023
             for _ in range(draw.randrange(8)):
                 book.write(20)
                 time.sleep(draw.random() / 50)
-        shown, rows = shown_in(path)
+        shown, rows = store.shown()
         assert rows == book.expected[shown]
         epochs.add(shown)
         book.write(20)
-    assert len(epochs) > KILLS // 2
-    with feeding(tmp_path):
-        wait_for(lambda: position(path) == book.epoch, "the last epoch")
-    assert shown_in(path)[1] == book.expected[book.epoch]
+    assert len(epochs) > kills // 2
+    with feeding(store.spec, tmp_path, NAME, store.url):
+        wait_for(lambda: store.epoch() == book.epoch, "the last epoch")
+    assert store.shown()[1] == book.expected[book.epoch]
 
 
-def test_stopped_applier_wakes_up_late(tmp_path: Path, book: Book) -> None:
+def test_stopped_applier_wakes_up_late(tmp_path: Path, book: Book, store: Store) -> None:
     """An applier that was stopped in the middle, while another one went on, changes no row when it wakes up."""
-    path = folder_of(tmp_path, NAME) / "view.sqlite"
     for _ in range(20):
         book.write(20)
-    with feeding(tmp_path) as first:
-        for _ in range(10):
-            wait_for(lambda: position(path) == book.epoch, "the newest epoch")
+    with feeding(store.spec, tmp_path, NAME, store.url) as first:
+        for _ in range(store.kills // 2):
+            wait_for(lambda: store.epoch() == book.epoch, "the newest epoch")
             book.write(20)
             os.kill(first, signal.SIGSTOP)
             book.write(20)
             try:
-                with feeding(tmp_path):
-                    # SQLite's writer may have been stopped inside of its transaction; then the other one waits for it.
+                with feeding(store.spec, tmp_path, NAME, store.url):
+                    # The first one may have been stopped inside of its transaction; then the other one waits for it.
                     time.sleep(0.3)
                     os.kill(first, signal.SIGCONT)
-                    wait_for(lambda: position(path) == book.epoch, "the newest epoch")
+                    wait_for(lambda: store.epoch() == book.epoch, "the newest epoch")
             finally:
                 os.kill(first, signal.SIGCONT)
-            assert shown_in(path)[1] == book.expected[book.epoch]
+            assert store.shown()[1] == book.expected[book.epoch]

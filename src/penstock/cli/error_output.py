@@ -57,8 +57,7 @@ ADVICE: Final = {
     "penstock run --help the sources of settings.",
     "class-changed": "Nothing is lost: the code that wrote the data reads them as before.",
     "migration-failed": "Correct the function with @migrate; it must accept every stored entity of its version.",
-    "request": "penstock explain APP lists the methods with their arguments; "
-    'penstock sql "FROM requests" APP lists the requests.',
+    "request": "Correct what the message names; penstock explain APP lists the methods with their arguments.",
     "unauthenticated": "Send a valid key: penstock keys add makes one, keys list shows which exist.",
     "forbidden": "Use a key with the scope named above: penstock keys add NAME --scope … APP.",
     "query": 'penstock sql "SHOW TABLES" lists the tables; limits are settings: view.*.',
@@ -91,7 +90,7 @@ ADVICE: Final = {
     "throttled": "Send it again after the time in the message; penstock flow show lists all limits.",
     "paused": "Send it again later; penstock flow show says who paused it and why.",
     "stopping": "Send it again with the same request id after the restart.",
-    "view-unavailable": "Check that penstock run is running; a lost view is rebuilt by itself.",
+    "view-unavailable": "Check that penstock run is running; penstock view list says how each view stands.",
     "fenced": "Stop the other driver of this application, or use another data directory.",
     "epoch-failed": "The log keeps every request: see the messages above, then start it again.",
     "integrity": "Do not delete anything; penstock verify APP names the remedy of each damage.",
@@ -118,8 +117,9 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     else:
         usual = OTHER_ERROR
         code, message = "internal", f"{type(error).__name__}: {error}"
-    advised = error.code if isinstance(error, PenstockError) else "penstock"
-    hint = ADVICE.get(advised, ADVICE["penstock"])
+    advised = [error.code, type(error).code] if isinstance(error, PenstockError) else []
+    # An application has codes of its own; then the class of the error has the advice.
+    hint = next((ADVICE[each] for each in advised if each in ADVICE), ADVICE["penstock"])
     return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
 
 

@@ -13,6 +13,7 @@ from penstock.errors import RequestError
 from penstock.files.layout import JOURNAL, VIEWS
 from penstock.journal.deployments import Deployments
 from penstock.log.clock import wall_clock_us
+from penstock.model.application import unknown
 from penstock.orders.order import Place, Report, Way
 from penstock.orders.pauses import TEXT_MAX
 from penstock.process import presence
@@ -96,8 +97,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         declared = Deployments(data / JOURNAL).views()
         known = [*declared, *(path.name for path in (data / VIEWS).glob("*") if path.is_dir())]
         if self.view not in known:
-            names = ", ".join(sorted(set(known))) or "none"
-            raise RequestError(f"view {self.view} does not exist; the views: {names}")
+            raise RequestError(unknown("view", self.view, sorted(set(known))))
         if self.kind == "remove":
             left = self._remove(place, declared)
         elif self.view not in declared:

@@ -88,7 +88,7 @@ def test_order_is_durable_and_shown_at_once(data: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "view", "refusal"),
     [
-        ("pause", "reports", "view reports does not exist; the views: names, reporting"),
+        ("pause", "reports", "there is no view 'reports'; did you mean reporting"),
         ("resume", "names", "view names is not paused"),
         ("remove", "names", "the newest deployment declares view names; deploy code without it"),
     ],
@@ -242,7 +242,7 @@ def test_gateway_takes_orders_and_shows_views(
         wrong = httpx.post(f"{gateway.url}/views", json={"kind": "stop", "view": "names"})
         assert wrong.status_code == 400
         absent = httpx.post(f"{gateway.url}/views", json={"kind": "pause", "view": "nope"})
-        assert "view nope does not exist" in absent.json()["error"]["message"]
+        assert "there is no view 'nope'" in absent.json()["error"]["message"]
         assert execute(["view", "resume", "names", *remote]) == 0
         assert execute(["view", "list", *remote]) == 0
         assert execute(["resume", *remote]) == 0

@@ -8,7 +8,7 @@ from penstock.cli.options import DataOptions, JsonOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.running.view import named_view
-from penstock.errors import ConfigError, ViewUnavailable
+from penstock.errors import ConfigError, RequestError, ViewUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ def command(
         "highlight": not as_json,
     }
     if remote.url is None:
-        answer = _local_answer(options.settings().data, name, {"query": query, **question})
+        answer = _local_answer(options.folder(), name, {"query": query, **question})
     else:
         with remote.client() as client:
             answer = client.search(name, query, **question)  # type: ignore[arg-type] # named by the dictionary
@@ -89,13 +89,22 @@ def _local_answer(data: "Path", name: str, question: dict[str, object]) -> "Sear
     import msgspec
 
     from penstock.client.results import SearchAnswer
-    from penstock.process.view_files import folder_of
+    from penstock.files.layout import JOURNAL
+    from penstock.journal.deployments import Deployments
+    from penstock.model.application import unknown
+    from penstock.process.view_files import folder_of, read_report
     from penstock.views.target import TargetProblem
 
     try:
         from penstock.views.search_index import SearchIndex, SearchQuery
     except ImportError as error:
         raise ConfigError("a search needs a library: pip install 'penstock[search]'") from error
+    declared = Deployments(data / JOURNAL).views()
+    if declared and name not in declared:
+        raise RequestError(unknown("view", name, declared))
+    report = read_report(data, name)
+    if report is not None and report.target != "search":
+        raise RequestError(f"view {name} is in {report.target}; only a search index is searched")
     try:
         answer = SearchIndex(folder_of(data, name)).search(msgspec.convert(question, SearchQuery))
     except TargetProblem as error:
@@ -124,10 +133,12 @@ def _show(answer: "SearchAnswer", console: "Console") -> None:
 
 def _shown(hit: "Hit", name: str, value: object) -> "Text":
     """Return a value as text, in which the words that were found have a style."""
+    import msgspec
     from rich.text import Text
 
     text = Text()
-    parts = hit.highlights.get(name, [str(value)])
+    plain = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    parts = hit.highlights.get(name, [plain])
     for at, part in enumerate(parts):
         text.append(part, style=_FOUND_STYLE if at % 2 else "")
     return text

@@ -94,8 +94,9 @@ def feed(
         with_deployed_code(chosen).load(**flags) if deployed else load_to_run(chosen, flags)
     )
     if name not in application.views:
-        known = ", ".join(application.views) or "none"
-        raise ConfigError(f"application {application.name} has no view {name}; its views: {known}")
+        from penstock.model.application import unknown
+
+        raise ConfigError(unknown("view", name, application.views))
     from penstock.process.view_files import ROLE
     from penstock.views.applier import serve_applier
 

@@ -15,6 +15,7 @@ const ROLES = {
   driver: "Driver",
   gateway: "Gateway",
   view: "SQL view",
+  applier: "Applier",
   generator: "Generators",
 };
 
