@@ -11,7 +11,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,7 +53,10 @@ from penstock.runtime.reads.messages import (
     framed,
 )
 from penstock.runtime.reads.nursery import PID_BYTES
-from penstock.state.newest import read_newest
+from penstock.state.newest import at_newest, read_newest
+from penstock.state.stores import PartitionedReader
+
+T = TypeVar("T")
 
 
 class EntityReader:
@@ -78,6 +81,13 @@ class EntityReader:
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._read, keys)
+
+    async def at_newest(self, read: Callable[[PartitionedReader], T]) -> T | None:
+        """Return what a function reads at the newest epoch; None before the first epoch. Raises as `read`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._thread, at_newest, self._journal, self._stores, read
+        )
 
     def close(self) -> None:
         """Close stores and journal."""
@@ -112,7 +122,6 @@ RAN_TOO_LONG: Final = (
     "limits.wall_ms, or its @limit(time=…)"
 )
 
-T = TypeVar("T")
 _RESTART_S: Final = 1.0
 _END_S: Final = 5.0
 

@@ -244,12 +244,13 @@ async def assemble(
     limits = LimitTable(limits_in_force(app, config.gateway.limits), config.gateway.processes)
     pauses = watched_pauses(config.data)
     batcher = AppendBatcher(log, metrics)
+    entities = EntityReader(config.data, app.name)
     admission = Admission(config.gateway, limits, pauses, tail, metrics.flow, log.end())
     shared = SharedParts(
         config=config,
         tail=tail,
         batcher=batcher,
-        entities=EntityReader(config.data, app.name),
+        entities=entities,
         sql=SqlHandler(config.data, config),
         searches=Searches(config),
         points=PointReader(config, tail, journal.identity, metrics.point_sessions),
@@ -263,7 +264,7 @@ async def assemble(
         load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
         streams=StreamHandler(
-            app, journal, tail, metrics.follow, gateway.authenticator, connections
+            app, journal, tail, metrics.follow, gateway.authenticator, connections, entities
         ),
         deployments=DeploymentHandler(config),
         turns=Turns(asyncio.Lock),

@@ -93,6 +93,10 @@ class AtomReader:
         last = self._journal.last()
         return 0 if last is None else last.atoms.get(stream, 0)
 
+    def published_at(self, stream: str, epoch: Epoch) -> int:
+        """Return the number of atoms that a stream had after an epoch that the journal holds; 0 before the first epoch."""
+        return 0 if epoch == BEFORE_FIRST else self._count(epoch, stream)
+
     def oldest(self, stream: str) -> int:
         """Return the number of the oldest atom that the journal holds; that of the next one if it holds none.
 

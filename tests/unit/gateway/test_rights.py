@@ -38,7 +38,7 @@ def tick() -> int:
 
 
 rays = stream("rays", int)
-app = App("lamps", Lamp, tick, rays)
+app = App("lamps", Lamp, tick, rays, publish(Lamp))
 """
 NOBODY = ""
 SCOPES = (NOBODY, "admin", "sql", "call", "read", "append", "follow")
@@ -58,6 +58,7 @@ RIGHTS = {
     "POST /send/streams/rays": {"append"},
     "GET /streams": KNOWN,
     "GET /streams/rays": {"follow"},
+    "GET /tables/Lamp": {"follow"},
     "POST /read": {"call"},
     "GET /lamps/a/light": {"call"},
     "GET /entities/Lamp/a": {"read"},

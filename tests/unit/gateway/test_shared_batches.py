@@ -12,6 +12,7 @@ from penstock import App, stream
 from penstock.base.ids import Epoch
 from penstock.gateway.handlers.streams import Question, RenderedBatch, SharedBatches
 from penstock.gateway.stream_bodies import AtomBatch, json_body
+from penstock.gateway.table_pages import TablePage, TableQuestion
 from penstock.journal.atoms import AtomReader
 from tests.memory_journal import MemoryJournal
 from tests.stream_journal import publish
@@ -36,13 +37,17 @@ class Rendering:
         return json_body(batch)
 
 
+async def no_page(question: TableQuestion) -> TablePage:
+    raise AssertionError(question)
+
+
 def with_batches(run: Callable[[SharedBatches], Awaitable[Any]]) -> None:
     journal = MemoryJournal()
     publish(journal, {"lines": [["a"], ["b"]]})
 
     async def running() -> None:
         with ThreadPoolExecutor(2) as threads:
-            await run(SharedBatches(AtomReader(journal), threads))
+            await run(SharedBatches(AtomReader(journal), threads, no_page))
 
     asyncio.run(running())
 

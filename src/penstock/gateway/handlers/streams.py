@@ -1,15 +1,16 @@
-"""`GET /streams` and `GET /streams/{stream}`: the streams of the application, and their atoms.
+"""`GET /streams`, `GET /streams/{stream}` and `GET /tables/{table}`: the streams of the application, and their atoms.
 
 A follower names the number of the next atom (`from`) and gets every atom from there on once, in order: in answers
 to requests that wait for new atoms (`wait`), or in one response of server-sent events, whose ids are the numbers.
-So a follower that was cut off continues exactly. Each event stream and each answer holds a bounded number of atoms.
+So a follower that was cut off continues exactly. A published table is followed in the same way, in pages that have its rows first
+(`table_pages`). Each event stream and each answer holds a bounded number of atoms.
 """
 
 import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,11 +21,12 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
 from penstock.base.ids import Epoch
-from penstock.errors import Gone, PenstockError, QueryError
+from penstock.errors import Gone, PenstockError, QueryError, RequestError
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Connections
 from penstock.gateway.errors import response_of
 from penstock.gateway.http_request import HttpRequest, whole_number
+from penstock.gateway.reader_pool import EntityReader
 from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.route import (
     SHOWN,
@@ -44,12 +46,22 @@ from penstock.gateway.stream_bodies import (
     msgpack_body,
     server_sent_events,
 )
+from penstock.gateway.table_pages import (
+    POSITION,
+    TablePage,
+    TableQuestion,
+    TableReader,
+    event_page,
+    json_page,
+    msgpack_page,
+    position_of,
+)
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.journal.as_of import epoch_as_of
 from penstock.journal.atoms import AtomReader, StreamAtom
 from penstock.journal.tail import AsyncJournalTail
-from penstock.model.application import App
+from penstock.model.application import App, unknown
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.published_table import PublishedTable
 from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
@@ -77,26 +89,41 @@ class RenderedBatch(NamedTuple):
         atoms: The number of its atoms.
         next: The number after the last atom.
         published: The number of atoms that the stream had.
+        then: The next question.
+        is_news: Whether it tells the follower anything.
+        is_whole: Whether nothing but new atoms can follow; else the next batch is there already.
     """
 
     body: bytes
     atoms: int
     next: int
     published: int
+    then: Question | TableQuestion
+    is_news: bool
+    is_whole: bool = True
+
+
+_Key = tuple[Question | TableQuestion, Epoch]
 
 
 class SharedBatches:
     """Batches of atoms: followers that ask for the same atoms at the same epoch share one reading. For one event loop."""
 
-    def __init__(self, reader: AtomReader, threads: ThreadPoolExecutor) -> None:
-        """Take the reader of the journal, and the threads in which it reads."""
+    def __init__(
+        self,
+        reader: AtomReader,
+        threads: ThreadPoolExecutor,
+        read_page: Callable[[TableQuestion], Awaitable[TablePage]],
+    ) -> None:
+        """Take the reader of the journal, the threads in which it reads, and the reading of a page of a table."""
         self._reader = reader
         self._threads = threads
-        self._readings: dict[tuple[Question, Epoch], asyncio.Future[RenderedBatch]] = {}
-        self._kept: OrderedDict[tuple[Question, Epoch], RenderedBatch] = OrderedDict()
+        self._read_page = read_page
+        self._readings: dict[_Key, asyncio.Future[RenderedBatch]] = {}
+        self._kept: OrderedDict[_Key, RenderedBatch] = OrderedDict()
         self._kept_bytes = 0
 
-    async def newest(self, question: Question) -> RenderedBatch:
+    async def newest(self, question: Question | TableQuestion) -> RenderedBatch:
         """Return the atoms that the journal has now.
 
         Raises:
@@ -104,7 +131,7 @@ class SharedBatches:
         """
         return await self._begin(question)
 
-    async def at(self, question: Question, epoch: Epoch) -> RenderedBatch:
+    async def at(self, question: Question | TableQuestion, epoch: Epoch) -> RenderedBatch:
         """Return the atoms that the journal has, with those of an epoch that is committed; raises as `newest`."""
         # After an epoch, all followers that have taken the last atom ask for the same batch.
         key = (question, epoch)
@@ -116,10 +143,24 @@ class SharedBatches:
             reading.add_done_callback(partial(self._end, key))
         return await asyncio.shield(reading)  # the others still want it when this follower leaves
 
-    def _begin(self, question: Question) -> asyncio.Future[RenderedBatch]:
+    def _begin(self, question: Question | TableQuestion) -> asyncio.Future[RenderedBatch]:
+        if isinstance(question, TableQuestion):
+            return asyncio.ensure_future(self._page(question))
         return asyncio.get_running_loop().run_in_executor(self._threads, self._read, question)
 
-    def _end(self, key: tuple[Question, Epoch], reading: asyncio.Future[RenderedBatch]) -> None:
+    async def _page(self, question: TableQuestion) -> RenderedBatch:
+        page = await self._read_page(question)
+        body = await asyncio.get_running_loop().run_in_executor(
+            self._threads, question.rendering, page
+        )
+        position = page.position
+        then = question._replace(position=position)
+        is_news = bool(page.events) or position != question.position
+        is_whole = position.after is None
+        number = position.number
+        return RenderedBatch(body, page.atoms, number, page.published, then, is_news, is_whole)
+
+    def _end(self, key: _Key, reading: asyncio.Future[RenderedBatch]) -> None:
         """Keep a batch that was read, and drop the oldest ones; an error is not kept, nor is data of persons."""
         del self._readings[key]
         if reading.cancelled() or reading.exception() is not None:
@@ -143,7 +184,8 @@ class SharedBatches:
             if len(atoms) >= limit or size >= _BATCH_BYTES:
                 break
         batch = AtomBatch(stream, start, atoms, self._reader.published(stream.name))
-        return RenderedBatch(rendering(batch), len(atoms), batch.next, batch.published)
+        then, count = question._replace(start=batch.next), len(atoms)
+        return RenderedBatch(rendering(batch), count, batch.next, batch.published, then, count > 0)
 
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -311,7 +353,7 @@ def _first_counts(journal: Journal, now: datetime) -> tuple[Mapping[str, int], f
 class StreamHandler:
     """Serves the followers of one application's streams."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what its followers read, and who they are
         self,
         app: App,
         journal: Journal,
@@ -319,6 +361,7 @@ class StreamHandler:
         metrics: FollowMetrics,
         authenticator: Authenticator,
         connections: Connections,
+        entities: EntityReader,
     ) -> None:
         """Create the handler.
 
@@ -334,7 +377,8 @@ class StreamHandler:
         self._connections = connections
         self._reader = AtomReader(journal)
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
-        self._batches = SharedBatches(self._reader, self._threads)
+        tables = TableReader(journal, self._reader, entities, self._threads)
+        self._batches = SharedBatches(self._reader, self._threads, tables.page)
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._is_stopping = False
 
@@ -402,21 +446,82 @@ class StreamHandler:
         name = request.path["stream"]
         request.principal.require_follow(name)
         stream = self._app.stream(name)
-        accept = request.headers.get("accept", "")
         text = request.field("limit", str(_LIMIT_DEFAULT))
         limit = whole_number("limit", text, "is not a number of atoms", 1, _LIMIT_MAX)
+        form = self._form(request, server_sent_events, msgpack_body, json_body)
         try:
             start = await self._start(request, name, request.field("from", EARLIEST))
-            if MEDIA_TYPE in accept and request.verb == "GET":
-                request.refuse_fields(("wait",), "a response of server-sent events does not end")
-                self._connections.check_room()  # while there is still a status
-                question = Question(stream, start, limit, server_sent_events)
-                first = self._sent(stream, await self._batches.newest(question))
-                events = self._events(request, question, first)
-                return EventStream(events, reply_headers(self._tail.epoch))
-            return await self._answer(request, stream, start, limit)
+            return await self._followed(request, Question(stream, start, limit, form))
         except Gone as error:
             return response_of(error, {OLDEST_ATOM: str(error.oldest)})
+
+    @Route(
+        "GET",
+        "/tables/{table}",
+        "streams",
+        parameters=(
+            Parameter(
+                "after",
+                "query",
+                "The `position` of the last page; without it, the rows of the table come first.",
+                {"type": "string", "pattern": POSITION},
+            ),
+            Parameter(
+                "limit",
+                "query",
+                "The most changes of a page, except for those of one epoch; the default is 1,000.",
+                {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX},
+            ),
+            seconds("wait", "Seconds to wait for a change."),
+            Parameter(
+                "Last-Event-ID",
+                "header",
+                "The position of the last page, as `after`.",
+                {"type": "string", "pattern": POSITION},
+            ),
+        ),
+        answers=(Answer("The page.", {}, SHOWN),),
+        errors=(410,),
+    )
+    async def table(self, request: HttpRequest) -> Response:
+        """Copy a published table, and follow its changes.
+
+        Returns changes, `put` and `removed`, that bring a copy from a position to the next one. The first page has
+        no `after`; its changes are rows. When `complete` is true, the copy is the table at `epoch`. With
+        `Accept: text/event-stream` the response does not end: each page is a server-sent event, whose id is the position. A
+        position whose changes retention has removed is refused with `gone`: drop the copy, and begin again.
+        """
+        name = request.path["table"]
+        request.principal.require_follow(name)
+        tables = self._app.topology.tables
+        if name not in tables:
+            raise RequestError(unknown("published table", name, tables))
+        text = request.field("limit", str(_LIMIT_DEFAULT))
+        limit = whole_number("limit", text, "is not a number of changes", 1, _LIMIT_MAX)
+        last, after = request.headers.get("last-event-id"), request.field("after")
+        position = None if after is None else position_of("after", after)
+        if last is not None:
+            position = position_of("Last-Event-ID", last)
+        form = self._form(request, event_page, msgpack_page, json_page)
+        return await self._followed(request, TableQuestion(tables[name], position, limit, form))
+
+    @staticmethod
+    def _form(request: HttpRequest, events: T, packed: T, plain: T) -> T:
+        """Choose the form of the answer that a request wants."""
+        accept = request.headers.get("accept", "")
+        if MEDIA_TYPE in accept and request.verb == "GET":
+            return events
+        return packed if MSGPACK in accept else plain
+
+    async def _followed(self, request: HttpRequest, question: Question | TableQuestion) -> Response:
+        """Answer with a batch, or with an event stream."""
+        if question.rendering not in (server_sent_events, event_page):
+            return await self._answer(request, question)
+        request.refuse_fields(("wait",), "a response of server-sent events does not end")
+        self._connections.check_room()  # while there is still a status
+        first = self._sent(question.stream, await self._batches.newest(question))
+        events = self._events(request, question, first)
+        return EventStream(events, reply_headers(self._tail.epoch))
 
     def stop(self) -> None:
         """End all event streams, and answer all requests that wait; their followers go on elsewhere."""
@@ -439,27 +544,26 @@ class StreamHandler:
             return await self._in_thread(lambda: self._reader.published(stream))
         return _number("from", chosen)
 
-    async def _answer(
-        self, request: HttpRequest, stream: Stream[Any], start: int, limit: int
-    ) -> Response:
-        """Answer with the atoms from a number on; wait for the first one if the request asks for that."""
+    async def _answer(self, request: HttpRequest, question: Question | TableQuestion) -> Response:
+        """Answer with the next batch; wait for the first atom if the request asks for that."""
         wait_s = request.wait_s("wait", 0.0, _WAIT_MAX_S)
-        packed = MSGPACK in request.headers.get("accept", "")
-        question = Question(stream, start, limit, msgpack_body if packed else json_body)
+        stream = question.stream
         batch = await self._batches.newest(question)
-        if not batch.atoms and wait_s > 0 and request.verb == "GET":
-            with self._connections.staying(), self._metrics.following(stream.name, start):
-                if await self._published(stream.name, start, wait_s, request.gone()):
+        if not batch.is_news and wait_s > 0 and request.verb == "GET":
+            with self._connections.staying(), self._metrics.following(stream.name, question.start):
+                if await self._published(stream.name, question.start, wait_s, request.gone()):
                     self._check(request, stream.name)
                     batch = await self._batches.at(question, self._tail.epoch)
         body = self._sent(stream, batch).body
-        return Response(body, 200, reply_headers(self._tail.epoch), MSGPACK if packed else JSON)
+        is_packed = MSGPACK in request.headers.get("accept", "")
+        media_type = MSGPACK if is_packed else JSON
+        return Response(body, 200, reply_headers(self._tail.epoch), media_type)
 
     async def _events(
-        self, request: HttpRequest, question: Question, batch: RenderedBatch
+        self, request: HttpRequest, question: Question | TableQuestion, batch: RenderedBatch
     ) -> AsyncIterator[bytes]:
         """Yield the events of all atoms, from a batch that is read already on, while the credential is valid."""
-        stream, body = question.stream, batch.body
+        stream, body = question.stream, batch.body if batch.is_news else b""
         checked_s = time.monotonic()
         with (
             self._connections.staying(),
@@ -470,14 +574,16 @@ class StreamHandler:
                     yield body
                 body, follower.next = HEARTBEAT, batch.next
                 try:
-                    is_published = await self._published(stream.name, batch.next, _HEARTBEAT_S)
+                    is_published = not batch.is_whole or await self._published(
+                        stream.name, batch.next, _HEARTBEAT_S
+                    )
                     if (now_s := time.monotonic()) >= checked_s + _CHECK_S:
                         self._check(request, stream.name)
                         checked_s = now_s
                     if is_published:
-                        question = question._replace(start=batch.next)
-                        batch = await self._batches.at(question, self._tail.epoch)
-                        body = self._sent(stream, batch).body
+                        batch = await self._batches.at(batch.then, self._tail.epoch)
+                        self._sent(stream, batch)
+                        body = batch.body if batch.is_news else b""
                 except PenstockError as error:  # the status is sent; a new request gets the error
                     refusal = bytes(response_of(error).body)
                     yield b"event: refused\ndata: %b\n\n" % refusal

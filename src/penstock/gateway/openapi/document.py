@@ -62,6 +62,7 @@ from penstock.gateway.route import (
     routes_of,
 )
 from penstock.gateway.stream_bodies import AtomsBody, FailedAtomBody
+from penstock.gateway.table_pages import PageBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
@@ -69,6 +70,7 @@ from penstock.model.route import SHOW
 from penstock.model.route import Route as AppRoute
 from penstock.model.signature import Signature
 from penstock.model.streams.failed_atom import FailedAtom
+from penstock.model.streams.published_table import PublishedTable
 from penstock.model.streams.stream import Stream
 
 REFUSED: Final = {
@@ -143,6 +145,7 @@ _READ: Final = (
 # They are in `route.COMPONENTS` when the first document is made.
 _ATOMS: Final = reference_to(AtomsBody)
 _FAILED_ATOM: Final = reference_to(FailedAtomBody)
+_PAGE: Final = reference_to(PageBody)
 
 (_APPEND, _, _CALL) = routes_at(CallHandler.call)
 (_SEND_ATOM, _, _SEND) = routes_at(CallHandler.send)
@@ -150,6 +153,7 @@ _FAILED_ATOM: Final = reference_to(FailedAtomBody)
 (_CHANGES,) = routes_at(ChangesHandler.changes)
 (_HISTORY,) = routes_at(HistoryHandler.history)
 (_FOLLOW,) = routes_at(StreamHandler.follow)
+(_TABLE,) = routes_at(StreamHandler.table)
 """The routes that have several operations in the document."""
 
 
@@ -179,6 +183,8 @@ class Operations:
             if stream.is_open:
                 yield from self._appends(stream)
             yield self._follow(stream)
+        for _, table in sorted(self._app.topology.tables.items()):
+            yield self._table(table)
 
     def _calls(
         self, entity: EntityType | None, method: str, signature: Signature
@@ -315,6 +321,23 @@ class Operations:
             tag=STREAMS,
             summary=f"Follow stream {stream.name}.",
             answers=(replace(_FOLLOW.answers[0], content=content),),
+        )
+
+    def _table(self, table: PublishedTable[Any]) -> Route:
+        change = self._schemas.written(table.annotation)
+        body = {**_PAGE, "properties": {"changes": {"type": "array", "items": change}}}
+        content: Content = {
+            JSON: {"schema": body},
+            MSGPACK: {"schema": {}},
+            MEDIA_TYPE: {"schema": {"type": "string"}},
+        }
+        return replace(
+            _TABLE,
+            path=f"/tables/{table.name}",
+            name=f"table.{table.name}",
+            tag=STREAMS,
+            summary=f"Copy table {table.name}, and follow its changes.",
+            answers=(replace(_TABLE.answers[0], content=content),),
         )
 
     def _route(self, route: AppRoute) -> Route:
