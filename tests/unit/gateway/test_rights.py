@@ -14,7 +14,7 @@ from penstock.gateway.route import routes_of
 from tests.gateway_thread import RunningGateway
 
 APP = """\
-from penstock import App, entity, key, readonly, route, stream, transactional
+from penstock import App, entity, key, publish, readonly, route, stream, transactional
 
 
 @entity
