@@ -22,7 +22,7 @@ import httpx
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.client.address import Address
 from penstock.client.asynchronous_pipeline import AsyncPipeline
-from penstock.client.atoms import Atom, FollowedStream, Start, followed
+from penstock.client.atoms import Atom, FollowedStream, Page, Start, followed
 from penstock.client.concurrency import AsyncPlaces, map_in_tasks
 from penstock.client.operation import HttpResponse, Operation, Pause, Send, TransportFailure
 from penstock.client.pipeline_link import PipelineLink
@@ -333,6 +333,56 @@ class AsyncAtoms(Generic[T]):
         return atom
 
 
+class AsyncPages(Generic[T]):
+    """The pages of a published table from a position on: its rows, and then the changes of its rows.
+
+    A connection that breaks is made again, and the next page follows. An error leaves the position as it is.
+
+    Attributes:
+        position: Where the next page begins; empty for the beginning.
+    """
+
+    def __init__(
+        self,
+        table: FollowedStream,
+        after: str,
+        protocol: GatewayProtocol,
+        run: Callable[[Operation[Any]], Awaitable[Any]],
+        *,
+        follow: bool,
+    ) -> None:
+        self.position = after
+        self._table = table
+        self._protocol = protocol
+        self._run = run
+        self._follow = follow
+        self._is_over = False
+
+    def __repr__(self) -> str:
+        return f"AsyncPages({self._table.name!r}, position={self.position!r})"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Page[T]:
+        """Return the next page; wait for a change, unless only the table as it is now was asked for.
+
+        Raises:
+            Gone: Retention has removed changes behind the position: drop the copy, and begin again.
+            RequestError: The application has no such table, or the position is of another one.
+            OperationalError: The gateway could not answer.
+        """
+        while not self._is_over:
+            operation = self._protocol.page(self._table, self.position, wait=self._follow)
+            page: Page[T] = await self._run(operation)
+            is_news = bool(page.changes) or page.position != self.position
+            self.position = page.position
+            self._is_over = page.is_complete and not (self._follow or page.changes)
+            if is_news:
+                return page
+        raise StopAsyncIteration
+
+
 class AsyncClient:
     """Calls an application through its gateways. It belongs to one event loop.
 
@@ -569,6 +619,26 @@ class AsyncClient:
         """
         chosen = followed(self._protocol.app, stream)
         return AsyncAtoms(chosen, start, self._protocol, self._pool.run, follow=follow)
+
+    @overload
+    def table(self, table: Stream[T], after: str = "", *, follow: bool = True) -> AsyncPages[T]: ...
+    @overload
+    def table(self, table: str, after: str = "", *, follow: bool = True) -> AsyncPages[Any]: ...
+    def table(
+        self, table: Stream[Any] | str, after: str = "", *, follow: bool = True
+    ) -> AsyncPages[Any]:
+        """Return the rows of a published table and then their changes, in pages, for a loop that keeps a copy.
+
+        Args:
+            table: The table, or its name.
+            after: The `position` of a page, to go on behind it; empty for the beginning.
+            follow: Whether the loop waits for changes, without end. Otherwise it ends with the table as it is now.
+
+        Raises:
+            RequestError: The application has no such table.
+        """
+        chosen = followed(self._protocol.app, table)
+        return AsyncPages(chosen, after, self._protocol, self._pool.run, follow=follow)
 
     async def get(self, entity: str, key: object) -> dict[str, Any]:
         """Return the attributes of an entity with its key, as of the newest epoch.

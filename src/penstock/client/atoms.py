@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -40,8 +41,25 @@ class Atom(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Changes that bring a copy of a published table to a later epoch.
+
+    Attributes:
+        changes: The changes, in order: `Put` and `Removed`, or dictionaries without the type of the table.
+        epoch: The epoch of the copy, with these changes.
+        is_complete: Whether the copy has all rows of the table; before, it has a part of them.
+        position: Where the next page begins.
+    """
+
+    changes: list[T]
+    epoch: Epoch
+    is_complete: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
 class FollowedStream:
-    """A stream that a client follows.
+    """A stream, or a table, that a client follows.
 
     Attributes:
         name: Its name.
@@ -63,6 +81,21 @@ class FollowedStream:
             path += f"&wait={min(wait_s, LONG_POLL_S):.3f}"
         return OutgoingRequest("GET", path, {"Accept": JSON if self.events is None else MSGPACK})
 
+    def page_request(self, after: str, wait_s: float) -> OutgoingRequest:
+        """Return the request for the page of a table behind a position; an empty one is the beginning."""
+        fields = {"after": after} if after else {}
+        if wait_s > 0:
+            fields["wait"] = f"{min(wait_s, LONG_POLL_S):.3f}"
+        path = path_of("tables", self.name)
+        path += f"?{urlencode(fields)}" if fields else ""
+        return OutgoingRequest("GET", path, {"Accept": JSON if self.events is None else MSGPACK})
+
+    def page_of(self, response: HttpResponse) -> "Page[Any]":
+        """Return the page of a response; raises as `atoms_of`."""
+        answer, decode = self._answer(response, _Page)
+        changes = [decode(change) for change in answer.changes]
+        return Page(changes, Epoch(answer.epoch), answer.complete, answer.position)
+
     def atoms_of(self, response: HttpResponse) -> "ReceivedAtoms":
         """Return the atoms of a response.
 
@@ -71,23 +104,24 @@ class FollowedStream:
             OperationalError: The response cannot be read.
             Unencodable: An event does not fit the type.
         """
-        if response.status != 200:
-            raise error_of(response)
-        decode: Callable[[Any], Any]
-        try:
-            if is_msgpack(response):
-                answer = msgspec.msgpack.decode(response.content, type=_Answer)
-                decode = msgspec.msgpack.decode if self.events is None else self._decode
-            else:
-                answer = msgspec.json.decode(response.content, type=_Answer)
-                decode = msgspec.json.decode
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise OperationalError(f"the response cannot be read: {error}") from error
+        answer, decode = self._answer(response, _Answer)
         atoms = [
             Atom(atom.atom, [decode(event) for event in atom.events], atom.time, Epoch(atom.epoch))
             for atom in answer.atoms
         ]
         return ReceivedAtoms(atoms, answer.next)
+
+    def _answer(self, response: HttpResponse, kind: type[T]) -> tuple[T, Callable[[Any], Any]]:
+        """Return the answer of a gateway, and the function that reads its events."""
+        if response.status != 200:
+            raise error_of(response)
+        try:
+            if is_msgpack(response):
+                typed = msgspec.msgpack.decode if self.events is None else self._decode
+                return msgspec.msgpack.decode(response.content, type=kind), typed
+            return msgspec.json.decode(response.content, type=kind), msgspec.json.decode
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise OperationalError(f"the response cannot be read: {error}") from error
 
     def _decode(self, event: msgspec.Raw) -> Any:
         assert self.events is not None, "the caller has looked"
@@ -111,6 +145,13 @@ def followed(app: App | None, stream: Stream[Any] | str) -> FollowedStream:
     if isinstance(stream, Stream):
         return FollowedStream(stream.name, stream.events)
     return FollowedStream(stream, None if app is None else app.stream(stream).events)
+
+
+class _Page(msgspec.Struct):
+    position: str
+    epoch: int
+    complete: bool
+    changes: list[msgspec.Raw]
 
 
 class _Atom(msgspec.Struct):

@@ -18,7 +18,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.json_floats import decode_json
 from penstock.base.json_keys import json_bytes
 from penstock.base.lowering import lower_reply
-from penstock.client.atoms import FollowedStream, ReceivedAtoms, Start
+from penstock.client.atoms import FollowedStream, Page, ReceivedAtoms, Start
 from penstock.client.encoding import (
     decode_msgpack,
     encode_json,
@@ -248,6 +248,16 @@ class GatewayProtocol:
         """
         wait_s = self.policy.timeout_s / 2 if wait else 0.0
         return stream.atoms_of((yield from self._ask(stream.request(start, wait_s))))
+
+    def page(self, table: FollowedStream, after: str, *, wait: bool) -> Operation[Page[Any]]:
+        """Read the page of a published table behind a position; with `wait`, wait some seconds for a change.
+
+        Raises:
+            Gone: Retention has removed changes behind the position.
+            PenstockError: The table is unknown, or see `send_with_retries`.
+        """
+        wait_s = self.policy.timeout_s / 2 if wait else 0.0
+        return table.page_of((yield from self._ask(table.page_request(after, wait_s))))
 
     def trace(self, request_id: str) -> Operation[dict[str, Any]]:
         """Read how a request ran.

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock import Client, Put, Removed
 from penstock.base.ids import RequestId
 from penstock.deployment.loading import load_app
 from penstock.gateway.auth.keys import KeyStore
@@ -17,6 +18,7 @@ from penstock.log.api import Entry
 from penstock.model.call import Call, encoded
 from tests.differential.inline import Inline
 from tests.gateway_thread import RunningGateway
+from tests.streams.table_app import OpenOrder
 
 SPEC = "tests.streams.table_app:shop"
 Copy = dict[str, Any]
@@ -227,3 +229,28 @@ def test_a_key_needs_the_scope_of_the_stream(tmp_path: Path) -> None:
             if status == 200:
                 assert answer.json()["complete"]
                 assert answer.json()["changes"] == []
+
+
+def test_clients_keep_a_copy(shop: Shop, client: httpx.Client) -> None:
+    """A client with the application gets `Put` and `Removed` with typed rows; it goes on at a position."""
+    url = str(client.base_url)
+    with Client(url, shop.app) as typed:
+        copy: dict[str, OpenOrder] = {}
+        for page in typed.table("open_orders", follow=False):
+            for change in page.changes:
+                if isinstance(change, Put):
+                    copy[change.key] = change.row
+                else:
+                    assert isinstance(change, Removed)
+                    del copy[change.key]
+        assert page.is_complete
+        assert {key: row.total for key, row in copy.items()} == whole(client)[0]
+        shop.call("o0", "add", more=5)
+        pages = typed.table("open_orders", page.position)
+        assert [change.row.total for change in next(pages).changes] == [copy["o0"].total + 5]
+        assert list(typed.table("open_orders", pages.position, follow=False)) == []
+    with Client(url) as plain:
+        changes = [
+            each for page in plain.table("open_orders", follow=False) for each in page.changes
+        ]
+        assert {each["change"] for each in changes} == {"put"}
