@@ -111,15 +111,15 @@ class FollowedStream:
         ]
         return ReceivedAtoms(atoms, answer.next)
 
-    def _answer(self, response: HttpResponse, kind: type[T]) -> tuple[T, Callable[[Any], Any]]:
+    def _answer(self, response: HttpResponse, form: type[T]) -> tuple[T, Callable[[Any], Any]]:
         """Return the answer of a gateway, and the function that reads its events."""
         if response.status != 200:
             raise error_of(response)
         try:
             if is_msgpack(response):
                 typed = msgspec.msgpack.decode if self.events is None else self._decode
-                return msgspec.msgpack.decode(response.content, type=kind), typed
-            return msgspec.json.decode(response.content, type=kind), msgspec.json.decode
+                return msgspec.msgpack.decode(response.content, type=form), typed
+            return msgspec.json.decode(response.content, type=form), msgspec.json.decode
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise OperationalError(f"the response cannot be read: {error}") from error
 
