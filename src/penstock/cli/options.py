@@ -291,12 +291,10 @@ class AppOptions(DataOptions):
 
 
 def with_deployed_code(options: AppOptions) -> AppOptions:
-    """Return the options with the code that is in force as the application; as they are without a deployment.
-
-    A process that is started again must not take a source file that has changed since.
-    """
+    """Return the options with the code that is in force as the application; as they are without a deployment."""
     from penstock.deployment.code_in_force import code_in_force
 
+    # A process that is started again must not take a source file that has changed since.
     code = code_in_force(options.settings().data)
     return options if code is None else replace(options, app=[code[0]], named=None)
 

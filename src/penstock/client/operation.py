@@ -129,17 +129,14 @@ class RetryPolicy:
         self._jitter = jitter
 
     def pause_s(self, attempt: int, received: HttpResponse | TransportFailure) -> float:
-        """Return the seconds to pause before the next attempt.
-
-        They double with each attempt, partly at random so that clients do not come together, and
-        are at least those of `Retry-After`.
-        """
+        """Return the seconds to pause before the next attempt; at least those of `Retry-After`."""
         least_s = retry_after_s(received) if isinstance(received, HttpResponse) else 0.0
         return self.pause_after(attempt, least_s)
 
     def pause_after(self, attempt: int, least_s: float) -> float:
         """Return the seconds to pause before the next attempt; at least `least_s`."""
         usual = min(_PAUSE_MAX_S, _PAUSE_MIN_S * 2.0 ** min(attempt, 10))
+        # Half of it is at random, so that clients that failed together do not come back together.
         return max(least_s, usual / 2) + self._jitter.random() * usual / 2
 
 

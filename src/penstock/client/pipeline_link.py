@@ -324,10 +324,7 @@ class PipelineLink:
             self.submit(follower)
 
     def _take_submitted(self) -> list[LinkedRequest]:
-        """Open the submitted requests, and return them.
-
-        A request with the id of an open one waits for its answer, so that an id names one answer.
-        """
+        """Open the submitted requests, and return them."""
         with self._lock:
             submitted, self._submitted = self._submitted, deque()
             self._is_awake = False
@@ -337,7 +334,7 @@ class PipelineLink:
             if before is None:
                 self._open[request.request_id] = request
                 opened.append(request)
-            else:
+            else:  # it waits for the answer of the open request, so that an id names one answer
                 before.followers.append(request)
         return opened
 

@@ -101,15 +101,15 @@ def try_new_migrations(app: App, settings: Config) -> list[str]:
 
 
 def _results(sample: _Sample, limit_s: float) -> Iterator[tuple[EntityKey, Presented]]:
-    """Yield each entity with its upcast row, or the failure, until the time is over.
-
-    A child process upcasts a part. Parts begin with a single entity, so that a slow function does not exceed the time.
-    """
+    """Yield each entity with its upcast row, or the failure, until the time is over."""
     upcasts = IsolatedUpcasts()
     every = list(sample.rows.items())
     items = [item for first in range(_PARTS) for item in every[first::_PARTS]]
     end = time.monotonic() + limit_s
-    place, size = 0, 1
+    place, size = (
+        0,
+        1,
+    )  # the first part is a single entity, so that a slow function does not exceed the time
     while place < len(items):
         began = time.monotonic()
         if place and began > end:

@@ -112,10 +112,8 @@ def _with_default(function: Callable[..., Any], seconds: float) -> Callable[...,
 
 
 def stop_dates(module: ModuleType, clock_ns: int) -> None:
-    """Replace `datetime` and `date` in a loaded module by classes whose clock stands still.
-
-    Before the module is loaded this is not possible, because its annotations need the real classes.
-    """
+    """Replace `datetime` and `date` in a loaded module by classes whose clock stands still."""
+    # The module is loaded already, because its annotations need the real classes.
     still = {_DATETIME: _still_datetime(clock_ns), _DATE: _still_date(clock_ns)}
     for name, value in list(vars(module).items()):
         if value is datetime:

@@ -83,17 +83,15 @@ class Rerun:
         self.requests = self.skipped = self.erased = 0
 
     def run_all(self, rows: Sequence[RequestRow]) -> list[Outcome | None]:
-        """Execute requests in order; the outcome of a skipped request is None.
-
-        If a handler changes names or settings of the process, they run again with a new `replayer` that looks at
-        them after each transaction, so that no other transaction meets the change.
-        """
+        """Execute requests in order; the outcome of a skipped request is None."""
         cascades = self.replayer.cascades
         begun, met, known = dict(self.replayer.written), cascades.personal.met, set(self.refused)
         try:
             outcomes = self._run_all(rows, batched=True)
         except TamperedWith:
-            # The requests run again and meet the same calls, which would be listed twice.
+            # A handler has changed names or settings of the process. The requests run again, with a new `replayer` that
+            # looks at these after each transaction, so that no other transaction meets the change. They meet the
+            # same calls, which would be listed twice.
             self._sandbox.forget([name for name in self.refused if name not in known])
             self.replayer = self._replayer(self.replayer.state)
             self.replayer.written.update(begun)

@@ -312,14 +312,12 @@ class _ScenarioRun:
         return self._requests + self._rerun.requests
 
     def begin(self, app: App, version: CodeVersion | None) -> None:
-        """Begin with the epochs of a version of the code.
-
-        Both sides get rows as the classes of this version are declared, so that equal rows are equal as bytes. The rerun is
-        a new one, because handlers that wait go on with the new code.
-        """
+        """Begin with the epochs of a version of the code."""
         state, recorded = self._state, self.state_diff.recorded
+        # Both sides get rows as the classes of this version are declared, so that equal rows are equal as bytes.
         state.update(dict(_present_state(app, state)))
         recorded.update(dict(present_rows(app.readable, recorded.items())))
+        # Handlers that wait go on with the new code.
         self._rerun = Rerun(app, state, self._limits, self._secret)
         if version is not None:
             self.deployments.append(version.deployment)

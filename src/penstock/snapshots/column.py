@@ -293,17 +293,14 @@ def quoted(name: str) -> str:
 
 
 def unambiguous(names: Sequence[str]) -> list[str]:
-    """Return names without those that differ only by case, which SQL ignores: `price`, `Price` are `price_2`, `Price_1`.
-
-    None of them keeps its name, because a query that says `price` could mean each of them. Their numbers depend on
-    the names alone.
-    """
+    """Return names without those that differ only by case, which SQL ignores: `price`, `Price` are `price_2`, `Price_1`."""
     spellings: dict[str, list[str]] = {}
     for name in sorted({*names}):
         spellings.setdefault(name.casefold(), []).append(name)
     chosen = []
     for name in names:
         alike = spellings[name.casefold()]
+        # None of several keeps its name: a query that says `price` could mean each of them.
         chosen.append(name if len(alike) == 1 else f"{name}_{alike.index(name) + 1}")
     return distinct(chosen)
 

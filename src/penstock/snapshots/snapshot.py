@@ -125,14 +125,11 @@ class Snapshots:
         return next(self.every(upto), None)
 
     def every(self, upto: Epoch | None = None) -> Iterator[Manifest]:
-        """Yield the snapshots of this journal up to an epoch, the newest first.
-
-        A snapshot with a damaged manifest is left out with a warning, because an older snapshot and
-        the journal lead to the same state.
-        """
+        """Yield the snapshots of this journal up to an epoch, the newest first."""
         for epoch in reversed(self.epochs()):
             if upto is None or epoch <= upto:
                 manifest = self.sound(epoch)
+                # Without a damaged one, an older snapshot and the journal lead to the same state.
                 if manifest is not None and manifest.journal == self._journal:
                     yield manifest
 

@@ -179,11 +179,7 @@ def _typed_from(
     snapshots: Snapshots | None,
     base: ReplayBase,
 ) -> TypedStates:
-    """Build a class's rows; entities without changes since the snapshot keep its typed columns.
-
-    If the snapshot's columns are wide, or those of an earlier version of the class, all rows are built from
-    states, so that the types depend on the values alone: the value that needed wide columns may be gone.
-    """
+    """Build a class's rows; entities without changes since the snapshot keep its typed columns."""
     entity = view.entity
     changes = class_states(journal, entity, base.epoch, epoch)
     class_files = None if base.manifest is None else base.manifest.classes.get(entity)
@@ -210,6 +206,8 @@ def _typed_from(
             every += [columns.typed(rows).append_column(_ORDER, rows[columns.key]) for rows in kept]
             rows = sorted_by_key(pa.concat_tables(every), _ORDER).drop_columns([_ORDER])
             return TypedStates(table, rows)
+    # The snapshot's columns are wide, or those of an earlier version of the class. All rows are built from states, so that
+    # the types depend on the values alone: the value that needed wide columns may be gone.
     states = [
         _without(snapshots.states(class_files, file), "key", changed) for file in class_files.files
     ]

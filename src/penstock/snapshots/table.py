@@ -539,10 +539,7 @@ def fitted(
 
 
 def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the index of each value that does not fit a column, and the reason.
-
-    Values are tried by halves, so that a few misfits among many values cost little.
-    """
+    """Yield the index of each value that does not fit a column, and the reason."""
     try:
         column.build(values)
     except MemoryError:
@@ -551,7 +548,7 @@ def misfits(column: Column, values: Sequence[Any], start: int = 0) -> Iterator[t
         if len(values) == 1:
             yield start, reason_text(error)
             return
-        middle = len(values) // 2
+        middle = len(values) // 2  # by halves, so that a few misfits among many values cost little
         yield from misfits(column, values[:middle], start)
         yield from misfits(column, values[middle:], start + middle)
 

@@ -592,11 +592,7 @@ class View:
         return batch
 
     def _rebuild_from_snapshot(self) -> None:
-        """Rebuild the file from a snapshot, because the journal does not hold the first epochs.
-
-        The oldest usable snapshot is taken, because the journal holds all requests and replies after
-        it.
-        """
+        """Rebuild the file from a snapshot, because the journal does not hold the first epochs."""
         first = self._journal.first()
         manifests = self._snapshots.every()
         usable = [manifest for manifest in manifests if manifest.epoch + 1 >= first]
@@ -608,5 +604,6 @@ class View:
         with self._pool.still:
             self._store.rebuild(f"the journal begins with epoch {first}")
             self._rebuilding_to = self.journal_epoch()
+            # The oldest one, because the journal holds all requests and replies after it.
             for batch in snapshot_batches(self._snapshots, usable[-1]):
                 self._store.apply(batch)
