@@ -44,8 +44,6 @@ class Hosts:
 def hinted_access(hints: list[bytes]) -> AccessSet:
     """Return the access set that log entries announce, before any of them has run.
 
-    All accesses count as writes, because a hint does not tell reads from writes.
-
     Args:
         hints: The fingerprints of the entities in each request, in the order of positions:
             little-endian uint64, concatenated.
@@ -53,6 +51,7 @@ def hinted_access(hints: list[bytes]) -> AccessSet:
     entity = np.frombuffer(b"".join(hints), np.dtype("<u8")).astype(np.uint64)
     counts = np.fromiter((len(hint) >> 3 for hint in hints), np.int64, len(hints))
     position = np.repeat(np.arange(len(hints), dtype=np.uint32), counts)
+    # A hint does not tell reads from writes, so all accesses count as writes.
     return AccessSet(position, entity, np.ones(entity.size, np.bool_))
 
 

@@ -226,14 +226,12 @@ class CommitLog:
                 return newest
 
     def _set_aside(self, epoch: Epoch) -> None:
-        """Rename the newest commit if it is torn.
-
-        It was never acknowledged, since `put` returns after fsync, and the log still has its
-        requests, so the epoch runs again with the same outcome. The file is checked again under a
-        lock, so that a whole commit, which another driver may have put there, is never renamed.
-        """
+        """Rename the newest commit if it is torn."""
+        # It was never acknowledged, since `put` returns after fsync, and the log still has its requests. So the
+        # epoch runs again with the same outcome.
         path = self.file_of(epoch)
         with locked_directory(self.directory):
+            # Another driver may have put a whole commit there since the first look.
             if not path.exists() or self._parse(epoch) is not CommitFlaw.TORN:
                 return
             aside = path.with_name(f"{path.stem}.torn.{secrets.token_hex(4)}")
@@ -247,7 +245,7 @@ class CommitLog:
     def _listed(self) -> tuple[int, int, int, int]:
         """Return the number of commits after the segments, and three versions, each -1 if missing.
 
-        They are the newest versions of a commit, of a checkpoint, and of a segment. Segments are read after the names, because a commit is removed after a segment has it.
+        They are the newest versions of a commit, of a checkpoint, and of a segment.
         """
         versions: list[int] = []
         condensed = -1
@@ -256,7 +254,9 @@ class CommitLog:
                 versions.append(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
                 condensed = max(condensed, int(match[1]))
-        merged = self._merged()
+        merged = (
+            self._merged()
+        )  # after the names, because a commit is removed after a segment has it
         last = -1 if merged < 0 else action.version_of(merged)
         count = sum(version > last for version in versions)
         return count, max(versions, default=-1), condensed, last

@@ -81,11 +81,7 @@ def folders(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def encode(part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:
-    """Return a part and the bytes of its file.
-
-    The path starts with the epoch of the rows and ends with a random token, so that a driver that
-    starts again never meets the orphans of its former attempts. All rows are of one epoch.
-    """
+    """Return a part and the bytes of its file; all rows are of one epoch."""
     assert rows.schema.equals(SCHEMAS[part_kind]), f"{part_kind} rows have the schema {rows.schema}"
     assert _NAME.fullmatch(name), f"{name!r} is not a name for a part"
     sink = pa.BufferOutputStream()
@@ -99,6 +95,7 @@ def encode(part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memory
         store_schema=False,
     )
     data = memoryview(sink.getvalue())
+    # The random token: a driver that starts again never meets the orphans of its former attempts.
     path = f"kind={part_kind}/{_epoch_text(rows)}-{name}-{secrets.token_hex(4)}.parquet"
     return Part(part_kind, path, rows.num_rows, len(data), checksum_of(data)), data
 

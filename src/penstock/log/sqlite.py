@@ -485,13 +485,10 @@ class SqliteLog:
             return schedule.ids(connection, beginning, count_max, str(self._path))
 
     def promote(self, now_us: int) -> int:
-        """Append the entries that are due, and remove them, in one transaction. See `Log.promote`.
-
-        The first call reads all scheduled entries, because damage could make one never be due.
-        """
+        """Append the entries that are due, and remove them, in one transaction. See `Log.promote`."""
         self._check(ONLY_PARTITION)
         with self._database.reading() as connection:
-            if not self._schedule_examined:
+            if not self._schedule_examined:  # damage could make an entry never be due
                 schedule.verify(connection, str(self._path))
                 self._schedule_examined = True
             if not schedule.is_due(connection, now_us):

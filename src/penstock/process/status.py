@@ -82,14 +82,11 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_in(data: Path, app: str, over_s: float = RATE_OVER_S) -> ApplicationStatus:
-    """Return the status of the application in a data directory; zeros before its first start.
-
-    The function opens log and journal, about 1.5 ms, so that it notices a directory that was removed
-    and created again.
-    """
+    """Return the status of the application in a data directory; zeros before its first start."""
     directory = DataDirectory(data)
     if not directory.log_path.exists() or directory.app_name is None:  # opening would create them
         return ApplicationStatus()
+    # They are opened each time, in about 1.5 ms: the directory may have been removed and created again.
     with (
         closing(directory.open_log()) as log,
         closing(directory.open_journal_of(app)) as journal,

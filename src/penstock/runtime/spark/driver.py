@@ -74,11 +74,8 @@ class StoreUpdates:
         return self._running
 
     def begin(self, epoch: Epoch, count: int) -> None:
-        """Bring the stores to an epoch of `count` records, and delete its temporary files.
-
-        A small epoch is applied by the resident task, or else by the next epoch's task, which costs
-        less than a job.
-        """
+        """Bring the stores to an epoch of `count` records, and delete its temporary files."""
+        # The resident task applies a small epoch, or else the next epoch's task, which costs less than a job.
         is_small = count <= self._config.small_epoch
 
         def apply() -> None:

@@ -467,10 +467,8 @@ def spark_home() -> Path:
 
 
 def jars(spark: Path) -> list[Path]:
-    """Return Spark's archives without those of unused parts, in the same order in every process.
-
-    Spark's machine learning registers itself with every session, which takes a fifth of a start. The other
-    parts are left out because Java searches all archives for a class.
-    """
+    """Return Spark's archives without those of unused parts, in the same order in every process."""
+    # Spark's machine learning registers itself with every session, which takes a fifth of a start. The other parts are
+    # left out because Java searches all archives for a class.
     archives = sorted((spark / "jars").glob("*.jar"))
     return [path for path in archives if not path.name.startswith(_UNUSED)]

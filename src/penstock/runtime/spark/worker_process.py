@@ -42,15 +42,13 @@ _LEFT: set[bytes] = set()
 
 
 def perform(_index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """Run the commands of a Spark partition; the function of every job.
-
-    A worker that has failed is not used again, because a handler may have closed its files or
-    replaced its functions: it leaves its input unread, and Spark ends a worker that does so.
-    """
+    """Run the commands of a Spark partition; the function of every job."""
     for payload in payloads:  # read to the end, or Spark would not reuse this process
         result = _perform(bytes(payload))
         yield messages.encode(result)
         if result.failure is not None:
+            # This process is not used again: a handler may have closed its files or replaced its functions. Spark ends
+            # a worker that leaves its input unread.
             return
         if _LEFT:
             _tidy_up()
@@ -72,14 +70,12 @@ def _perform(payload: bytes) -> TaskResult:
 
 
 def _tidy_up() -> None:
-    """Collect garbage, as Spark does after a task.
-
-    Code that was deployed later is not frozen, because frozen code is never collected when other code replaces it. Only if
-    that leaves many objects, such as those of a library, everything is collected and frozen again.
-    """
+    """Collect garbage, as Spark does after a task."""
     gc.collect()
     if _LEFT:
         _LEFT.clear()
+        # Code that was deployed later is not frozen, because frozen code is never collected when other code replaces
+        # it. It is only frozen if it has many objects, such as those of a library.
         if len(gc.get_objects()) > _GARBAGE:
             gc.unfreeze()
             gc.collect()
