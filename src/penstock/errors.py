@@ -193,7 +193,7 @@ class AskFailed(Aborted):
 
 
 class Deadlock(AskFailed):
-    """Handlers of exclusive tasks would wait for each other for ever; the request that closes the cycle fails."""
+    """Handlers of exclusive tasks would wait for each other without end; the request that closes the cycle fails."""
 
     code: str = "deadlock"
 

@@ -42,7 +42,7 @@ class Misfit(NamedTuple):
         return f"{name}{self._place}: {self.mistake}"
 
     def explained(self, annotation: Any) -> "Misfit":
-        """Return the misfit with what is accepted, for a whole value of this type: the members of an Enum or a Literal.
+        """Return the misfit with the accepted values, for a whole value of this type: the members of an Enum or a Literal.
 
         The key of a dictionary that is a tuple is accepted in one form of text.
         """

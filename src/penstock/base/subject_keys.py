@@ -2,7 +2,7 @@
 
 The keys are the leaves of a tree of hashes: the seed of a node is a hash of the seed of its parent, and a subject's
 leaf is chosen by a hash of its name. So one seed gives the keys of all subjects, and a new subject costs nothing.
-To destroy the key of a leaf, the seeds on the way to it are replaced by the seeds of the branches beside that way:
+To destroy the key of a leaf, the seeds on the way to it are replaced by the seeds of the branches that leave this way:
 all other keys stay, and this key cannot be computed any more. Source: Goldreich, Goldwasser, Micali, "How to
 construct random functions" (1986); Boneh, Waters, "Constrained pseudorandom functions" (2013), section 4 (punctured
 functions).

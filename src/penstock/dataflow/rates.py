@@ -1,4 +1,4 @@
-"""The measured rates of a plan: what flows along its edges in a running application."""
+"""The measured rates of a plan: events and calls along its edges in a running application."""
 
 from typing import Final
 

@@ -88,7 +88,7 @@ def code_in_force(data: Path, journal: Journal | None = None) -> tuple[str, Epoc
 
 
 def load_deployed(data: Path, spec: str) -> App:
-    """Import unpacked code beside the modules of this process; its classes read the rows of the journal."""
+    """Import unpacked code, apart from the modules of this process; its classes read the rows of the journal."""
     app = load_aside(locate(spec)).app
     DataDirectory(data).open_journal(app).close()
     return app

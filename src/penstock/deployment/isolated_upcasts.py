@@ -1,4 +1,4 @@
-"""Upcasts in a child process, for processes that must go on whatever a function with `@migrate` does.
+"""Upcasts in a child process, for processes that must go on even if a function with `@migrate` kills its process.
 
 `process.isolated_calls` says what becomes of a function that never returns, or that ends its process. The function of a
 later deployment is another one.

@@ -97,7 +97,7 @@ class AccessMemory:
 
         Args:
             roots: The roots; shape (n,).
-            begins: For each root, the place of its first access; shape (n,).
+            begins: The place of the first access of each root; shape (n,).
             access: The accesses of all roots, as the table has them; shape (m,).
         """
         row = np.repeat(np.arange(begins.size), np.diff(begins, append=access.size))

@@ -230,7 +230,7 @@ class Executor:
         sampler: Observes calls, if it is set; no outcome depends on it.
         root: The method that the last run called, as the sampler names it.
         delivers: Whether the caller delivers the events and requests that handlers send.
-        room: The room in the queues of the running cascade, for what the request sends.
+        room: The room in the queues of the running cascade, for the requests that the request sends.
         continued: Returns the encoded result of a record that continues earlier work, or raises an error if it cannot.
     """
 

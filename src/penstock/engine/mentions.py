@@ -45,7 +45,7 @@ class MentionCollector:
             core.watch_mentions(None)
 
     def mentions(self) -> Mentions:
-        """Return what was collected."""
+        """Return the mentions that were collected."""
         if not self._found:
             return NONE
         every_key = chain.from_iterable((key, *keys) for key, keys in self._found)

@@ -155,7 +155,7 @@ class Replayer:
         return self.executor.run(row.request_id, row.body, row.time_us)
 
     def conclude(self, row: RequestRow, outcome: Outcome) -> Outcome:
-        """Apply the writes of a record's request, and run what it causes; see `run`."""
+        """Apply the writes of a record's request, and run its cascade; see `run`."""
         if outcome.writes:
             self.written.update(outcome.writes)
         self._wrote, self._noted = {}, {}

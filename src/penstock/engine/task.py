@@ -37,7 +37,7 @@ class Task:
 
     Attributes:
         executor: Runs the handlers; a guard uses it to enforce limits.
-        cascades: Runs the cascades of records; None where handlers send nothing.
+        cascades: Runs the cascades of records; None if handlers send nothing.
         cascade: The cascade of the last record, after its requests; None if it has caused nothing.
         wrote: The keys that the last record has written, with their new states.
         root: The method that the request of the last record called, as the sampler names it.
@@ -59,9 +59,9 @@ class Task:
 
         Args:
             tracked: Collect the access set; not needed where one task runs the whole epoch.
-            is_local: Whether `base` can read an entity; None where it can read every entity.
+            is_local: Whether `base` can read an entity; None if it can read every entity.
             shipped: Committed state of entities that are not local.
-            keys: Returns the committed keys that begin with a prefix, in order; None where handlers send nothing.
+            keys: Returns the committed keys that begin with a prefix, in order; None if handlers send nothing.
         """
         self._tracked = tracked
         self._former: dict[EntityKey, Any] = {}

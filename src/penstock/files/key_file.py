@@ -42,7 +42,7 @@ _Version = tuple[int, int, int]
 
 
 class _Content(NamedTuple):
-    """What the file holds: the keys, and the name of the key service that encrypts them, empty for none."""
+    """The content of the file: the keys, and the name of the key service that encrypts them, empty for none."""
 
     tree: KeyTree
     service: str
@@ -180,7 +180,7 @@ class KeyFile:
         return any(path.exists() for path in self._beside())
 
     def _replace(self, content: _Content) -> None:
-        """Replace the file, and overwrite the bytes of the former one; `_finish` completes what a crash stops."""
+        """Replace the file, and overwrite the bytes of the former one; `_finish` completes a replacement that a crash has stopped."""
         new, old = self._beside()
         durable.create(new, content.encoded())
         os.link(self.path, old)

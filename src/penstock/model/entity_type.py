@@ -120,7 +120,7 @@ class EntityType:
         constrained_key, constrained: The same types with their constraints.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
-        row_plan: The plan of the rows for `penstock.native`; None where Python reads and writes them.
+        row_plan: The plan of the rows for `penstock.native`; None if Python reads and writes them.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.

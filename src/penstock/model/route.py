@@ -113,7 +113,7 @@ def route(
         refused: The HTTP status if the transaction was undone.
         content_type: The content type of a result. By default it is `text/plain` for a string,
             `application/octet-stream` for bytes, and JSON for other results.
-        shows: On a class, the attributes that its GET returns; empty for all.
+        shows: The attributes that the GET of a class returns; empty for all.
     """
     declared = Declared(patterns, status, refused, content_type, tuple(shows))
     where = caller_place()

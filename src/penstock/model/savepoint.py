@@ -102,7 +102,7 @@ class SavepointBlock:
             outer = self._txn.blocks[-1]
         if outer is not None:
             for key, image in self.images.items():
-                # An older image of the outer block is from before this one.
+                # The outer block has an older image of it.
                 outer.images.setdefault(key, image)
 
     def restore(self) -> None:

@@ -55,7 +55,7 @@ def refuse_time(function: Any, where: str, what: str, complaints: list[str]) -> 
     """Complain of a function that declares a time, and that neither a request nor a workflow runs.
 
     Args:
-        what: What the function is: `stream even of splitter parity`.
+        what: The function, in words: `stream even of splitter parity`.
     """
     if _times_of(function):
         complaints.append(

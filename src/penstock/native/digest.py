@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def source_digest(folder: Path) -> str:
-    """Return the digest of the sources in a directory; empty where a wheel has left them out."""
+    """Return the digest of the sources in a directory; empty if a wheel has left them out."""
     digest, paths = 0, sorted([*folder.glob("*.pyx"), *folder.glob("*.pxi")])
     for path in paths:
         digest = zlib.crc32(path.name.encode() + b"\0" + path.read_bytes(), digest)

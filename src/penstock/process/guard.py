@@ -305,7 +305,7 @@ def _is_of_user(frame: FrameType | None) -> bool:
 
 
 def _running(executor: Executor) -> str:
-    """Return what runs, for a message."""
+    """Return the name of the running handler, for a message."""
     if executor.signature is not None:
         return executor.signature.name
     transaction = active()

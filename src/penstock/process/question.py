@@ -42,7 +42,7 @@ _envelope_in: Final = msgspec.msgpack.Decoder(_Envelope).decode
 
 
 class ChildOutput(NamedTuple):
-    """What a child process has written to its standard output, and its exit code."""
+    """The standard output of a child process, and its exit code."""
 
     told: bytes
     exit_code: int

@@ -42,7 +42,7 @@ class TableContent(NamedTuple):
 
     @property
     def log(self) -> Path:
-        """The directory of what Delta readers read first."""
+        """The directory of the file that Delta readers read first."""
         return self.directory / LOG_FOLDER
 
     def difference(self, epoch: Epoch) -> str | None:

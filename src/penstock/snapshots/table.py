@@ -88,7 +88,7 @@ DEEPEST: Final = 10
 
 
 class Width(IntEnum):
-    """What the columns of a class have to show.
+    """The values that the columns of a class have to show.
 
     NARROW: values that fit. WIDE: integers of any size. ROUNDING: decimals of any number of places, too. KEYS: values
     of any size, which stay different.

@@ -92,7 +92,7 @@ def decimal_text(value: Decimal) -> str:
 
 
 def rounded_decimals(values: Sequence[Decimal | None]) -> Sequence[Decimal | None]:
-    """Return decimals with the places that SQL has; what is too large for it is returned as it is."""
+    """Return decimals with the places that SQL has; a larger one is returned as it is."""
     return [None if value is None else _rounded(value) for value in values]
 
 

@@ -72,11 +72,11 @@ class ChangeBatch:
 
     Attributes:
         epoch: The last epoch.
-        changes: By class name, the last state of each changed key.
+        changes: The last state of each changed key, by class name.
         transactions: The journal's rows of requests from the log, in order.
         sent: The journal's rows of sent requests, in order.
         events: The rows of the atoms, in the order of epochs.
-        epochs: Of each epoch: number, commit time in microseconds, number of requests.
+        epochs: The number, the commit time in microseconds and the number of requests of each epoch.
         kinds: The kinds of rows that the batch takes.
         rows: The number of changes, transactions and atoms.
         size: Their bytes.

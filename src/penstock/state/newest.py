@@ -39,7 +39,7 @@ def read_newest(
 
 
 def at_newest(journal: Journal, stores: Stores, read: Callable[[PartitionedReader], R]) -> R | None:
-    """Return what a function reads from the stores at the newest epoch; None before the first epoch."""
+    """Let a function read from the stores at the newest epoch, and return its result; None before the first epoch."""
     failure: PenstockError | None = None
     for _ in range(_ATTEMPTS):
         last = journal.last()

@@ -293,7 +293,7 @@ class Kit:
         values: dict[str, Any] = {}
         rows = [(task.rows, task.key_text(key)), (task.shared, ONLY_KEY)]
         for entity_type, text in rows if task.shared else rows[:1]:
-            assert entity_type is not None, "the shared row is left out where there is none"
+            assert entity_type is not None, "the shared row is left out if it does not exist"
             data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
             values |= _dump(entity_type, text, data or topology.blank_rows[entity_type.name])
         return {attribute: value for attribute, value in values.items() if attribute != KEY}

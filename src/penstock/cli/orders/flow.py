@@ -262,7 +262,7 @@ def user() -> str:
 
 
 def _resumed(workflow: "PausedWorkflow", *, skip: bool) -> str:
-    """Return what a resumed workflow does next."""
+    """Return the next work of a resumed workflow, as text."""
     begin = f"Resumed workflow {workflow.name}: it"
     if skip:
         return (

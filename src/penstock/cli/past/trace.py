@@ -212,7 +212,7 @@ _US_PER_S: Final = 1_000_000
 
 
 def show_cascade(cascade: dict[str, Any], console: "Console") -> None:
-    """Print the cascade of a traced request, and then what differs from the journal."""
+    """Print the cascade of a traced request, and then the differences from the journal."""
     from rich.text import Text
     from rich.tree import Tree
 

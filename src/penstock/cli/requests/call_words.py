@@ -1,4 +1,4 @@
-"""The words of `penstock call` and `penstock append` without those of the application: what they describe."""
+"""The words of `penstock call` and `penstock append` without those of the application: the call or the append that they describe."""
 
 from typing import Any
 

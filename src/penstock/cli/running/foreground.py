@@ -62,7 +62,7 @@ class Foreground:
         console: The place for messages and for the output of the processes.
         children: Returns the processes to run.
         schema_changes: The changes of stored classes that the driver will deploy.
-        tried: What the trial of functions with `@migrate` has tried, a sentence for each class.
+        tried: The results of the trial of functions with `@migrate`, a sentence for each class.
         replacement: The deployment that runs instead of the source; None if the source runs.
     """
 

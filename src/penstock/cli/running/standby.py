@@ -1,7 +1,7 @@
 """The standby: a driver that waits, ready to start, until no other driver runs.
 
 The lock of the data directory decides which process is the driver. The kernel frees it as soon as its
-holder has ended, in whatever way. A standby looks at the lock all the time, and needs no other signal.
+holder has ended for any reason. A standby looks at the lock all the time, and needs no other signal.
 """
 
 import time

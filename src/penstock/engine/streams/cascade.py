@@ -99,7 +99,7 @@ class Cascade(msgspec.Struct):
         queue_bytes: The bytes of the next workflow steps.
         stored_steps: The number of workflow steps behind them, in pages of the state.
         stored_bytes: The bytes of these steps.
-        cut: Where it was cut, if it was.
+        cut: The place where it was cut; None if it was not.
     """
 
     root: RequestId
@@ -177,7 +177,7 @@ class Cascade(msgspec.Struct):
 
 
 def size_of(step: Step) -> int:
-    """Return the bytes of what a workflow step takes."""
+    """Return the bytes of the work of a workflow step."""
     if isinstance(step, Delivery):  # nearly always
         return sum(map(len, step.atom))
     if isinstance(step, Inquiry):

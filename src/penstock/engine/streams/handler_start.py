@@ -65,7 +65,7 @@ class Handler(NamedTuple):
     """A method of a task, as a step calls it: `function(self, value, out)`.
 
     Attributes:
-        kind: What it takes, in `TaskType.noted`.
+        kind: The kind of its work, in `TaskType.noted`.
         decode: Returns the value of an item; `on_atom_complete` has None for both.
         out: None if it takes none.
     """

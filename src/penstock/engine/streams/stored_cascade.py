@@ -2,7 +2,7 @@
 
 The requests and the workflow steps that are left are in rows of their own, because requests run in the first pass of
 an epoch, and workflow steps in the second. Each of these queues is a row with its head, and pages of bounded size: a
-record reads the first pages, as far as it needs them, and appends pages for what it causes. A step names its consumer,
+record reads the first pages, as far as it needs them, and appends pages for the work that it causes. A step names its consumer,
 so that it finds the consumer in another version of the application. A step whose consumer is gone is dropped; a
 question whose portal is gone fails.
 

@@ -13,7 +13,7 @@ WAIT: Final = "$wait"
 """A handler that waits; the key is the id of the handler."""
 
 TURN: Final = "$turn"
-"""A turn of such a handler; the key has the id of the handler and the number of the turn, 0 for what it has taken."""
+"""A turn of such a handler; the key has the id of the handler and the number of the turn, 0 for the event or the question that it has taken."""
 
 LINE: Final = "$line"
 """The handlers of one key of a task that wait, and the length of the line behind them; the key has task and key."""

@@ -1,4 +1,4 @@
-"""Asks: what the handler of a task sends and waits for, the reply of a portal or the result of an entity.
+"""Asks: the questions of a task's handler to a portal or an entity, and the replies for which it waits.
 
 A portal replies in the same cascade. A request to an entity goes through the log: it is a record of its own, and
 its result comes back when that record has been processed.

@@ -2,7 +2,7 @@
 
 `await portal.ask(request)` suspends the handler. Requests that are sent in one step reach the replying task as
 one atom, after that step has taken effect; its replies reach the asking task as one atom, too. So the replying
-task is always asked between two atoms. What is kept of a waiting handler are the requests and replies, in order.
+task is always asked between two atoms. Of a waiting handler, the requests and replies are kept, in order.
 """
 
 from collections.abc import Callable

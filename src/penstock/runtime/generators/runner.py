@@ -30,7 +30,7 @@ class AppendPort(Protocol):
 
 @unique
 class Appended(Enum):
-    """What is known of an append: nothing, its events, or only that it was made a long time ago."""
+    """The knowledge of an append: nothing, its events, or only that it was made a long time ago."""
 
     NEVER = "never"
     KNOWN = "known"

@@ -303,7 +303,7 @@ class LocalRuntime:
         Args:
             records: The records. A move changes nothing here; an erasure destroys keys that are in memory.
             codes: The application of each deployment, by the name of its archive.
-            cuts: Where cascades were cut, by the id of the record that continues each; None: as these records say.
+            cuts: The places where cascades were cut, by the id of the record that continues each; None: as these records say.
         """
         replies: list[Reply] = []
         every = list(records)

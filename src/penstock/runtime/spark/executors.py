@@ -63,7 +63,7 @@ class DeployExecutor:
         return ControlEffect(switch=switch)
 
     def _forget(self, epoch: Epoch) -> None:
-        """Remove what an earlier attempt at this epoch may have written for the next one."""
+        """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
         deployments = Deployments(self._data / JOURNAL)
         with storage("refuse a deployment"), locked_directory(deployments.folder):
             deployments.keep_prefix(epoch)

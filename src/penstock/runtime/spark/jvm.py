@@ -129,7 +129,7 @@ _OPTIONS_SINCE: Final = {
 
 
 class TraceFolder:
-    """Makes one line of each trace; it keeps the newest line until it knows what follows."""
+    """Makes one line of each trace; it keeps the newest line until it knows the next one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -204,7 +204,7 @@ class JavaOutput:
 
         Args:
             process: The process; its standard output is a pipe.
-            stream: Where lines appear; standard error if None.
+            stream: The file for the lines; None stands for standard error.
         """
         assert process.stdout is not None
         self.path = data / RUN / FILE_NAME
@@ -424,7 +424,7 @@ class Jvm:
                     f"{self._output.path} has its messages"
                 )
             if self._output.failure:
-                self._process.kill()  # its other threads would go on for ever
+                self._process.kill()  # its other threads would go on without end
                 raise OperationalError(
                     f"Java cannot start: {self._output.failure}; {self._output.path} has its messages"
                 )

@@ -3,7 +3,7 @@
 They are rows of the epoch, so they exist when its commit is durable. They are appended before the next epoch is
 committed, so only those of the newest epoch can be missing in the log, and they can only be behind its positions.
 
-A record that continues a cascade is an epoch of its own, so nobody waits for a cascade in the same epoch. The log gets
+A record that continues a cascade is an epoch of its own, so no request of the same epoch waits for a cascade. The log gets
 one of them at a time: at once if an epoch has cut or continued a cascade and no other record waits, else after as much
 time as that epoch took. So all cascades together take at most half of the time. No cascade overtakes another one: they continue in turn, in the order in
 which they were cut, so the order of the log never depends on how long an epoch took.

@@ -152,7 +152,7 @@ TaskCommand = WorkerCommand | Reside
 
 
 class TaskResult(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did.
+    """The result of a task.
 
     Attributes:
         position, entity, wrote: The columns of the access set: uint32, uint64, bool.
@@ -165,7 +165,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         events: The number of their events, by stream.
         flows: Whether workflow steps of the epoch are still to run.
         largest: The most events of an atom of its requests.
-        roots: What the transactions in the parts called, and how often.
+        roots: The methods and functions that the transactions in the parts called, and how often.
         samples: Calls between members that this run observed.
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
@@ -216,7 +216,7 @@ Code = tuple[str, Epoch]
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
-    """What every task of a runtime needs; only a deployment changes it."""
+    """The settings that every task of a runtime needs; only a deployment changes them."""
 
     spec: str
     data: str

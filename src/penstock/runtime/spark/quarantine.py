@@ -57,7 +57,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class Note(NamedTuple):
-    """What a process runs, or ran when it died.
+    """The work that a process runs, or ran when it died.
 
     Attributes:
         position: The position of the transaction in its epoch; `PART_OF` and `STEPS_OF` are added for parts.
@@ -89,7 +89,7 @@ def write_note(path: Path, note: Note) -> None:
 
 
 def read_note(path: Path) -> Note | None:
-    """Return the note of a task; None where it runs no transaction."""
+    """Return the note of a task; None if it runs no transaction."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -248,7 +248,7 @@ class Quarantine:
     def refusal_of_step(self, number: int) -> Failure | None:
         """Note the workflow step that runs next, as `refusal_of_request` does.
 
-        0 is what runs before and after all steps, and `QUEUE` is the work on the queue of steps.
+        0 is the work before and after all steps, and `QUEUE` is the work on the queue of steps.
         """
         number = _QUEUE_NUMBER if number == QUEUE else min(number, _NUMBER_MAX)
         return self._refusal(self.now[0] % PART_OF + STEPS_OF, number)

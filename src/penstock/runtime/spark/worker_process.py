@@ -38,7 +38,7 @@ _WORKERS: dict[bytes, Worker] = {}
 """The worker of this process by its present settings; at most one."""
 
 _LEFT: set[bytes] = set()
-"""The former settings, until what their code leaves is collected."""
+"""The former settings, until the objects of their code are collected."""
 
 
 def perform(_index: int, payloads: Iterator[bytes]) -> Iterator[bytes]:
