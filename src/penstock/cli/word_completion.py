@@ -3,7 +3,7 @@
 Completing the words of `penstock call` imports the application, as the command itself does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +24,31 @@ if TYPE_CHECKING:
 @silent
 def call_words(ctx: typer.Context) -> Iterator[str]:
     """Complete the words of a call: the application, a class or function, and a method."""
-    app, words = _app_and_words(ctx)
-    if app is None:
-        yield from application_names()
-    elif not words:
+    return _words_behind_app(ctx, _words_of_call)
+
+
+@silent
+def append_words(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an append: the application, and the streams that take appends."""
+    return _words_behind_app(ctx, lambda app, words: () if words else _open_streams(app))
+
+
+@silent
+def view_names(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an order about a view: the application, and its views."""
+    return _words_behind_app(ctx, lambda app, words: () if words else app.views)
+
+
+@silent
+def flow_targets(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of a pause: the application, and the targets of a pause."""
+    from penstock.gateway.flow.limit_table import targets_of  # only this completion needs it
+
+    return _words_behind_app(ctx, lambda app, words: () if words else targets_of(app))
+
+
+def _words_of_call(app: "App", words: list[str]) -> Iterator[str]:
+    if not words:
         yield from app.entities
         yield from app.functions
     elif len(words) == 2 and words[0] in app.entities:
@@ -37,46 +58,16 @@ def call_words(ctx: typer.Context) -> Iterator[str]:
         yield from RESERVED
 
 
-@silent
-def append_words(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of an append: the application, and the streams that take appends."""
-    app, words = _app_and_words(ctx)
-    if app is None:
-        yield from application_names()
-    elif not words:
-        yield from _open_streams(app)
-
-
-@silent
-def view_names(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of an order about a view: the application, and its views."""
-    app, words = _app_and_words(ctx)
-    if app is None:
-        yield from application_names()
-    elif not words:
-        yield from app.views
-
-
-@silent
-def flow_targets(ctx: typer.Context) -> Iterator[str]:
-    """Complete the words of a pause: the application, and what can be paused."""
-    app, words = _app_and_words(ctx)
-    if app is None:
-        yield from application_names()
-    elif not words:
-        from penstock.gateway.flow.limit_table import targets_of  # only this completion needs it
-
-        yield from targets_of(app)
-
-
-def _app_and_words(ctx: typer.Context) -> tuple["App | None", list[str]]:
-    """Return the application that a command line or a setting names, and the words behind it."""
+def _words_behind_app(
+    ctx: typer.Context, behind: "Callable[[App, list[str]], Iterable[str]]"
+) -> Iterator[str]:
+    """Yield the names of applications, or the words that may follow those behind the application."""
     words, options = list(ctx.params.get("words") or ()), _options(ctx)
     if words:
         options, words = split_app(options, [*words, "next"], "", remote=False)
         words = words[:-1]
     spec = options.settings().app
-    return load_app(spec) if spec else None, words
+    yield from behind(load_app(spec), words) if spec else application_names()
 
 
 def _options(ctx: typer.Context) -> DataOptions:

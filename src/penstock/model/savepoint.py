@@ -102,7 +102,7 @@ class SavepointBlock:
             outer = self._txn.blocks[-1]
         if outer is not None:
             for key, image in self.images.items():
-                # The outer block has an older image of it.
+                # An image that the outer block has already is older, and stays.
                 outer.images.setdefault(key, image)
 
     def restore(self) -> None:

@@ -13,7 +13,6 @@ from penstock.cli.options import (
     PortOption,
     SupervisedOption,
     log_flags,
-    with_deployed_code,
 )
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.process import logs
@@ -50,9 +49,7 @@ def command(
 ) -> None:
     """Run a gateway in the foreground; see `HELP`."""
     flags = {"gateway.host": host, "gateway.port": port, **log_flags(as_json=as_json)}
-    application, settings = (
-        with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
-    )
+    application, settings = load_to_run(options, flags, deployed=deployed)
     logs.configure_service("gateway", settings.log_format, settings.log_level)
     end_with_threads()
     from penstock.console.routes import console_handlers

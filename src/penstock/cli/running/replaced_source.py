@@ -6,7 +6,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.cli.options import AppOptions, schema_changes
+from penstock.cli.options import AppOptions, schema_changes, with_deployed_code
 from penstock.files.layout import JOURNAL
 
 if TYPE_CHECKING:
@@ -36,15 +36,20 @@ def replacement_text(deployment: "Deployment", source: str) -> str:
     )
 
 
-def load_to_run(options: AppOptions, flags: "dict[str, str | int | None]") -> "tuple[App, Config]":
+def load_to_run(
+    options: AppOptions, flags: "dict[str, str | int | None]", *, deployed: bool = False
+) -> "tuple[App, Config]":
     """Load the application that a process of its own runs: the source, or the deployment that has replaced it.
 
     Args:
         flags: Other options by the name of their setting; None if not given.
+        deployed: Whether the code in force runs in any case, because a supervisor has decided so.
 
     Returns:
         The application, whose classes read the stored entities, and the settings, which name it.
     """
+    if deployed:
+        return with_deployed_code(options).load(**flags)
     application, settings = options.load_unchecked(**flags)
     deployment = replacement_in(settings)
     if deployment is None:

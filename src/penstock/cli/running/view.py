@@ -13,7 +13,6 @@ from penstock.cli.options import (
     JsonLogOption,
     SupervisedOption,
     log_flags,
-    with_deployed_code,
 )
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.errors import ConfigError
@@ -64,9 +63,7 @@ def serve(
 ) -> None:
     """Run the SQL view in the foreground; see `SERVE_HELP`."""
     flags = log_flags(as_json=as_json)
-    application, settings = (
-        with_deployed_code(options).load(**flags) if deployed else load_to_run(options, flags)
-    )
+    application, settings = load_to_run(options, flags, deployed=deployed)
     from penstock.sql_view.server import ROLE, serve_view
 
     logs.configure_service(ROLE, settings.log_format, settings.log_level)
@@ -90,9 +87,7 @@ def feed(
         config=options.config,
         assignments=options.assignments,
     )
-    application, settings = (
-        with_deployed_code(chosen).load(**flags) if deployed else load_to_run(chosen, flags)
-    )
+    application, settings = load_to_run(chosen, flags, deployed=deployed)
     if name not in application.views:
         from penstock.model.application import unknown
 
