@@ -54,7 +54,6 @@ export class AnswerTable {
   #draw() {
     const table = dataTable({
       caption: "Answer",
-      stacked: true,
       columns: this.#columns.map((column) => ({ ...column, cell: (value) => cell(value, column.type) })),
       rows: this.rows.slice(this.#offset, this.#offset + PAGE),
       order: { ...this.#order, choose: (index) => this.#sortBy(index) },

@@ -354,9 +354,7 @@ export class Chart {
       columns,
       rows: rows.slice(-200).reverse(),
       caption: title,
-      sortable: false,
       rowHead: true,
-      stacked: true,
     });
     show(this.#table, this.#table.firstElementChild, table);
     if (focused) table.focus();

@@ -89,7 +89,7 @@ class DeploymentPage {
       .map((each) => [each.number, each.since, each.time_us, orderedBy(each), each.archive, each, each])
       .reverse();
     const caption = "Deployments, the newest first";
-    return dataTable({ caption, columns, rows, sortable: false, rowHead: true, stacked: true });
+    return dataTable({ caption, columns, rows, rowHead: true });
   }
 
   #removal(name) {

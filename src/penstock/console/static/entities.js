@@ -152,7 +152,6 @@ class List {
     const table = dataTable({
       caption: `Entities of class ${this.#operator.name}`,
       rowHead: true,
-      stacked: true,
       columns: columns.map((column) => ({ ...column, cell: (value) => this.#cell(column.name, value) })),
       rows,
       order: {

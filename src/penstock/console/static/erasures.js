@@ -137,7 +137,5 @@ const table = (certificates) =>
     rows: certificates
       .map(({ subject, epoch, time_us: time, views, hash }) => [subject, epoch, time, viewsText(views), hash])
       .reverse(),
-    sortable: false,
     rowHead: true,
-    stacked: true,
   });

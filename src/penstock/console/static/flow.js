@@ -125,14 +125,7 @@ function pausedTable(actions, change) {
     { name: "Resume", cell: (target) => resumeButton(target, change) },
   ];
   const rows = actions.map((action) => [action.target, action.time_us, action.by, action.reason, action.target]);
-  return dataTable({
-    caption: "Pauses in force",
-    sortable: false,
-    rowHead: true,
-    stacked: true,
-    columns,
-    rows,
-  });
+  return dataTable({ caption: "Pauses in force", rowHead: true, columns, rows });
 }
 
 const resumeButton = (target, change) =>
@@ -149,14 +142,7 @@ function workflowTable(workflows, change) {
     { name: "Resume", cell: (one) => workflowButtons(one, change) },
   ];
   const rows = workflows.map((workflow) => [workflow.name, workflow.since_us, workflow.held, workflow.failure, workflow]);
-  return dataTable({
-    caption: "Workflows that are paused by a failure",
-    sortable: false,
-    rowHead: true,
-    stacked: true,
-    columns,
-    rows,
-  });
+  return dataTable({ caption: "Workflows that are paused by a failure", rowHead: true, columns, rows });
 }
 
 function workflowButtons(one, change) {
@@ -191,13 +177,7 @@ function recordTable(actions) {
     { name: "Reason" },
   ];
   const rows = actions.map((action) => [action.time_us, action.kind, action.target, action.by, action.reason]);
-  return dataTable({
-    caption: "Pauses and resumes",
-    sortable: false,
-    stacked: true,
-    columns,
-    rows,
-  });
+  return dataTable({ caption: "Pauses and resumes", columns, rows });
 }
 
 const nameOf = (target) => (target === EVERYTHING ? "everything" : target);

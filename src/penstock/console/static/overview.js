@@ -126,8 +126,7 @@ function incidentPanel(incidents) {
     ),
     dataTable({
       caption: "Requests that were set aside",
-      rowHead: false,
-      stacked: true,
+      sortable: true,
       columns,
       rows,
     }),
@@ -163,14 +162,7 @@ function processTable({ processes, view_epoch: viewed }) {
     process.state,
     process.role === "view" ? answersOf(viewed) : details(process.details),
   ]);
-  return dataTable({
-    caption: "Processes of the application",
-    sortable: false,
-    rowHead: true,
-    stacked: true,
-    columns,
-    rows,
-  });
+  return dataTable({ caption: "Processes of the application", rowHead: true, columns, rows });
 }
 
 function generatorTable(generators) {
@@ -189,14 +181,7 @@ function generatorTable(generators) {
     generator.atoms,
     generator.reason || generator.place + (generator.share === null ? "" : ` (${Math.round(generator.share * 100)} %)`),
   ]);
-  return dataTable({
-    caption: "Generators of the application",
-    sortable: false,
-    rowHead: true,
-    stacked: true,
-    columns,
-    rows,
-  });
+  return dataTable({ caption: "Generators of the application", rowHead: true, columns, rows });
 }
 
 const stateOf = (state) =>

@@ -146,9 +146,7 @@ function tableOf(caption, names, rows) {
     caption,
     columns: names.map((name) => ({ name, cell: (node) => node })),
     rows,
-    sortable: false,
     rowHead: true,
-    stacked: true,
     nested: true,
   });
 }

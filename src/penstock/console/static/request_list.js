@@ -164,8 +164,6 @@ export class RequestList {
       caption: "Requests, the newest first",
       columns: columns.map((name) => ({ name, cell: (node) => node, numeric: name === "Epoch" })),
       rows: rows.map((row) => this.#cells(row)),
-      sortable: false,
-      stacked: true,
     });
   }
 

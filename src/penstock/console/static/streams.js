@@ -61,6 +61,7 @@ const nothing = () =>
 function table(streams) {
   return dataTable({
     caption: "Streams",
+    sortable: true,
     columns: [
       { name: "Stream", cell: (name) => el("a", { href: streamLink(name) }, name) },
       { name: "Events", cell: (type) => el("code", {}, type) },
@@ -80,7 +81,6 @@ function table(streams) {
       stream.rate,
     ]),
     rowHead: true,
-    stacked: true,
   });
 }
 
@@ -208,9 +208,7 @@ function atomsTable(atoms) {
       { name: "Events", cell: eventsOf },
     ],
     rows: atoms.map((atom) => [atom.atom, atom.time, atom.epoch, atom.events]).reverse(),
-    sortable: false,
     rowHead: true,
-    stacked: true,
   });
 }
 

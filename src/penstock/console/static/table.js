@@ -30,21 +30,20 @@ export function compare(one, other) {
  * `columns`: `{name, type, numeric, cell}`, where `cell(value, row)` may return a node.
  * With `sortable`, the heads are buttons that sort the rows here; with `order`, which is
  * `{index, falling, choose}`, they call `choose(index)`, and the rows are shown as they come.
- * With `stacked`, a narrow window shows each row as a block, every value behind the name of its
- * column; the roles keep it a table for assistive technology. A `nested` table is inside of another one or of an
+ * A narrow window shows each row as a block, every value behind the name of its column; the roles keep
+ * it a table for assistive technology. A `nested` table is inside of another one or of an
  * attribute; it is no landmark, because its name is not the only one of the page.
  */
 export function dataTable({
   columns,
   rows,
   caption,
-  sortable = true,
+  sortable = false,
   order = null,
   rowHead = false,
-  stacked = false,
   nested = false,
 }) {
-  const body = el("tbody", stacked ? { role: "rowgroup" } : {});
+  const body = el("tbody", { role: "rowgroup" });
   const choose = order ? order.choose : sortable ? sort : null;
   const heads = columns.map((column, index) => head(column, index, choose));
   let chosen = order ?? { index: -1, falling: false };
@@ -64,8 +63,8 @@ export function dataTable({
     const tr = (row) =>
       el(
         "tr",
-        stacked ? { role: "row" } : {},
-        columns.map((column, at) => cell(column, row, at, { rowHead, stacked })),
+        { role: "row" },
+        columns.map((column, at) => cell(column, row, at, rowHead)),
       );
     show(body, sorted.map(tr));
   }
@@ -73,7 +72,7 @@ export function dataTable({
   fill();
   const table = el(
     "table",
-    stacked ? { role: "table", class: "stacked" } : {},
+    { role: "table", class: "stacked" },
     el("caption", { class: "hidden" }, caption),
     el("thead", {}, el("tr", {}, heads)),
     body,
@@ -105,17 +104,17 @@ function head(column, index, choose) {
 
 const shortType = (type) => (type.length > 28 ? `${type.slice(0, 26)}…` : type).toLowerCase();
 
-function cell(column, row, index, { rowHead, stacked }) {
+function cell(column, row, index, rowHead) {
   const value = row[index];
   const shown = column.cell ? column.cell(value, row) : valueText(value);
   const isHead = rowHead && index === 0;
   const properties = {
     class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
     scope: isHead ? "row" : null,
-    role: stacked ? (isHead ? "rowheader" : "cell") : null,
-    "data-label": stacked ? column.name : null,
+    role: isHead ? "rowheader" : "cell",
+    "data-label": column.name,
   };
-  return el(isHead ? "th" : "td", properties, stacked ? el("div", {}, shown) : shown);
+  return el(isHead ? "th" : "td", properties, el("div", {}, shown));
 }
 
 /** Return a node for a value without a known meaning. */

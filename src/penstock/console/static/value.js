@@ -212,7 +212,6 @@ function grid(columns, rows) {
     columns,
     rows: rows.slice(0, ROWS_MAX),
     sortable: rows.length > 1,
-    stacked: true,
     nested: true,
   });
   return rows.length > ROWS_MAX ? el("div", {}, table, rest(rows.length)) : table;

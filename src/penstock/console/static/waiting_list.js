@@ -67,8 +67,6 @@ export class WaitingList {
         caption,
         columns: columns.map((name) => ({ name, cell: (node) => node })),
         rows: requests.map(cells),
-        sortable: false,
-        stacked: true,
       }),
       below(requests),
     );
