@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.spark.jvm import JavaOutput, TraceFolder
+from penstock.runtime.spark.java_output import JavaOutput, TraceFolder
 
 FILE = Path("data/run/java.log")
 NAMED = f"(all of it is in {FILE})"
