@@ -11,7 +11,7 @@ import pytest
 from penstock.base.http import STATUS
 from penstock.errors import Overloaded, TimedOut
 from penstock.gateway.serving import UNSET
-from penstock.process.config import Config, meanings, setting_names
+from penstock.process.config import Config, meanings
 from tests.checkout import TOP
 
 GLOSSARY = TOP / "docs" / "GLOSSARY.md"
@@ -76,8 +76,8 @@ def test_operations_page_names_every_setting_with_default_and_meaning(tmp_path: 
     """The table of settings is the configuration's; the page adds links and details to a meaning, and changes no word."""
     row = r"^\| `([a-z_.]+)` \| ([^|]*)\| ([^|]*)\|"
     rows = re.findall(row, OPERATIONS.read_text(), re.MULTILINE)
-    told = {name: default.strip() for name, default, _ in rows if name in setting_names()}
-    assert sorted(told) == sorted(setting_names())
+    told = {name: default.strip() for name, default, _ in rows if name in meanings()}
+    assert sorted(told) == sorted(meanings())
     meant = {name: re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", text) for name, _, text in rows}
     for name, meaning in meanings().items():
         assert meant[name].startswith(meaning), name

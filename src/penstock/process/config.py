@@ -411,11 +411,6 @@ def load_config(
     return Config(**built, **made, views=views)
 
 
-def setting_names() -> list[str]:
-    """Return the name of every setting, dotted where it lies in a table."""
-    return list(_KINDS)
-
-
 def help_of(name: str, default: str = "") -> str:
     """Return the help of an option that sets a setting: its meaning and its default.
 
@@ -428,7 +423,7 @@ def help_of(name: str, default: str = "") -> str:
 
 
 def meanings() -> dict[str, str]:
-    """Return the meaning of each setting, as the page of settings has it, by its name."""
+    """Return the meaning of each setting by its name, which is dotted if the setting lies in a table."""
     return {name: expected.meaning.text for name, expected in _KINDS.items()}
 
 

@@ -13,7 +13,7 @@ from penstock.cli.commands import COMMANDS, load
 from penstock.cli.error_output import ADVICE
 from penstock.cli.main import execute
 from penstock.errors import ConfigError
-from penstock.process.config import load_config, setting_names
+from penstock.process.config import load_config, meanings
 from tests.checkout import SHOP, TOP
 
 SOURCE = TOP / "src" / "penstock"
@@ -63,7 +63,7 @@ def test_advice_names_settings_and_options_that_exist() -> None:
     assert set(OPTION.findall(told)) <= every
     behind = " ".join(rest for _, rest in COMMAND.findall(told))
     assert set(OPTION.findall(told)) <= EVERYWHERE.union(OPTION.findall(behind))
-    assert set(SETTING.findall(told)) <= set(setting_names())
+    assert set(SETTING.findall(told)) <= set(meanings())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_unknown_setting_names_near_misses_only(name: str, near: list[str], tmp_
     message = str(caught.value)
     for one in near:
         assert one in message
-    assert sum(one in message.split() for one in setting_names()) <= 3
+    assert sum(one in message.split() for one in meanings()) <= 3
     assert ("did you mean" in message) == bool(near)
 
 

@@ -13,8 +13,8 @@ from penstock.process.config import (
     Setting,
     TargetSettings,
     load_config,
+    meanings,
     parse_assignment,
-    setting_names,
 )
 
 
@@ -144,7 +144,7 @@ def test_other_toml_types_are_refused(directory: Path, value: str) -> None:
 def test_every_integer_setting_has_a_range() -> None:
     """No number is accepted unchecked."""
     numbers = 0
-    for name in setting_names():
+    for name in meanings():
         table, _, rest = name.partition(".")
         config = Config(Path("d"))
         value = getattr(getattr(config, table), rest) if rest else getattr(config, name)
