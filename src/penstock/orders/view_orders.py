@@ -9,8 +9,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import RequestError
+from penstock.base.ids import BEFORE_FIRST
+from penstock.errors import ConfigError, RequestError
 from penstock.files.layout import JOURNAL, VIEWS
+from penstock.journal.delta import identity_of
 from penstock.journal.deployments import Deployments
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import unknown
@@ -19,11 +21,13 @@ from penstock.orders.pauses import TEXT_MAX
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.question import ChildEnded, ask_child
 from penstock.process.status import status_in
 from penstock.process.view_files import (
     ROLE,
     Held,
     ViewOrders,
+    ViewReport,
     change_orders,
     end_hold,
     folder_of,
@@ -34,6 +38,29 @@ from penstock.process.view_standing import ViewStanding, view_standings
 
 _FILES: Final = frozenset({"", "sqlite", "search"})
 """Kinds of targets that may lie in the folder of the view."""
+
+
+_REMOVAL: Final = "penstock.views.removal"
+_REMOVAL_S: Final = 60.0
+_KEEP: Final = "--keep-tables (keep_tables over HTTP) removes the files alone"
+
+
+class TablesOfView(msgspec.Struct, frozen=True):
+    """The question to the process that removes the tables of a view.
+
+    Attributes:
+        kind: The kind of its target.
+        schema: The schema of PostgreSQL that the application named; empty: that with the name of the view.
+        folder: The folder of the view.
+        journal: The identity of the journal that has filled the tables.
+    """
+
+    name: str
+    kind: str
+    schema: str
+    address: str
+    folder: str
+    journal: str
 
 
 class ViewsState(msgspec.Struct, frozen=True):
@@ -73,11 +100,15 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Pause, resume, rebuild or remove a view.
 
     Its applier obeys within a second. Only a view that the newest deployment does not declare can be removed.
+
+    Attributes:
+        keep_tables: Whether a removal leaves the tables in a database, and removes the files of the view alone.
     """
 
     kind: Kind
     view: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
     reason: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)] = ""
+    keep_tables: bool = False
 
     way: ClassVar[Way] = Way(
         noun="an order about a view",
@@ -91,7 +122,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
 
     def carry_out(self, place: Place, _timeout_s: float = 0.0) -> ViewsState:
-        """Note the order durably, or remove the files of a view, and return how the views stand then."""
+        """Note the order durably, or remove a view, and return how the views stand then."""
         place.directory()  # there is a journal
         data, left = place.settings.data, ""
         declared = Deployments(data / JOURNAL).views()
@@ -102,7 +133,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             left = self._remove(place, declared)
         elif self.view not in declared:
             raise RequestError(
-                f"view {self.view} is not declared any more; penstock view remove {self.view} removes its files"
+                f"view {self.view} is not declared any more; penstock view remove {self.view} removes it"
             )
         else:
             change_orders(data, self.view, lambda orders: self._changed(orders, place.by))
@@ -122,7 +153,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return replace(told, paused=False)
 
     def _remove(self, place: Place, declared: tuple[str, ...]) -> str:
-        """Remove the files of a view, and return the rest of the work as text."""
+        """Remove the tables and the files of a view, and return the rest of the work as text."""
         data = place.settings.data
         if self.view in declared:
             raise RequestError(
@@ -132,13 +163,41 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise RequestError(f"the applier of view {self.view} still runs; it ends soon")
         report = read_report(data, self.view)
         target = "" if report is None else report.target
-        is_outside = target not in _FILES or bool(_has_address(place.settings, self.view))
+        left = ""
+        if target not in _FILES or _has_address(place.settings, self.view):
+            if self.keep_tables:
+                left = f"its tables in {target or 'the target'} stay; drop them there when they are not read any more"
+            else:
+                left = self._without_tables(place, report)
         shutil.rmtree(folder_of(data, self.view))
-        return (
-            f"its tables in {target or 'the target'} stay; drop them there when they are not read any more"
-            if is_outside
-            else ""
-        )
+        return left
+
+    def _without_tables(self, place: Place, report: ViewReport | None) -> str:
+        """Remove the tables of a view from its target, and return the rest of the work as text.
+
+        Raises:
+            RequestError: They could not be removed.
+        """
+        if report is None:
+            raise RequestError(
+                f"no applier has told of view {self.view} here, so its target is not known; {_KEEP}"
+            )
+        if report.epoch == BEFORE_FIRST:
+            return ""  # no fill has ended
+        settings, folder = place.settings, folder_of(place.settings.data, self.view)
+        journal = identity_of(settings.data / JOURNAL)
+        try:
+            address = settings.target_settings(self.view).address()
+            tables = TablesOfView(
+                self.view, report.target, report.schema, address, str(folder.absolute()), journal
+            )
+            return ask_child(_REMOVAL, tables, str, _REMOVAL_S)
+        except (RequestError, ConfigError) as error:
+            raise RequestError(f"{error}; {_KEEP}") from error
+        except (TimeoutError, ChildEnded) as error:
+            raise RequestError(
+                f"the target of view {self.view} does not answer; {_KEEP}"
+            ) from error
 
 
 class EndOfHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,8 @@
 """Orders about views: they are durable, refuse what does not fit, and a copy of a directory is held until it is resumed."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -12,6 +14,7 @@ from penstock.cli.running.status import status_of, view_text
 from penstock.errors import RequestError
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
+from penstock.journal.delta import identity_of
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
 from penstock.orders.order import Place
@@ -27,6 +30,9 @@ from penstock.process.view_files import (
     read_orders,
     write_report,
 )
+from penstock.views.sqlite_target import SqliteTarget
+from penstock.views.tables import FAILED_SHAPE
+from penstock.views.target import Position
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
@@ -49,10 +55,12 @@ def declare(data: Path, views: list[str], archive: str = "a") -> None:
     assert Deployments(data / "journal").record(Epoch(0), 1, code, {}, views=views) is not None
 
 
-def give(data: Path, kind: Kind, view: str, reason: str = "", url: str = "") -> ViewsState:
+def give(
+    data: Path, kind: Kind, view: str, reason: str = "", url: str = "", *, keep_tables: bool = False
+) -> ViewsState:
     settings = Config(data, views={view: TargetSettings(url)} if url else {})
     place = Place(settings, by="ada")
-    return ViewOrder(kind, view, reason).carry_out(place)
+    return ViewOrder(kind, view, reason, keep_tables).carry_out(place)
 
 
 def state_of(state: ViewsState, name: str) -> tuple[str, str, str]:
@@ -115,7 +123,11 @@ def test_view_that_is_gone_can_be_removed(data: Path) -> None:
         pytest.raises(RequestError, match="still runs"),
     ):
         give(data, "remove", "reporting")
-    removed = give(data, "remove", "reporting")
+    with pytest.raises(
+        RequestError, match=r"set views.reporting.url; --keep-tables .* removes the"
+    ):
+        give(data, "remove", "reporting")
+    removed = give(data, "remove", "reporting", keep_tables=True)
     assert [view.name for view in removed.views] == ["names"]
     assert (
         removed.left
@@ -125,14 +137,43 @@ def test_view_that_is_gone_can_be_removed(data: Path) -> None:
 
 
 def test_files_in_the_folder_of_a_view_go_with_it(data: Path) -> None:
-    """A file in the data directory needs nobody; one that a setting names is left."""
+    """A file in the data directory needs no address, and nothing is left to do."""
     declare(data, [], "b")
-    for url, left in (
-        ("", ""),
-        ("sqlite:///srv/names.sqlite", "its tables in sqlite stay"),
-    ):
+    write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, Epoch(1)))
+    assert give(data, "remove", "names").left == ""
+    assert not folder_of(data, "names").exists()
+
+
+def filled(path: Path, journal: str) -> None:
+    """Make the table of a view, with the position of a journal."""
+    target = SqliteTarget(path, "names")
+    target.load(None, Position("", journal, Epoch(1), "", ""), [FAILED_SHAPE], [])
+    target.close()
+
+
+def test_tables_outside_go_with_the_view(data: Path, tmp_path: Path) -> None:
+    """They are removed from the file that the setting names, and tables of users stay; others' tables are refused."""
+    declare(data, [], "b")
+    path = tmp_path / "names.sqlite"
+    url = f"sqlite://{path}"
+    with closing(sqlite3.connect(path)) as user:
+        user.execute("CREATE TABLE prices (price INTEGER)")
+        filled(path, "of the original")
+        folder_of(data, "names").mkdir(parents=True)
+        with pytest.raises(RequestError, match="no applier has told of view names here"):
+            give(data, "remove", "names", url=url)
         write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, Epoch(1)))
-        assert give(data, "remove", "names", url=url).left.startswith(left)
+        with pytest.raises(RequestError, match="filled from another data directory; --keep-tables"):
+            give(data, "remove", "names", url=url)
+        path.unlink()
+    with closing(sqlite3.connect(path)) as user:
+        user.execute("CREATE TABLE prices (price INTEGER)")
+        with pytest.raises(RequestError, match="leads to a place without its tables"):
+            give(data, "remove", "names", url=url)
+        filled(path, identity_of(data / "journal"))
+        assert give(data, "remove", "names", url=url).left == ""
+        assert user.execute("SELECT name FROM sqlite_master").fetchall() == [("prices",)]
+    assert not folder_of(data, "names").exists()
 
 
 def test_state_is_that_of_a_running_applier(data: Path) -> None:

@@ -77,13 +77,16 @@ Example:
   penstock view rebuild examples/shop reporting
 """
 
-REMOVE_HELP: Final = """Remove the files of a view that the newest deployment does not declare any more.
+REMOVE_HELP: Final = """Remove a view that the newest deployment does not declare any more: its files, and its tables in a database.
 
-Tables in a database stay; the command says so.
+The setting views.NAME.url must still have the address of the database. Only tables that the view has made are removed;
+a table on which something depends is not, and the message has its name. Without the database, --keep-tables removes
+the files alone.
 
 \b
-Example:
+Examples:
   penstock view remove examples/shop reporting
+  penstock view remove examples/shop reporting --keep-tables
 """
 
 command: Final = typer.Typer(
@@ -138,17 +141,20 @@ def remove(
     options: DataOptions,
     remote: RemoteOptions,
     words: WordsArgument = None,
+    keep_tables: Annotated[
+        bool, typer.Option("--keep-tables", help="Leave the tables in a database.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the files of a view; see `REMOVE_HELP`."""
-    _give("remove", options, remote, words, as_json=as_json)
+    """Remove a view; see `REMOVE_HELP`."""
+    _give("remove", options, remote, words, as_json=as_json, keep_tables=keep_tables)
 
 
 _DONE: Final = {
     "pause": "Paused {}.",
     "resume": "Resumed {}.",
     "rebuild": "Rebuilding {}; readers see its former rows until then.",
-    "remove": "Removed the files of {}.",
+    "remove": "Removed {}.",
 }
 
 
@@ -160,12 +166,13 @@ def _give(
     *,
     as_json: bool,
     reason: str = "",
+    keep_tables: bool = False,
 ) -> None:
     options, name = named_view(options, words)
     options.find()
     from penstock.orders.view_orders import ViewOrder
 
-    order = ViewOrder(order_kind, name, reason)
+    order = ViewOrder(order_kind, name, reason, keep_tables)
     state = remote.give(order, lambda: options.place()._replace(by=user()))
 
     def show(console: "Console") -> None:

@@ -5,7 +5,7 @@ import { askFirst, confirmButton } from "./confirm.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { count } from "./format.js";
 import { textNode } from "./text.js";
-import { button, lines, panel, row } from "./widgets.js";
+import { button, lines, panel, row, tick } from "./widgets.js";
 
 const PATH = "/views";
 const LOOK_MS = 1_000;
@@ -74,15 +74,17 @@ function buttonsOf(view, order) {
   const labelled = (verb) => ({ "aria-label": `${verb} ${name}` });
   const give = (kind, reason = "") => order(PATH, { kind, view: name, reason });
   if (state === "undeclared") {
+    const kept = tick("Keep the tables in the database", false);
     const remove = {
       name: "Remove …",
       more: labelled("Remove"),
-      title: `Remove the files of ${name}?`,
-      text: "Its folder in the data directory is removed. Tables in a database stay.",
+      title: `Remove ${name}?`,
+      text: "Its folder in the data directory is removed, and so are its tables in a database.",
+      inputs: [kept.element],
       leave: "Leave them",
       sure: "Remove",
     };
-    return confirmButton(remove, () => give("remove"));
+    return confirmButton(remove, () => order(PATH, { kind: "remove", view: name, keep_tables: kept.input.checked }));
   }
   const rebuild = {
     name: "Rebuild …",
