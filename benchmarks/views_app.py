@@ -6,12 +6,15 @@ from penstock import App, Entity, key, search, sqlite, view
 
 
 class Item(Entity):
+    """An item."""
+
     item_id: str = key()
     name: str = ""
     price: int = 0
     stock: int = 0
 
     def buy(self) -> int:
+        """Take one from the stock."""
         self.stock -= 1
         return self.stock
 

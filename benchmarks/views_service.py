@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,7 +84,7 @@ class Visibility(threading.Thread):
         for name, reached in self._reached.items():
             lags = []
             epochs = sorted(reached)
-            for former, epoch in zip(epochs, epochs[1:], strict=False):
+            for former, epoch in pairwise(epochs):
                 lags += [
                     reached[epoch] - committed[each]
                     for each in range(former + 1, epoch + 1)
@@ -119,7 +120,10 @@ class Service:
         """Offer requests at the rate; return the replies in a second, and their median time."""
         took_s: list[float] = []
         began = time.perf_counter()
-        async with self._client.pipeline(unanswered=20_000) as pipeline, asyncio.TaskGroup() as group:
+        async with (
+            self._client.pipeline(unanswered=20_000) as pipeline,
+            asyncio.TaskGroup() as group,
+        ):
             sent = 0
 
             async def replied(pending: Any, sent_s: float) -> None:
@@ -154,9 +158,7 @@ class Service:
                 except OperationalError:
                     failed += 1
 
-        writes, *_ = await asyncio.gather(
-            self.write(seconds), *(caller() for _ in range(callers))
-        )
+        writes, *_ = await asyncio.gather(self.write(seconds), *(caller() for _ in range(callers)))
         asked = {"calls_per_s": round(len(took_s) / seconds, 1), "p50_ms": p50_ms(took_s)}
         return {**asked, "failed": failed, **writes}
 
@@ -227,9 +229,7 @@ def measured(directory: Path, rate: int, seconds: float, turns: int) -> list[dic
         for has_views in (True, False):
             with started(has_views=has_views, directory=directory) as (data, port):
                 figures = uvloop.run(
-                    with_client(
-                        data, port, rate, seconds, has_views=has_views, asks=not turn
-                    )
+                    with_client(data, port, rate, seconds, has_views=has_views, asks=not turn)
                 )
             load = os.getloadavg()[0]
             told.append({"views": has_views, "load": round(load, 1), **figures})

@@ -15,7 +15,7 @@ import xxhash
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.snapshots.newest_states import unordered_class_states
+from penstock.snapshots.newest_states import LastChanges
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.sql_view.change_batch import ChangeBatch, journal_batches
 from penstock.views.tables import ViewTables, merged
@@ -161,21 +161,21 @@ class Filling:
     def _class(self, name: str) -> Iterator[tuple[float, Iterable[TableChange]]]:
         """Yield the entities of a class, from the snapshot without those that changed behind it, and then these."""
         base = BEFORE_FIRST if self._base is None else self._base.epoch
-        changed = unordered_class_states(self._journal, name, base, self._epoch)
+        changed = LastChanges(self._journal, name, base, self._epoch)
         class_files = None if self._base is None else self._base.classes.get(name)
         files = [] if class_files is None else class_files.files
-        total = max(1, sum(file.rows for file in files) + changed.num_rows)
+        total = max(1, sum(file.rows for file in files) + len(changed))
         done = 0
         for file in files:
             assert class_files is not None
             rows = self._snapshots.states(class_files, file)
-            is_newer = pc.is_in(rows["key"], value_set=changed["key"].combine_chunks())
-            kept = rows.filter(pc.invert(is_newer))
-            for step in _steps(kept):
+            for step in _steps(rows.filter(pc.invert(changed.has(rows["key"])))):
                 yield (done + step.num_rows) / total, self._rows_of(name, step)
             done += file.rows
-        for step in _steps(changed.filter(pc.is_valid(changed["state"]))):
-            yield done / total, self._rows_of(name, step)
+        for rows in _joined(changed.states()):
+            for step in _steps(rows.filter(pc.is_valid(rows["state"]))):
+                yield min(1.0, (done + step.num_rows) / total), self._rows_of(name, step)
+            done += rows.num_rows
 
     def _rows_of(self, name: str, step: pa.Table) -> Iterator[TableChange]:
         states = dict(zip(step["key"].to_pylist(), step["state"].to_pylist(), strict=True))
@@ -191,6 +191,20 @@ class Filling:
                     (epoch - after) / max(1, self._epoch - after),
                     _of_atoms(self._tables, step),
                 )
+
+
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join small tables: an epoch may have a few rows, and its share of the work is not smaller for that."""
+    pending: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        pending.append(table)
+        count += table.num_rows
+        if count >= _STEP:
+            yield pa.concat_tables(pending)
+            pending, count = [], 0
+    if count:
+        yield pa.concat_tables(pending)
 
 
 def _steps(rows: pa.Table) -> Iterator[pa.Table]:
