@@ -99,6 +99,7 @@ PUBLIC = [
     "sequencer",
     "service",
     "splitter",
+    "sql",
     "sqlite",
     "states",
     "stream",

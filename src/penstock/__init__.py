@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from penstock.model.streams.stream import emit, stream
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
+    from penstock.model.views.sql_table import sql
     from penstock.model.views.target_choice import postgres, search, sqlite
     from penstock.model.views.view import view
     from penstock.process.config import Config
@@ -178,6 +179,7 @@ __all__ = [
     "sequencer",
     "service",
     "splitter",
+    "sql",
     "sqlite",
     "states",
     "stream",
@@ -212,6 +214,7 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.stream": ("emit", "stream"),
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
+    "penstock.model.views.sql_table": ("sql",),
     "penstock.model.views.target_choice": ("postgres", "search", "sqlite"),
     "penstock.model.views.view": ("view",),
 }

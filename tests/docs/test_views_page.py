@@ -17,10 +17,14 @@ PAGE = (TOP / "docs" / "VIEWS.md").read_text()
 
 
 def test_program_of_the_page_runs(tmp_path: Path) -> None:
-    """The application and the test of its row function are one program."""
-    (tmp_path / "store.py").write_text("\n".join(snippets("docs/VIEWS.md")))
+    """The application and the test of its row function are one program; the query of the other one can be a table."""
+    store, row_test, shop = snippets("docs/VIEWS.md")
+    (tmp_path / "store.py").write_text(f"{store}\n{row_test}")
+    (tmp_path / "shop.py").write_text(shop)
     run_python(
-        "import runpy; assert list(runpy.run_path('store.py')['app'].views) == ['reporting']",
+        "import runpy; assert list(runpy.run_path('store.py')['app'].views) == ['reporting']; "
+        "from shop import app; from penstock.views.deployment_check import query_findings; "
+        "assert list(query_findings(app)) == []",
         tmp_path,
     )
 

@@ -5,7 +5,7 @@ called safe. The child changes nothing.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
@@ -60,6 +60,7 @@ def report_on(
     *,
     import_s: float = IMPORT_S,
     work_s: float | None = None,
+    child: str = "penstock.history.code_report",
 ) -> DeploymentReport:
     """Return the changes that a deployment of the present code would make.
 
@@ -70,6 +71,7 @@ def report_on(
         drop: The stored classes to remove.
         import_s: The seconds that the import may take.
         work_s: The seconds that the whole report may take; None: as long as it needs.
+        child: The module that makes the report, with `made_report`.
     """
     if DataDirectory(settings.data).app_name is None:
         raise ConfigError(f"{settings.data} has no journal; name the directory with --data")
@@ -77,7 +79,6 @@ def report_on(
     module = locate(spec).module
     settings = replace(settings, app=spec, data=settings.data.absolute())
     question = ReportQuestion(settings, epochs, tuple(drop), import_s)
-    child = "penstock.history.code_report"
     try:
         return ask_importing(child, question, DeploymentReport, module, import_s, work_s)
     except TimeoutError as error:
@@ -89,12 +90,22 @@ def report_on(
         ) from ended
 
 
-def _report(question: ReportQuestion, answer_file: BinaryIO) -> DeploymentReport:
+def made_report(
+    question: ReportQuestion,
+    answer_file: BinaryIO,
+    more: "Callable[[App], Iterable[CheckFinding]]" = lambda _: (),
+) -> DeploymentReport:
+    """Make the report in the child.
+
+    Args:
+        more: Returns findings of parts of the application that this module does not know.
+    """
     application = import_guarded(locate(question.settings.app), question.import_s, answer_file)
     try:
         deployed, findings = _compared(application, question)
     except ClassChanged as error:
         deployed, findings = None, [CheckFinding(Level.REFUSED, "schema", str(error))]
+    findings += more(application)
     changes = [CheckedChange(each.level, each.kind, each.what) for each in findings]
     return DeploymentReport(deployed, level_of(findings), changes)
 
@@ -143,4 +154,4 @@ def _show_progress(epoch: Epoch, _requests: int) -> None:
 
 
 if __name__ == "__main__":
-    answer_question(ReportQuestion, _report)
+    answer_question(ReportQuestion, made_report)

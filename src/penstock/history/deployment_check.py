@@ -49,7 +49,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
     """
 
     level: Level
-    kind: Literal["schema", "interface", "backlog", "dry-run"]
+    kind: Literal["schema", "interface", "backlog", "dry-run", "view"]
     what: str
 
 

@@ -129,6 +129,13 @@ class ViewConfig:
         1_000_000,
         "newest requests and replies that the view keeps, and newest events of each stream",
     )
+    tables_percent: int = setting(
+        25,
+        "most of the time, in percent, that the queries of the [SQL tables](VIEWS.md#sql-tables) of one view take; 25 is a "
+        "quarter of a core",
+        at_least=1,
+        at_most=100,
+    )
 
 
 @dataclass(frozen=True, slots=True)

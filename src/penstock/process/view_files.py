@@ -68,6 +68,8 @@ class ViewReport(msgspec.Struct, frozen=True):
         personal: Whether it may show personal data.
         passed: The hash of the newest certificate of an erasure that it has passed, and with it all before; empty: none.
         streams: Whether it shows streams.
+        asked_ms: How long the last questions of its SQL tables took, in milliseconds; None if it has none, or before the first.
+        rests: Whether they take so long that the view waits longer than `every`, by `view.tables_percent`.
     """
 
     name: str
@@ -85,6 +87,8 @@ class ViewReport(msgspec.Struct, frozen=True):
     personal: bool = False
     passed: str = ""
     streams: bool = False
+    asked_ms: float | None = None
+    rests: bool = False
 
 
 class ViewOrders(msgspec.Struct, frozen=True):

@@ -50,6 +50,8 @@ class ViewStanding(msgspec.Struct, frozen=True):
         personal: Whether it may show personal data.
         unerased: The epochs of the erasures that it has not passed.
         gaps: The events that its tables of streams lack because the journal has forgotten them, in a sentence for each table.
+        asked_ms: How long the last questions of its SQL tables took, in milliseconds; None if it has none, or before the first.
+        rests: Whether they take so long that the view waits longer than `every`, by `view.tables_percent`.
     """
 
     name: str
@@ -67,6 +69,8 @@ class ViewStanding(msgspec.Struct, frozen=True):
     personal: bool = False
     unerased: tuple[Epoch, ...] = ()
     gaps: tuple[str, ...] = ()
+    asked_ms: float | None = None
+    rests: bool = False
 
 
 def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
@@ -140,9 +144,9 @@ def _standing_of(
         remedy = f"penstock view remove {name}"
     if failed:
         rows = "1 row is" if failed == 1 else f"{failed:,} rows are"
-        absent = f"incomplete: {rows} absent because the row function failed"
+        absent = f"incomplete: {rows} absent because the row function failed, or the key of a query is not unique"
         reason = f"{reason}; {absent}" if reason else absent
-        remedy = remedy or "see its table _failed, and correct the function"
+        remedy = remedy or "see its table _failed, and correct the function, or the query"
     if gaps:
         reason = "; ".join(filter(None, (reason, *gaps)))
         remedy = remedy or "history.views_s and history.views_mb say how much is kept for a view"
@@ -168,6 +172,8 @@ def _standing_of(
         personal,
         unerased,
         gaps,
+        None if report is None else report.asked_ms,
+        report is not None and runs and report.rests,
     )
 
 

@@ -81,7 +81,7 @@ def check_query(
     if statement_type != "SELECT":
         raise QueryError(_KINDS.format(kind=statement_type))
     named: set[TableName] = set()
-    for node in _nodes(_tree(query, cursor)):
+    for node in nodes_of(query, cursor):
         _check_node(node, tables, schemas)
         if node.get("type") == "BASE_TABLE":
             named.add(_table_name(node))
@@ -127,9 +127,9 @@ def _tree(query: str, cursor: duckdb.DuckDBPyConnection) -> Any:
     return tree["statements"]
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a tree, however deep."""
-    waiting = [tree]
+def nodes_of(query: str, cursor: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
+    """Yield every object of a parsed statement, however deep."""
+    waiting = [_tree(query, cursor)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):

@@ -158,17 +158,26 @@ class EncodedResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoded:
+    """An answer whose bytes are made already."""
+
+    epoch: Epoch
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class QueryJob:
     """A query for a child.
 
     Attributes:
+        execute: Returns the rows, or their bytes.
         still: A context for the fork, in which no other thread changes the data of `execute`.
         kept: Returns bytes for later children, in the child.
         keep: Receives these bytes, in the parent.
         ready: Returns a warm child that executes the query already, or None.
     """
 
-    execute: Callable[[], QueryResult]
+    execute: Callable[[], QueryResult | Encoded]
     options: ResultOptions
     limits: QueryLimits
     still: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -195,6 +204,8 @@ class QueryJob:
     def _execute(self) -> tuple[_Head, bytes]:
         try:
             result = self.execute()
+            if isinstance(result, Encoded):
+                return _Head(result.epoch, [], len(result.body)), result.body
             body = encode_result(result, self.options.result_format)
             return _Head(result.epoch, list(result.types), len(body)), body
         except MemoryError:

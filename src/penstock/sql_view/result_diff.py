@@ -1,18 +1,23 @@
 """The difference of two results of one query.
 
-Rows are compared by their JSON, and counted: a row that occurs three times in one result and once in the
-other differs twice. The order of rows does not matter. If the results have different columns, as two schema versions
+`differing_rows` compares two tables by key, in DuckDB and in slices, so that its memory is bounded. For a reader of a
+report, `diff_results` compares rows by their JSON, and counts them: a row that occurs three times in one result and once
+in the other differs twice. The order of rows does not matter. If the results have different columns, as two schema versions
 of a class have, the columns that both have are compared.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+import duckdb
+import pyarrow as pa
+
 from penstock.errors import QueryError
 from penstock.model.application import App
+from penstock.snapshots.column import quoted
 from penstock.snapshots.table import tables_of
 from penstock.snapshots.text import json_text
 from penstock.sql_view import query_guard
@@ -24,8 +29,11 @@ from penstock.sql_view.system_tables import SYSTEM, SYSTEM_TABLES
 
 Row = tuple[Any, ...]
 
-_MEMORY_MB: Final = 64
-"""The memory for parsing a query."""
+_MEMORY_MB: Final = 256
+"""The memory for parsing a query, and for a slice of two results."""
+
+SLICE: Final = 500_000
+"""Rows of both tables that are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +65,62 @@ def diff_results(first: QueryResult, second: QueryResult) -> ResultDiff:
     others = _texts(second, shared if columns[0] != columns[1] else columns[1])
     if not shared:
         return ResultDiff(columns, 0, _ordered(rows), _ordered(others))
-    left, right = Counter(text for text, _ in rows), Counter(text for text, _ in others)
-    known, known_others = dict(rows), dict(others)
-    only_first = [(text, known[text]) for text in (left - right).elements()]
-    only_second = [(text, known_others[text]) for text in (right - left).elements()]
+    with closing(open_isolated(_MEMORY_MB)) as connection:
+        connection.register("first_rows", _counted(rows))
+        connection.register("second_rows", _counted(others))
+        only_first, only_second = [], []
+        for gone, added in differing_rows(
+            connection, "first_rows", "second_rows", ("text", "nth"), rows=len(rows) + len(others)
+        ):
+            only_first += [rows[place] for place in gone["place"].to_pylist()]
+            only_second += [others[place] for place in added["place"].to_pylist()]
     same = len(rows) - len(only_first)
     return ResultDiff(columns, same, _ordered(only_first), _ordered(only_second))
+
+
+def differing_rows(
+    connection: duckdb.DuckDBPyConnection,
+    first: str,
+    second: str,
+    key: Sequence[str],
+    differs: Sequence[str] = (),
+    *,
+    rows: int,
+) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Yield the differing rows of two tables in slices: those of `first` that are gone, and the new or changed of `second`.
+
+    Args:
+        first: A name, or a query in brackets, of a table. A key is never NULL, and no key comes twice.
+        second: The other table.
+        key: The columns that tell which rows are compared.
+        differs: Conditions, one of which is true if a row `present` of the second table is not the row `former`.
+        rows: About the number of rows, which tells how many slices there are.
+    """
+    names = [quoted(name) for name in key]
+    same_key = " AND ".join(f"former.{name} = present.{name}" for name in names)
+    slices = max(1, -(-rows // SLICE))
+    for at in range(slices):
+        within = f"WHERE hash({', '.join(names)}) % {slices} = {at}" if slices > 1 else ""
+        before = f"(SELECT * FROM {first} {within}) AS former"
+        after = f"(SELECT * FROM {second} {within}) AS present"
+        gone = f"SELECT * FROM {before} ANTI JOIN {after} ON {same_key}"
+        changed = " OR ".join((f"former.{names[0]} IS NULL", *differs))
+        added = f"SELECT present.* FROM {after} LEFT JOIN {before} ON {same_key} WHERE {changed}"
+        yield (
+            connection.sql(gone).to_arrow_table(),
+            connection.sql(added).to_arrow_table(),
+        )
+
+
+def _counted(rows: list[tuple[str, Row]]) -> pa.Table:
+    """Return the text of each row, how often it has come already, and its place."""
+    seen: Counter[str] = Counter()
+    counts = []
+    for text, _ in rows:
+        counts.append(seen[text])
+        seen[text] += 1
+    texts = pa.array([text for text, _ in rows], pa.string())
+    return pa.table({"text": texts, "nth": counts, "place": range(len(rows))})
 
 
 def _texts(result: QueryResult, names: list[str]) -> list[tuple[str, Row]]:

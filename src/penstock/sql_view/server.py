@@ -1,6 +1,6 @@
 """The view's process: HTTP on a Unix socket, for gateways and for `penstock sql`.
 
-`POST /sql` executes a query, and `GET /status` returns the status of the view. Errors have
+`POST /sql` executes a query, `POST /tables` those of the tables of a view, and `GET /status` returns the status of the SQL view. Errors have
 the statuses that gateways give them. Headers name the epoch, and say whether the view is being rebuilt. SIGTERM,
 SIGINT, or the end of standard input under a supervisor end the process after the running queries.
 Queries run in children of this process (`query_pool`).
@@ -9,7 +9,7 @@ Queries run in children of this process (`query_pool`).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -48,7 +48,8 @@ from penstock.process.stop import stop_event
 from penstock.sql_view.query import Query
 from penstock.sql_view.query_body import Count
 from penstock.sql_view.query_pool import EncodedResult, ResultOptions
-from penstock.sql_view.result_format import accepted_format
+from penstock.sql_view.result_format import ResultFormat, accepted_format
+from penstock.sql_view.table_answers import TablesBody
 from penstock.sql_view.view import View
 
 _log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ WAITING_MAX: Final = 64
 
 _CHUNK: Final = 1 << 18
 _decode: Final = msgspec.json.Decoder(Query).decode
+_decode_tables: Final = msgspec.json.Decoder(TablesBody).decode
 _decode_count: Final = msgspec.json.Decoder(Count).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -77,6 +79,7 @@ class ViewEndpoints:
         return Starlette(
             routes=[
                 Route("/sql", self._sql, methods=["POST"]),
+                Route("/tables", self._tables, methods=["POST"]),
                 Route("/status", self._status, methods=["GET"]),
             ],
             exception_handlers={Exception: self._failed},
@@ -87,6 +90,14 @@ class ViewEndpoints:
         self._threads.shutdown()
 
     async def _sql(self, request: Request) -> Response:
+        return await self._in_thread(request, self._execute)
+
+    async def _tables(self, request: Request) -> Response:
+        return await self._in_thread(request, self._answer_tables)
+
+    async def _in_thread(
+        self, request: Request, answer: Callable[[Request, bytes], Response]
+    ) -> Response:
         body = await request.body()
         caller = request.headers.get(CALLER, "")
         if self._inside.total() >= WAITING_MAX or self._inside[caller] >= WAITING_MAX // 2:
@@ -94,7 +105,7 @@ class ViewEndpoints:
         self._inside[caller] += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._execute, request, body)
+            return await loop.run_in_executor(self._threads, answer, request, body)
         finally:
             self._inside[caller] -= 1
             self._inside += Counter()  # removes callers without queries
@@ -109,15 +120,25 @@ class ViewEndpoints:
             query = _query_of(body, request.headers.get(MIN_EPOCH))
             chosen = accepted_format(request.headers.get("accept", ""))
             options = ResultOptions(chosen, request.headers.get(CALLER, ""))
-            result = self._view.execute(query, options)
-            headers = {EPOCH: str(result.epoch), **self._state()}
-            if result.size <= _CHUNK:
-                with result.body as body_:
-                    return Response(body_.read(result.size), 200, headers, chosen)
-            headers["Content-Length"] = str(result.size)
-            return StreamingResponse(_chunks(result), 200, headers, chosen)
+            return self._response(self._view.execute(query, options), chosen)
         except PenstockError as error:
             return self._refusal(error)
+
+    def _answer_tables(self, request: Request, body: bytes) -> Response:
+        try:
+            asked = _decode_tables(body)
+            answers = self._view.answers(asked, request.headers.get(CALLER, ""))
+            return self._response(answers, ResultFormat.ARROW)
+        except PenstockError as error:
+            return self._refusal(error)
+
+    def _response(self, result: EncodedResult, chosen: ResultFormat) -> Response:
+        headers = {EPOCH: str(result.epoch), **self._state()}
+        if result.size <= _CHUNK:
+            with result.body as body:
+                return Response(body.read(result.size), 200, headers, chosen)
+        headers["Content-Length"] = str(result.size)
+        return StreamingResponse(_chunks(result), 200, headers, chosen)
 
     async def _failed(self, _request: Request, error: Exception) -> Response:
         _log.error("a query failed", exc_info=error)

@@ -43,6 +43,7 @@ from penstock.sql_view.query_pool import (
     bounds_of,
 )
 from penstock.sql_view.result_format import ResultFormat, encode_result
+from penstock.sql_view.table_answers import TablesBody, run_queries
 from penstock.sql_view.view_store import ViewStore
 
 _YIELD_S: Final = 0.005
@@ -409,13 +410,33 @@ class View:
         command = encode_command(query, limits, options)
         if command is not None:
             job = replace(job, ready=partial(self._warm_child.take, Epoch(wanted), command))
+        return self._at_newest(job, Epoch(wanted), self._run)
+
+    def answers(self, asked: TablesBody, caller: str) -> EncodedResult:
+        """Execute the queries of tables, all at one epoch, which is the requested one or a later one."""
+        # No warm child is taken or forked, and the view does not stay at the newest epoch for this: these queries come at
+        # regular times, and must not cost more than they need.
+        deadline = time.monotonic() + self._settings.time_ms / 1_000
+        self._erasures.wait(deadline)
+        wanted = Epoch(asked.min_epoch)
+        settings = self._settings
+        limits = QueryLimits(deadline, settings.time_ms, settings.rows_max, settings)
+        execute = partial(run_queries, self._store, asked.queries, limits)
+        options = ResultOptions(caller=caller)
+        job = QueryJob(execute, options, limits, partial(self._still, wanted))
+        return self._at_newest(job, wanted, self._pool.run)
+
+    def _at_newest(
+        self, job: QueryJob, wanted: Epoch, run_job: Callable[[QueryJob], EncodedResult]
+    ) -> EncodedResult:
+        """Execute a job when the tables have come to an epoch."""
         try:
             while True:
-                self._await(Epoch(wanted), deadline)
+                self._await(wanted, job.limits.deadline)
                 # The view may begin a rebuild between the wait and the fork; then the query waits
                 # again.
                 with suppress(_Behind):
-                    return self._run(job)
+                    return run_job(job)
         except ViewDamaged as error:
             self._damage = str(error)
             _log.exception("view.damaged", extra={"epoch": self.epoch})

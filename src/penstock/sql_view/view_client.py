@@ -6,9 +6,9 @@ DuckDB nor the application.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
-from penstock.base.http import EPOCH, JSON, decode_error
+from penstock.base.http import CALLER, EPOCH, JSON, decode_error
 from penstock.base.ids import Epoch
 from penstock.errors import BY_CODE, OperationalError, PenstockError, Unreachable
 from penstock.model.reply import raised_by
@@ -23,6 +23,7 @@ URL: Final = "http://view"
 
 CONNECT_S: Final = 5.0
 _STATUS_S: Final = 2.0
+_PART: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,36 @@ def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None)
     if response.status_code != httpx.codes.OK:
         raise _error_of(response)
     return EncodedAnswer(response.headers.get(EPOCH, "?"), response.content)
+
+
+def tables(socket: str, body: bytes, caller: str, target: IO[bytes], timeout_s: float) -> Epoch:
+    """Ask for the answers of several queries, write them to a file, and return their epoch.
+
+    Args:
+        body: The encoded `TablesBody`.
+        caller: The name under which the view shares its places.
+        timeout_s: The longest time without a byte of the answer.
+
+    Raises:
+        Unreachable: The view does not answer.
+        PenstockError: It answers with this error.
+    """
+    import httpx  # noqa: PLC0415 -- most processes ask no view
+
+    headers = {"Content-Type": JSON, CALLER: caller}
+    try:
+        with (
+            view_client(socket, httpx.Timeout(timeout_s, connect=CONNECT_S)) as client,
+            client.stream("POST", "/tables", content=body, headers=headers) as response,
+        ):
+            if response.status_code != httpx.codes.OK:
+                response.read()
+                raise _error_of(response)
+            for part in response.iter_raw(_PART):
+                target.write(part)
+            return Epoch(int(response.headers[EPOCH]))
+    except httpx.HTTPError as error:
+        raise Unreachable(f"the SQL view does not answer: {error}") from error
 
 
 def _error_of(response: "httpx.Response") -> PenstockError:

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -24,9 +25,9 @@ from penstock.files.layout import SNAPSHOTS
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
-from penstock.model.views.view import ViewPlan
+from penstock.model.views.view import QueryTable, ViewPlan
 from penstock.process import presence
-from penstock.process.config import Config
+from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import (
     PASSED,
@@ -56,11 +57,13 @@ from penstock.retention.leases import lease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.views.alignment import Stops
 from penstock.views.feed import Feed, changes_in
-from penstock.views.tables import FAILED_SHAPE, ViewTables, gap_row
+from penstock.views.pace import Pace
+from penstock.views.tables import FAILED_SHAPE, ViewTables, gap_row, merged
 from penstock.views.target import (
     FAILED,
     Overtaken,
     Position,
+    Refused,
     Standing,
     TableChange,
     Target,
@@ -68,9 +71,13 @@ from penstock.views.target import (
 )
 from penstock.views.targets import open_target
 
+if TYPE_CHECKING:
+    from penstock.views.query_tables import Answers, QueryTables
+
 _log = logging.getLogger(__name__)
 
 _LOOK_MS: Final = 200
+_JOURNAL_MS: Final = 5_000
 _IDLE_S: Final = 0.5
 """How often an applier looks whether an operator has given an order."""
 
@@ -100,7 +107,7 @@ class _Undeclared(Exception):
 class Applier:
     """Feeds one view; for one thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the parts that the process has opened
         self,
         app: App,
         data: Path,
@@ -108,6 +115,7 @@ class Applier:
         journal: Journal,
         opener: Opener,
         code: CodeInForce | None = None,
+        settings: ViewConfig | None = None,
     ) -> None:
         """Begin with the application that the process has loaded; nothing is opened yet.
 
@@ -115,7 +123,13 @@ class Applier:
             name: The name of the view.
             opener: Opens the target; it may raise `TargetProblem`.
             code: Loads later deployments; None: the view keeps the application that it was given.
+            settings: Those of the SQL view, which answers the queries of tables; None: the defaults.
         """
+        self._settings = settings or ViewConfig()
+        self._pace = Pace(self._settings.tables_percent)
+        self._queries: QueryTables | None = None  # None: no table is written in SQL
+        self._waiting: Position | None = None  # a query reads the changes behind it, and is not due
+        self._trouble: TargetProblem | None = None  # why the last question had no answer
         self._data = data
         self._name = name
         self._journal = journal
@@ -198,34 +212,133 @@ class Applier:
 
     def _follow(self, position: Position, newest: Epoch, standing: Standing) -> None:
         self._take_code(position.epoch)
-        if position.definition != self._tables.definition or not self._feed.continues(
-            position.epoch
-        ):
+        queries = self._queries
+        answers = None if queries is None else queries.shown(position)
+        if not self._continues(position, answers):
             self._fill(newest, standing)
             return
         self._pass_erasures(position)
-        self._tell(ViewState.FOLLOWING, *self._owed, position=position)
-        if self._journal.wait(position.epoch, _LOOK_MS) is None:
+        is_waiting = queries is not None and position == self._waiting
+        if self._rests(self._pace.due_in() if is_waiting else 0.0, ViewState.FOLLOWING):
             return
+        if not is_waiting or self._trouble is None:
+            self._tell(ViewState.FOLLOWING, *self._owed, position=position)
+        if (upto := self._next_epoch(position)) is not None:
+            self._take_epochs(position, upto, answers, standing)
+
+    def _continues(self, position: Position, answers: "Answers | None") -> bool:
+        """Say whether the target can be changed from its position on; `answers` are those that it shows."""
+        return (
+            (self._queries is None or answers is not None)
+            and position.definition == self._definition(answers)
+            and self._feed.continues(position.epoch)
+        )
+
+    def _next_epoch(self, position: Position) -> Epoch | None:
+        """Return the last epoch that may be applied now; None after a wait without one."""
+        if self._journal.wait(position.epoch, _LOOK_MS) is None:
+            return None
         upto = newest_epoch(self._journal)
-        begin = None if self._code is None else self._code.next_since(Epoch(position.epoch + 1))
-        if begin is not None:  # its rows need the tables of that deployment
-            upto = min(upto, Epoch(begin - 1))
+        if (begin := self._next_deployment(position)) is not None:
+            upto = min(upto, Epoch(begin - 1))  # its rows need the tables of that deployment
         upto = self._stops.bound(position.epoch, upto)
         if upto == position.epoch:
             self._stop.wait(_STOPPED_S)
-            return
+            return None
+        return upto
+
+    def _next_deployment(self, position: Position) -> Epoch | None:
+        return None if self._code is None else self._code.next_since(Epoch(position.epoch + 1))
+
+    def _take_epochs(
+        self, position: Position, upto: Epoch, answers: "Answers | None", standing: Standing
+    ) -> None:
         for batch in self._feed.batches(position.epoch, upto):
+            if answers is not None and self._queries is not None and self._queries.reads(batch):
+                self._refresh(position, upto, answers, standing)
+                return
             after = self._feed.position(batch.epoch, position.definition)
-            changes = changes_in(batch, self._tables)
-            self._change(position, after, changes)
+            if self._queries is not None and answers is not None:
+                answers = self._queries.name(answers, after)
+            self._change(position, after, changes_in(batch, self._tables), answers)
             self._stops.shown(after.epoch)
             position = after
             self._tell(ViewState.FOLLOWING, *self._owed, position=position)
             if self._stop.is_set() or self._hindrance() is not None:
                 return
 
-    def _change(self, before: Position, after: Position, changes: list[TableChange]) -> None:
+    def _refresh(
+        self, position: Position, upto: Epoch, former: "Answers", standing: Standing
+    ) -> None:
+        """Ask the queries again if they are due, and bring all tables to the epoch of the answers at once."""
+        queries = self._queries
+        assert queries is not None
+        if self._next_deployment(position) is not None:
+            # Perhaps it corrects a query that fails, and that would keep the view from ever coming to the deployment.
+            self._fill(newest_epoch(self._journal), standing)
+            return
+        self._waiting = position
+        if self._rests(self._pace.due_in(), ViewState.FOLLOWING):
+            return
+        began = time.monotonic()
+        answers = self._asked(upto)
+        definition, after = self._definition(answers), None
+        changes = None
+        if definition == position.definition and self._next_deployment(position) is None:
+            after = self._feed.position(answers.epoch, definition)
+            answers = queries.name(answers, after)
+            changes = queries.changes(former, answers)
+        self._pace.spent(began, time.monotonic())
+        batch = next(self._feed.batches(position.epoch, answers.epoch))
+        if after is None or changes is None or batch.epoch < answers.epoch:
+            # One transaction must bring the view to the epoch of the answers; that of a fill has no bound.
+            self._fill(answers.epoch, standing, answers)
+            return
+        self._change(position, after, merged([*changes_in(batch, self._tables), *changes]), answers)
+        self._stops.shown(after.epoch)
+        self._tell(ViewState.FOLLOWING, *self._owed, position=after)
+
+    def _rests(self, wait_s: float, state: ViewState) -> bool:
+        """Wait a little, and tell the state, if the queries may not be asked yet."""
+        if wait_s == 0:
+            return False
+        if self._trouble is None:
+            self._tell(state, *self._owed)
+        else:
+            self._tell_trouble(self._trouble)
+        self._stop.wait(min(wait_s, _LOOK_MS / 1_000))
+        return True
+
+    def _asked(self, epoch: Epoch) -> "Answers":
+        """Return the answers of the queries at an epoch or a later one, which the journal of this process has, too."""
+        assert self._queries is not None
+        began = time.monotonic()
+        try:
+            answers = self._queries.ask(epoch)
+        except TargetProblem as problem:
+            self._trouble = problem
+            raise
+        finally:
+            self._pace.spent(began, time.monotonic())
+        self._trouble = None
+        if self._journal.wait(Epoch(answers.epoch - 1), _JOURNAL_MS) is None:
+            raise TargetProblem(f"the journal does not show epoch {answers.epoch} yet")
+        return answers
+
+    def _definition(self, answers: "Answers | None") -> str:
+        """Return the fingerprint of all tables of the view."""
+        if self._queries is None or answers is None:
+            return self._tables.definition
+        return self._queries.definition(self._tables.definition, answers)
+
+    def _change(
+        self,
+        before: Position,
+        after: Position,
+        changes: list[TableChange],
+        answers: "Answers | None" = None,
+    ) -> None:
+        """Change the target; `answers` are those of its queries after the change."""
         assert self._target is not None
         assert self._standing is not None
         try:
@@ -236,31 +349,49 @@ class Applier:
             )
             raise
         self._verified = after
+        if self._queries is not None and answers is not None:
+            self._queries.settle(answers, after)
         failed = self._standing.failed
         if failed or any(each.rows for each in changes if each.shape.name == FAILED):
             failed = self._target.position().failed
         self._standing = Standing(after, failed)
 
-    def _fill(self, newest: Epoch, standing: Standing) -> None:
-        """Replace all tables by those of an epoch; readers keep the former rows until then."""
+    def _fill(self, newest: Epoch, standing: Standing, answers: "Answers | None" = None) -> None:
+        """Replace all tables by those of an epoch; readers keep the former rows until then.
+
+        Args:
+            newest: The epoch; with SQL tables, it may be a later one.
+            answers: The answers of the queries at the epoch; None: they are asked.
+        """
+        is_asked = self._queries is None or answers is not None
+        if self._rests(0.0 if is_asked else self._pace.rest_in(), ViewState.FILLING):
+            return
         with lease(self._data, f"view {self._name}", Epoch(max(0, self._journal.first()))):
-            self._take_code(newest)
+            answers = self._code_and_answers(newest, answers)
+            newest = newest if answers is None else answers.epoch
             assert self._target is not None
             self._tell(ViewState.FILLING, filled=0.0)
-            tables, order = self._tables, self._orders.rebuild
+            tables, order, queries = self._tables, self._orders.rebuild, self._queries
             gaps = self._gaps_before(tables, standing.position)
             filling = self._feed.filling(tables, newest)
-            after = self._feed.position(newest, tables.definition)
+            after = self._feed.position(newest, self._definition(answers))
+            shapes = list(tables.shapes)
+            asked: Iterator[TableChange] = iter(())
+            if queries is not None and answers is not None:
+                answers = queries.name(answers, after)
+                shapes[-1:-1], asked = answers.shapes, queries.rows(answers)
 
             def parts() -> Iterator[TableChange]:
-                for change in filling:
+                for change in chain(filling, asked):
                     self._tell(ViewState.FILLING, filled=filling.done)
                     if self._stop.is_set():
                         raise TargetProblem("the applier was stopped")
                     yield change
                 yield TableChange(FAILED_SHAPE, (), [gap_row(gap.table, gap.text) for gap in gaps])
 
-            self._target.load(standing.position, after, tables.shapes, parts())
+            self._target.load(standing.position, after, shapes, parts())
+        if queries is not None and answers is not None:
+            queries.settle(answers, after)
         self._rebuilt = max(self._rebuilt, order)
         if standing.position is None and self._passed is None:
             self._passed = newest_hash(self._erased)  # there was no row of them
@@ -269,6 +400,21 @@ class Applier:
         _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
         self._reported_at = float("-inf")
         self._tell(ViewState.FOLLOWING, position=after)
+
+    def _code_and_answers(self, newest: Epoch, answers: "Answers | None") -> "Answers | None":
+        """Use the code behind an epoch, and return the answers of its queries at this epoch, or at a later one."""
+        while True:
+            served = None if self._code is None else self._code.served
+            self._take_code(newest)
+            if self._queries is None:
+                return None
+            if answers is None or (self._code is not None and self._code.served != served):
+                self._tell(ViewState.FILLING, filled=0.0)
+                answers = self._asked(newest)
+            newest = answers.epoch
+            # A deployment may have begun between the two epochs.
+            if self._code is None or self._code.wanted(Epoch(newest + 1)) is None:
+                return answers
 
     def _gaps_before(self, tables: ViewTables, position: Position | None) -> list[Gap]:
         """Note the events that a fill cannot bring back, because the journal has forgotten them.
@@ -371,6 +517,17 @@ class Applier:
         self._erasures = self._erasures_now()
         code = "" if served is None else served.code.archive
         self._tables = ViewTables(plan, code, IsolatedCalls(), self._erasures)
+        self._queries = self._query_tables(app, plan)
+        self._pace.keep(plan.tables)
+
+    def _query_tables(self, app: App, plan: ViewPlan) -> "QueryTables | None":
+        if not any(isinstance(table, QueryTable) for table in plan.tables):
+            return None
+        # DuckDB is loaded for these tables only.
+        from penstock.views.query_tables import QueryTables  # noqa: PLC0415
+
+        folder = folder_of(self._data, self._name)
+        return QueryTables(app, plan, self._data, folder, self._settings)
 
     def _erasures_now(self) -> int:
         """Return the number of destroyed keys that this view has to obey."""
@@ -384,6 +541,10 @@ class Applier:
             return []
         return erasures.completed(self._journal.identity, newest_epoch(self._journal))
 
+    def _tell_trouble(self, problem: TargetProblem) -> None:
+        state = ViewState.REFUSED if isinstance(problem, Refused) else ViewState.WAITING
+        self._tell(state, problem.reason, problem.remedy)
+
     def _wait_after(self, error: Exception) -> None:
         remedy = error.remedy if isinstance(error, TargetProblem) else ""
         reason = (
@@ -394,7 +555,7 @@ class Applier:
         if not isinstance(error, TargetProblem):
             _log.debug("applier.error", exc_info=error)
         self._close()
-        self._tell(ViewState.WAITING, reason, remedy)
+        self._tell_trouble(error if isinstance(error, Refused) else TargetProblem(reason, remedy))
         self._stop.wait(min(_PAUSE_S * 2**self._failures, _PAUSE_MAX_S))
         self._failures = min(self._failures + 1, 10)
 
@@ -438,6 +599,8 @@ class Applier:
             personal=self._plan.target.personal,
             passed=self._passed or "",
             streams=bool(self._tables.streams),
+            asked_ms=None if self._pace.took_s is None else round(1_000 * self._pace.took_s, 1),
+            rests=self._pace.rests,
         )
         former = self._report
         is_same = _facts(report) == _facts(former)
@@ -449,7 +612,7 @@ class Applier:
 
 def _facts(report: ViewReport) -> object:
     """Return what is told at once when it changes."""
-    return report.state, report.reason, report.failed, report.passed
+    return report.state, report.reason, report.failed, report.passed, report.rests
 
 
 def serve_applier(app: App, name: str, config: Config, *, supervised: bool = False) -> None:
@@ -477,6 +640,6 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
         presence.present(config.data, ROLE, config.app, view=name),
     ):
         code = CodeInForce(config.data, config.app)
-        applier = Applier(app, config.data, name, journal, opener, code)
+        applier = Applier(app, config.data, name, journal, opener, code, config.view)
         _log.info("applier.follows", extra={"view": name, "target": app.views[name].target.kind})
         applier.run(stop.wanted)

@@ -24,7 +24,7 @@ def held_text(text: str) -> str:
     """Return a text that any database holds.
 
     Raises:
-        Unheld: It is none.
+        Unheld: No database holds it.
     """
     if "\0" in text:
         raise Unheld("it contains a NUL character")

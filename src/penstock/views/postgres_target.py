@@ -218,7 +218,7 @@ class PostgresTarget:
         self._horizon: str | None = None
 
     def position(self) -> Standing:
-        """Return what the schema holds."""
+        """Return position and failed rows of the schema."""
         with self._opened() as connection:
             catalog = _Catalog(connection, self._schema)
             if META not in catalog.columns:

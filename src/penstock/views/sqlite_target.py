@@ -153,7 +153,7 @@ class SqliteTarget:
         self._tables: dict[TableShape, _Table] = {}
 
     def position(self) -> Standing:
-        """Return what the file holds."""
+        """Return position and failed rows of the file."""
         with self._opened() as connection:
             position = _position_in(connection)
             if position is None or FAILED not in _names_in(connection, ("table",)).values():
@@ -191,7 +191,7 @@ class SqliteTarget:
             replacement = _Replacement(connection, tables)  # what is refused is refused at once
             try:
                 self._stage(connection, tables, rows)
-                # A refusal is found again, if somebody has changed the schema meanwhile.
+                # A refusal is found again, if the schema was changed meanwhile.
                 with self._writing(connection, before, after):
                     replacement = _Replacement(connection, tables)
                     replacement.run()
@@ -287,7 +287,7 @@ class SqliteTarget:
         if self._connection is not None:
             if self._file == _identity(self._path):
                 return self._connection
-            self.close()  # it was removed or replaced: a write would go into a file that nobody sees
+            self.close()  # it was removed or replaced: a write would go into a file without a name
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -27,7 +27,14 @@ from penstock.model.request import Failure
 from penstock.model.sealed_value import is_erased
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.row_function import READS_MORE, encoded_rows
-from penstock.model.views.view import ClassTable, RowTable, ShownTable, StreamTable, ViewPlan
+from penstock.model.views.view import (
+    ClassTable,
+    QueryTable,
+    RowTable,
+    ShownTable,
+    StreamTable,
+    ViewPlan,
+)
 from penstock.process.isolated_calls import MEMORY_BYTES, Called, IsolatedCalls, Outcome
 from penstock.snapshots.column import Column, Reference, Scalar, Structs
 from penstock.snapshots.table import (
@@ -80,8 +87,8 @@ _Read = Callable[[Sequence[Any]], Sequence[Any]]
 EntityStates = Mapping[str, bytes | None]
 """The key's text to the state; None is a deleted entity."""
 
-_UNSHOWN_COLUMN: Final = ColumnShape(UNSHOWN, Kind.JSON)
-_KEY_COLUMN: Final = ColumnShape(KEY, Kind.TEXT)
+UNSHOWN_COLUMN: Final = ColumnShape(UNSHOWN, Kind.JSON)
+KEY_COLUMN: Final = ColumnShape(KEY, Kind.TEXT)
 _PLACE_COLUMN: Final = ColumnShape(PLACE, Kind.INTEGER)
 _LISTED: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
@@ -89,30 +96,30 @@ FAILED_SHAPE: Final = TableShape(
     FAILED,
     1,
     (
-        _KEY_COLUMN,
+        KEY_COLUMN,
         ColumnShape("table", Kind.TEXT),
         ColumnShape("key", Kind.TEXT),
         ColumnShape("reason", Kind.TEXT),
-        _UNSHOWN_COLUMN,
+        UNSHOWN_COLUMN,
     ),
 )
 
 
-class _Cells(NamedTuple):
+class ReadColumn(NamedTuple):
     """A column of a table, and how its values are read."""
 
     shape: ColumnShape
     read: _Read
 
 
-def _cells(name: str, column: Column) -> _Cells:
+def _cells(name: str, column: Column) -> ReadColumn:
     if isinstance(column, Reference):
         inner, keys = _cells(name, column.key), column.keys
-        return _Cells(inner.shape, lambda texts: inner.read(keys(texts)))
+        return ReadColumn(inner.shape, lambda texts: inner.read(keys(texts)))
     if isinstance(column, Scalar):
         value_kind = Kind.DECIMAL if column.sql.startswith("DECIMAL") else _KINDS[column.sql]
-        return _Cells(ColumnShape(name, value_kind), _READERS.get(value_kind, _as_they_are))
-    return _Cells(ColumnShape(name, Kind.JSON), _json_texts)
+        return ReadColumn(ColumnShape(name, value_kind), _READERS.get(value_kind, _as_they_are))
+    return ReadColumn(ColumnShape(name, Kind.JSON), _json_texts)
 
 
 def _as_they_are(values: Sequence[Any]) -> Sequence[Any]:
@@ -152,7 +159,7 @@ _READERS: Final[Mapping[Kind, _Read]] = {
 }
 
 
-def _read_column(cells: _Cells, values: Sequence[Any], reasons: list[Reason]) -> Sequence[Any]:
+def _read_column(cells: ReadColumn, values: Sequence[Any], reasons: list[Reason]) -> Sequence[Any]:
     """Return the values of a column; one that has no value in a target is None, and its reason is added."""
     try:
         return cells.read(values)
@@ -162,7 +169,7 @@ def _read_column(cells: _Cells, values: Sequence[Any], reasons: list[Reason]) ->
         return [_read_one(cells, value, reasons[at]) for at, value in enumerate(values)]
 
 
-def _read_one(cells: _Cells, value: Any, reason: Reason) -> Any:
+def _read_one(cells: ReadColumn, value: Any, reason: Reason) -> Any:
     try:
         return cells.read([value])[0]
     except MemoryError:
@@ -172,9 +179,9 @@ def _read_one(cells: _Cells, value: Any, reason: Reason) -> Any:
         return None
 
 
-def _joined(
+def joined_rows(
     keys: Sequence[Sequence[Any]],
-    cells: Sequence[_Cells],
+    cells: Sequence[ReadColumn],
     parts: Sequence[Sequence[Any]],
     reasons: list[Reason] | None,
 ) -> list[Row]:
@@ -202,12 +209,12 @@ class EntityRows:
         self._table = EntityTable(table.source, table.name, wide=False)
         key, *attributes = self._table.columns
         self._cells = [_cells(name, column) for name, column in (key, *attributes)]
-        shapes = (_KEY_COLUMN, *(each.shape for each in self._cells), _UNSHOWN_COLUMN)
+        shapes = (KEY_COLUMN, *(each.shape for each in self._cells), UNSHOWN_COLUMN)
         self.shape = TableShape(table.name, 1, shapes)
 
     @property
     def facts(self) -> object:
-        """What the rows depend on beside the states and the shape."""
+        """The facts on which the rows depend, other than the states and the shape."""
         return self._type.shape.tag
 
     def changes(self, states: EntityStates) -> Iterator[TableChange]:
@@ -218,7 +225,7 @@ class EntityRows:
         if texts:
             parts, reasons = self._table.values(texts, values)
             keys = self._table.key_values(texts)
-            rows = _joined([texts], self._cells, [keys, *parts], reasons)
+            rows = joined_rows([texts], self._cells, [keys, *parts], reasons)
         yield TableChange(self.shape, list(states), rows)
 
 
@@ -267,12 +274,12 @@ class FunctionRows:
         self._readable = EntityTable(table.source, table.name, wide=False).readable
         self._events = _Events(table.row_type.annotation)
         shapes = (each.shape for each in self._events.cells)
-        columns = (_KEY_COLUMN, _PLACE_COLUMN, *shapes, _UNSHOWN_COLUMN)
+        columns = (KEY_COLUMN, _PLACE_COLUMN, *shapes, UNSHOWN_COLUMN)
         self.shape = TableShape(table.name, 2, columns)
 
     @property
     def facts(self) -> object:
-        """What the rows depend on beside the states, the shape and the code."""
+        """The facts on which the rows depend, other than the states, the shape and the code."""
         return self._type.shape.tag
 
     def changes(self, states: EntityStates) -> Iterator[TableChange]:
@@ -296,7 +303,7 @@ class FunctionRows:
         rows: list[Row] = []
         if events:
             parts, reasons = self._events.parts(events)
-            rows = _joined([keys, places], self._events.cells, parts, reasons)
+            rows = joined_rows([keys, places], self._events.cells, parts, reasons)
         yield TableChange(self.shape, list(states), rows)
         yield TableChange(FAILED_SHAPE, [f"{self._table.name}/{text}" for text in states], failed)
 
@@ -336,11 +343,11 @@ class StreamRows:
         own = (ColumnShape(_EPOCH, Kind.INTEGER), ColumnShape(_TIME, Kind.TIMESTAMP))
         shapes = (each.shape for each in self._events.cells)
         keys = (ColumnShape(ATOM, Kind.INTEGER), _PLACE_COLUMN)
-        self.shape = TableShape(table.name, 2, (*keys, *own, *shapes, _UNSHOWN_COLUMN))
+        self.shape = TableShape(table.name, 2, (*keys, *own, *shapes, UNSHOWN_COLUMN))
 
     @property
     def facts(self) -> object:
-        """What the rows depend on beside the events and the shape: nothing."""
+        """The rows depend on the events and the shape alone."""
         return None
 
     def changes(self, atoms: pa.Table) -> Iterator[TableChange]:
@@ -359,7 +366,7 @@ class StreamRows:
         rows: list[Row] = []
         if events:
             parts, reasons = self._events.parts(events)
-            rows = _joined(list(zip(*keys, strict=True)), self._events.cells, parts, reasons)
+            rows = joined_rows(list(zip(*keys, strict=True)), self._events.cells, parts, reasons)
         yield TableChange(self.shape, numbers, rows)
 
     def _readable(self, event: bytes) -> bytes | None:
@@ -370,11 +377,11 @@ class StreamRows:
 
 
 class ViewTables:
-    """All tables of a view, as one version of the application declares them.
+    """The tables of a view that follow from single entities and events, as one version of the application declares them.
 
     Attributes:
         shapes: The tables.
-        definition: A fingerprint: while it is equal, rows that exist need not be made again.
+        definition: A fingerprint: while it is equal, rows that exist need not be made again. It counts the texts of queries.
         streams: The names of the shown streams.
     """
 
@@ -398,10 +405,13 @@ class ViewTables:
         self.streams = frozenset(self._streams)
         facts = [each.facts for each in shown], code if has_functions else ""
         target = plan.target
-        described = msgspec.json.encode(
-            (target.kind, target.text, target.facets, self.shapes, facts, erasures)
+        described: tuple[object, ...] = (
+            *(target.kind, target.text, target.facets),
+            *(self.shapes, facts, erasures),
         )
-        self.definition = xxhash.xxh3_128_hexdigest(described)
+        if queries := [each for each in plan.tables if isinstance(each, QueryTable)]:
+            described += ([(each.name, each.query, each.key) for each in queries],)
+        self.definition = xxhash.xxh3_128_hexdigest(msgspec.json.encode(described))
 
     def _add(self, table: ShownTable, calls: IsolatedCalls) -> None:
         match table:
@@ -413,6 +423,8 @@ class ViewTables:
                 self._entities.setdefault(function_rows.source, []).append(function_rows)
             case StreamTable():
                 self._streams[table.source.name] = StreamRows(table)
+            case QueryTable():  # `query_tables`
+                pass
 
     @property
     def classes(self) -> frozenset[str]:

@@ -109,7 +109,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Standing(NamedTuple):
-    """What a target holds.
+    """The position and the failed rows of a target.
 
     Attributes:
         position: The position; None if the target has never been filled.
@@ -148,6 +148,10 @@ class TargetProblem(Exception):
         self.remedy = remedy
 
 
+class Refused(TargetProblem):
+    """The view cannot be shown as it is declared; trying again does not help."""
+
+
 class Overtaken(TargetProblem):
     """The position is not the expected one: another process has written to the target."""
 
@@ -163,7 +167,7 @@ class Target(Protocol):
     """
 
     def position(self) -> Standing:
-        """Return what the target holds."""
+        """Return the position, and the number of failed rows."""
 
     def load(
         self,

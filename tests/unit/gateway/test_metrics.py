@@ -102,7 +102,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     dies.kill()
     dies.communicate()
     ran(DRIVER, data)
-    write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, failed=2))
+    write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, failed=2, asked_ms=3.5))
     text = ran(SHOW, data)
     lives.communicate()
     return text

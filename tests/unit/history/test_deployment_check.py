@@ -299,3 +299,16 @@ def test_handlers_that_wait_are_tried(
             "a handler of asking.Asking with key tea waits for a reply, and cannot go on: "
         )
         assert finding in what
+
+
+def test_a_query_that_cannot_be_a_table_is_refused(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check asks the queries of views of empty tables; the finding names the view, the table and the place."""
+    table = "sql('SELECT name, nw() FROM Item', key='name')"
+    kiosk.change("from penstock import App,", "from penstock import sql, sqlite, view, App,")
+    kiosk.change('App("kiosk", Item)', f'App("kiosk", Item, view("shown", sqlite(), {table}))')
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "refused")
+    (what,) = [finding["what"] for finding in findings if finding["kind"] == "view"]
+    assert what.startswith("view shown, table shown: Scalar Function with name nw does not exist")

@@ -186,7 +186,8 @@ def test_state_is_that_of_a_running_applier(data: Path) -> None:
         waiting = views_state(Place(Config(data))).views[1]
         assert (waiting.state, waiting.lag, waiting.incomplete) == ("waiting", 1, True)
         assert waiting.reason == (
-            "no answer; incomplete: 2 rows are absent because the row function failed"
+            "no answer; incomplete: 2 rows are absent because the row function failed, or the key of a query is not "
+            "unique"
         )
         assert waiting.remedy == "start the server"
         text = view_text(status_of(data).views[1])

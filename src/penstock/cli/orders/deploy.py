@@ -190,8 +190,9 @@ def _checked(
     if remote.url is None:
         settings = _placed(options)
         from penstock.history.code_report import report_on
+        from penstock.views.deployment_check import CHILD
 
-        return report_on(settings, epochs, drop)
+        return report_on(settings, epochs, drop, child=CHILD)
     archive, query = _packed(_named(options), drop, check="true", epochs=epochs)
     waits_s = DeployOrder.way.work_s
     return remote.post(f"/deployments?{query}", archive, _ZIP, DeploymentReport, waits_s)

@@ -46,7 +46,9 @@ States:
   held       the directory was restored or forked; penstock resume ends the hold
   stopped    its applier does not run
 
-A view is incomplete if rows are absent because their row function has failed; its table _failed lists them.
+A view is incomplete if rows are absent because their row function has failed, or because rows of a query have the same
+key; its table _failed lists them. Of a view with SQL tables, the last line says how long its queries took. If they would take
+more of the time than view.tables_percent, it rests between them.
 
 \b
 Examples:
@@ -199,6 +201,11 @@ def show_views(state: "ViewsState", console: "Console") -> None:
         if told := "; ".join(filter(None, (each.reason, each.remedy))):
             text = f"{each.name}: {told}"
             console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    for each in state.views:
+        if each.asked_ms is not None:
+            rests = ", so the view rests (view.tables_percent)" if each.rests else ""
+            text = f"{each.name}: its queries took {each.asked_ms:,.0f} ms{rests}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 command.command("list", help=LIST_HELP)(expanded(listed))

@@ -140,6 +140,7 @@ function factsOf(view) {
       ["Epoch", view.epoch < 0 ? "none yet" : count(view.epoch)],
       ["Lag", `${count(view.lag)} epochs`],
       ["Failed rows", view.incomplete ? `${count(view.failed)}: incomplete` : "0"],
+      view.asked_ms === null ? null : ["Queries", `${count(Math.round(view.asked_ms))} ms${view.rests ? ", rests" : ""}`],
       view.reason ? ["Reason", textNode(view.reason)] : null,
       view.remedy ? ["Remedy", textNode(view.remedy)] : null,
       view.rebuilding ? ["Rebuild", "ordered"] : null,

@@ -43,6 +43,7 @@ from penstock.history.deployment_difference import deployment_difference
 from penstock.journal.deployments import Deployments
 from penstock.orders.order import Place, Way
 from penstock.process.config import Config
+from penstock.views.deployment_check import CHILD
 
 ZIP: Final = "application/zip"
 PATH: Final = "/deployments"
@@ -202,7 +203,7 @@ class _Check:
     def carry_out(self, place: Place, _timeout_s: float) -> DeploymentReport:
         with unpacked_upload(self.archive, self.app) as spec:
             settings = replace(place.settings, app=spec)
-            report = report_on(settings, self.epochs, self.drop, work_s=CHECK_S)
+            report = report_on(settings, self.epochs, self.drop, work_s=CHECK_S, child=CHILD)
             folder = locate(spec).folder
         findings = [  # the sender knows other paths
             msgspec.structs.replace(finding, what=without_folder(finding.what, folder))

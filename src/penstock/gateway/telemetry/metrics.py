@@ -335,7 +335,7 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
     )
     failed = GaugeMetricFamily(
         "penstock_views_failed_rows",
-        "Rows that a view lacks because their row function has failed.",
+        "Rows that a view lacks because their row function has failed, or their key is not unique.",
         labels=names,
     )
     states = GaugeMetricFamily(
@@ -351,6 +351,16 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
         "Tables of streams that lack events because the journal has forgotten them.",
         labels=names,
     )
+    asked = GaugeMetricFamily(
+        "penstock_views_asked_seconds",
+        "How long the last questions of the SQL tables of a view took.",
+        labels=names,
+    )
+    rests = GaugeMetricFamily(
+        "penstock_views_rests",
+        "1 if view.tables_percent makes a view wait longer than its SQL tables want.",
+        labels=names,
+    )
     for view in view_standings(data, newest):
         gaps.add_metric([view.name], len(view.gaps))
         unerased.add_metric([view.name], len(view.unerased))
@@ -358,4 +368,7 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
         lag.add_metric([view.name], view.lag)
         failed.add_metric([view.name], view.failed)
         states.add_metric([view.name, view.state], 1)
-    yield from (epoch, lag, failed, states, unerased, gaps)
+        if view.asked_ms is not None:
+            asked.add_metric([view.name], view.asked_ms / 1_000)
+            rests.add_metric([view.name], int(view.rests))
+    yield from (epoch, lag, failed, states, unerased, gaps, asked, rests)

@@ -1,11 +1,12 @@
 """Views: tables of an application that a database or a search index shows, fed from the journal.
 
-`view` names a target and tables. A table is an entity class, a stream, or a row function, which makes rows of one entity.
-`App` checks the tables, so that what it accepts can be shown.
+`view` names a target and tables. A table is an entity class, a stream, a row function, which makes rows of one entity, or a
+query (`sql_table`). `App` checks the tables, so that what it accepts can be shown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from penstock.base.case_twins import case_twins
@@ -17,6 +18,7 @@ from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.row_function import RowFunction, rows_of
 from penstock.model.streams.stream import NAME, UNKNOWN, Stream
+from penstock.model.views.sql_table import SqlTable
 from penstock.model.views.target_choice import TargetChoice
 
 _HIDDEN: Final = "_"
@@ -42,7 +44,10 @@ class View:
 
 
 def view(
-    name: str, target: TargetChoice, /, *tables: type | Stream[Any] | RowFunction[Any, Any]
+    name: str,
+    target: TargetChoice,
+    /,
+    *tables: type | Stream[Any] | RowFunction[Any, Any] | SqlTable,
 ) -> View:
     """Show tables in a database or a search index, fed from the journal.
 
@@ -51,7 +56,7 @@ def view(
     Args:
         name: Letters, digits, `-` and `_`. The settings of the target have this name: `views.NAME.url`.
         target: `sqlite()`, `postgres()` or `search()`.
-        tables: Entity classes, streams and functions marked with `rows`.
+        tables: Entity classes, streams, functions marked with `rows`, and queries (`sql`).
     """
     return View(name, target, tables, caller_place())
 
@@ -88,7 +93,22 @@ class StreamTable:
     source: Stream[Any]
 
 
-ShownTable = ClassTable | RowTable | StreamTable
+@dataclass(frozen=True, slots=True)
+class QueryTable:
+    """A table that shows the answer of a query. Its columns are known when the query was asked.
+
+    Attributes:
+        key: The columns whose values name a row.
+        every: The shortest time between two questions.
+    """
+
+    name: str
+    query: str
+    key: tuple[str, ...]
+    every: timedelta
+
+
+ShownTable = ClassTable | RowTable | StreamTable | QueryTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +174,8 @@ class _Planning:
             return ViewPlan(view.name, TargetChoice("sqlite"), (), view.where)
         if not view.tables:
             self._complain(
-                view, "it shows nothing; name entity classes, streams or functions with @rows"
+                view,
+                "it shows nothing; name entity classes, streams, functions with @rows or sql(…)",
             )
         for each in view.tables:
             tables += self._tables_of(view, each)
@@ -163,11 +184,13 @@ class _Planning:
                 view, f"the tables {earlier} and {later} differ only in case, which SQL ignores"
             )
         names = [table.name for table in tables]
+        queries = {table.name for table in tables if isinstance(table, QueryTable)}
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self._complain(view, f"it has two tables with the name {name}")
+            hint = "; name one with sql(…, name=…)" if name in queries else ""
+            self._complain(view, f"it has two tables with the name {name}{hint}")
         known = {column for table in tables for column in columns_of(table)}
         for name in dict.fromkeys((*target.text, *target.facets)):
-            if tables and name not in known:
+            if tables and not queries and name not in known:
                 self._complain(view, f"search() names the column {name}, which no table of it has")
         return ViewPlan(view.name, view.target, tuple(tables), view.where)
 
@@ -179,6 +202,8 @@ class _Planning:
         table: ShownTable | None
         if isinstance(shown, RowFunction):
             table = self._row_table(view, shown)
+        elif isinstance(shown, SqlTable):
+            table = self._query_table(view, shown)
         elif isinstance(shown, Stream):
             table = self._stream_table(view, shown)
         elif isinstance(shown, type) and reference_type(shown) is not None:
@@ -187,10 +212,18 @@ class _Planning:
             table = None
             self._complain(
                 view,
-                f"{shown!r} cannot be shown; name entity classes, streams or functions with @rows",
+                f"{shown!r} cannot be shown; name entity classes, streams, functions with @rows or sql(…)",
             )
         if table is not None and self._has_fitting_names(view, table):
             yield table
+
+    def _query_table(self, view: View, shown: SqlTable) -> QueryTable | None:
+        before = len(self._resolver.complaints)
+        for complaint in shown.complaints():
+            self.complain(shown.where, f"sql(…): {complaint}")
+        if len(self._resolver.complaints) > before:
+            return None
+        return QueryTable(shown.name or view.name, shown.query, shown.key, shown.every)
 
     def _class_table(self, view: View, shown: type) -> ClassTable | None:
         entity_type = self._entity_type(view, shown)
@@ -246,21 +279,7 @@ class _Planning:
         return RowTable(shown.name, source, shown.function, row_type, is_single)
 
     def _has_fitting_names(self, view: View, table: ShownTable) -> bool:
-        columns = columns_of(table)
-        complaints = list(view.target.name_complaints([table.name, *columns]))
-        complaints += [
-            f"{earlier} and {later} differ only in case, which SQL ignores"
-            for earlier, later in case_twins(columns)
-        ]
-        if table.name.startswith(_HIDDEN):
-            complaints.append(
-                "a table whose name begins with _ is one of the view's own; rename it"
-            )
-        complaints += [
-            f"the column {name} begins with _, as the view's own columns do; rename it"
-            for name in columns
-            if name in OWN_COLUMNS
-        ]
+        complaints = list(name_complaints(view.target, table.name, columns_of(table)))
         for complaint in complaints:
             self._complain(view, f"{table.name}: {complaint}")
         return not complaints
@@ -270,8 +289,20 @@ OWN_COLUMNS: Final = frozenset({"_key", "_place", "_atom", "_epoch", "_time", "_
 """The columns that views add to tables."""
 
 
+def name_complaints(target: TargetChoice, name: str, columns: Sequence[str]) -> Iterator[str]:
+    """Yield the reason for each name that a table, or one of its columns, cannot have."""
+    yield from target.name_complaints([name, *columns])
+    for earlier, later in case_twins(columns):
+        yield f"{earlier} and {later} differ only in case, which SQL ignores"
+    if name.startswith(_HIDDEN):
+        yield "a table whose name begins with _ is one of the view's own; rename it"
+    for column in columns:
+        if column in OWN_COLUMNS:
+            yield f"the column {column} begins with _, as the view's own columns do; rename it"
+
+
 def columns_of(table: ShownTable) -> list[str]:
-    """Return the names of the columns that the application gives to a table."""
+    """Return the names of the columns that the application gives to a table; none for a query, which was not asked yet."""
     match table:
         case ClassTable(source=entity_type):
             return [entity_type.key_name, *entity_type.attributes]
@@ -281,3 +312,5 @@ def columns_of(table: ShownTable) -> list[str]:
             if not is_record(stream.annotation):
                 return ["event"]
             return [field.member.wire for field in fields_of(stream.annotation)]
+        case QueryTable():
+            return []
