@@ -148,15 +148,13 @@ class Applier:
         self._rebuilt = 0 if former is None else former.rebuilt
         # The newest erasure that the target has passed; None: no applier has told of it.
         self._passed = None if former is None else former.passed
-        self._passes_at = float("-inf")
         self._gaps = read_gaps(data, name)
         self._owed = "", ""  # why the last erasure has not been passed yet, and the remedy
         self._stops = Stops(data, name)
         # The facts about the target stay known while it does not answer.
         known = former or ViewReport(name, "", ViewState.FILLING)
         self._report = replace(known, state=ViewState.FILLING, reason="", remedy="", filled=None)
-        self._reported_at = float("-inf")
-        self._looked_at = float("-inf")
+        self._reported_at = self._looked_at = self._passes_at = float("-inf")
         self._orders = ViewOrders()
         self._plan = app.views[name]
         self._use(app)
@@ -368,38 +366,44 @@ class Applier:
             return
         with lease(self._data, f"view {self._name}", Epoch(max(0, self._journal.first()))):
             answers = self._code_and_answers(newest, answers)
-            newest = newest if answers is None else answers.epoch
-            assert self._target is not None
-            self._tell(ViewState.FILLING, filled=0.0)
-            tables, order, queries = self._tables, self._orders.rebuild, self._queries
-            gaps = self._gaps_before(tables, standing.position)
-            filling = self._feed.filling(tables, newest)
-            after = self._feed.position(newest, self._definition(answers))
-            shapes = list(tables.shapes)
-            asked: Iterator[TableChange] = iter(())
-            if queries is not None and answers is not None:
-                answers = queries.name(answers, after)
-                shapes[-1:-1], asked = answers.shapes, queries.rows(answers)
-
-            def parts() -> Iterator[TableChange]:
-                for change in chain(filling, asked):
-                    self._tell(ViewState.FILLING, filled=filling.done)
-                    if self._stop.is_set():
-                        raise TargetProblem("the applier was stopped")
-                    yield change
-                yield TableChange(FAILED_SHAPE, (), [gap_row(gap.table, gap.text) for gap in gaps])
-
-            self._target.load(standing.position, after, shapes, parts())
-        if queries is not None and answers is not None:
-            queries.settle(answers, after)
+            order = self._orders.rebuild
+            after = self._load(newest if answers is None else answers.epoch, standing, answers)
         self._rebuilt = max(self._rebuilt, order)
         if standing.position is None and self._passed is None:
             self._passed = newest_hash(self._erased)  # there was no row of them
+        assert self._target is not None
         self._standing = Standing(after, self._target.position().failed)
-        self._stops.shown(newest)
-        _log.info("applier.filled", extra={"view": self._name, "epoch": newest})
+        self._stops.shown(after.epoch)
+        _log.info("applier.filled", extra={"view": self._name, "epoch": after.epoch})
         self._reported_at = float("-inf")
         self._tell(ViewState.FOLLOWING, position=after)
+
+    def _load(self, epoch: Epoch, standing: Standing, answers: "Answers | None") -> Position:
+        """Replace all tables, and return the new position."""
+        assert self._target is not None
+        self._tell(ViewState.FILLING, filled=0.0)
+        queries = self._queries
+        gaps = self._gaps_before(self._tables, standing.position)
+        filling = self._feed.filling(self._tables, epoch)
+        after = self._feed.position(epoch, self._definition(answers))
+        shapes = list(self._tables.shapes)
+        asked: Iterator[TableChange] = iter(())
+        if queries is not None and answers is not None:
+            answers = queries.name(answers, after)
+            shapes[-1:-1], asked = answers.shapes, queries.rows(answers)
+
+        def parts() -> Iterator[TableChange]:
+            for change in chain(filling, asked):
+                self._tell(ViewState.FILLING, filled=filling.done)
+                if self._stop.is_set():
+                    raise TargetProblem("the applier was stopped")
+                yield change
+            yield TableChange(FAILED_SHAPE, (), [gap_row(gap.table, gap.text) for gap in gaps])
+
+        self._target.load(standing.position, after, shapes, parts())
+        if queries is not None and answers is not None:
+            queries.settle(answers, after)
+        return after
 
     def _code_and_answers(self, newest: Epoch, answers: "Answers | None") -> "Answers | None":
         """Use the code behind an epoch, and return the answers of its queries at this epoch, or at a later one."""
