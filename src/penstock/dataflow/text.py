@@ -9,7 +9,6 @@ from penstock.dataflow.graph import (
     UNKNOWN_OPERATOR,
     Action,
     Endpoint,
-    Method,
     Operator,
     Plan,
     StreamKind,
@@ -81,7 +80,7 @@ def _rows(links: Sequence[Link], member: str, rates: Rates) -> list[str]:
     rows = (
         (
             _STREAM_TEXT_VERBS.get(link.action, f"{link.action.value}s"),
-            _stream_text_target(link),
+            stream_target(link.target) + " *" * link.origin.dynamic,
             link,
         )
         for link in links
@@ -102,10 +101,6 @@ def aligned_rows(rows: Iterator[tuple[str, str, Link]], rates: Rates) -> list[st
         f"    {verb:<9}{target:<{wide}}  {how:<{how_wide}}{'  ' * bool(how_wide)}{where}"
         for verb, target, how, where in cells
     ]
-
-
-def _stream_text_target(link: Link) -> str:
-    return stream_target(link.target) + " *" * link.origin.dynamic
 
 
 def stream_target(target: Endpoint) -> str:
@@ -181,13 +176,10 @@ def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[s
         lines += [f"  {attribute.text}" for attribute in operator.attributes]
     for method in operator.methods:
         called = Endpoint(operator.name, method.name).text
-        lines.append(with_rate(f"  {_signature(method)}", rates.of_method(called)))
+        mark = "@readonly " * method.readonly
+        lines.append(with_rate(f"  {mark}{method.text}", rates.of_method(called)))
         lines += _method([link for link in links if link.source.member == method.name], rates)
     return lines
-
-
-def _signature(method: Method) -> str:
-    return f"@readonly {method.text}" if method.readonly else method.text
 
 
 def _method(links: Sequence[Link], rates: Rates) -> list[str]:

@@ -62,7 +62,10 @@ def unfit_requests(
     waiting = logs.requests_after(data / LOG, processed, time_us)
     for entry in islice(waiting, LOOKED_MAX):
         rejection = rejection_of(present, entry.body)
-        if not rejection or _rejects(former(), entry.body):
+        if not rejection:
+            continue
+        before = former()
+        if before is not None and rejection_of(before, entry.body):
             continue
         count += 1
         if count <= SHOWN_MAX:
@@ -71,10 +74,6 @@ def unfit_requests(
         yield f"{count - SHOWN_MAX:,} more waiting requests would fail"
     if next(waiting, None) is not None:
         yield f"more than {LOOKED_MAX:,} requests wait, and only the first of them were looked at"
-
-
-def _rejects(app: App | None, body: bytes) -> bool:
-    return app is not None and bool(rejection_of(app, body))
 
 
 class CodeQuestion(msgspec.Struct, frozen=True):

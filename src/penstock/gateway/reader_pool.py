@@ -80,7 +80,9 @@ class EntityReader:
             OperationalError: Journal or state cannot be read.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._read, keys)
+        return await loop.run_in_executor(
+            self._thread, read_newest, self._journal, self._stores, keys
+        )
 
     async def at_newest(self, read: Callable[[PartitionedReader], T]) -> T | None:
         """Return what a function reads at the newest epoch; None before the first epoch. Raises as `read`."""
@@ -94,9 +96,6 @@ class EntityReader:
         self._thread.submit(self._stores.close)
         self._thread.shutdown()
         self._journal.close()
-
-    def _read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
-        return read_newest(self._journal, self._stores, keys)
 
 
 _log = logging.getLogger(__name__)

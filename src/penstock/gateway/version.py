@@ -167,7 +167,8 @@ def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of th
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
     """Start the readers, if the application has `@readonly` handlers, `@migrate`, or code in arguments."""
     migrates = any(entity_type.migrations for entity_type in app.stored.values())
-    if not config.gateway.readers or not (migrates or _has_readonly(app) or calls_with_code(app)):
+    reading = [handler for handler in _handlers(app) if handler.readonly]
+    if not config.gateway.readers or not (migrates or reading or calls_with_code(app)):
         return None
     settings = ReaderSettings(
         spec=spec,
@@ -178,14 +179,10 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
         log_level=config.log_level,
         sizes=SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max),
     )
-    declared = (handler.time_ms for handler in _handlers(app) if handler.readonly)
+    declared = (handler.time_ms for handler in reading)
     longest_ms = max((time_ms for time_ms in declared if time_ms is not None), default=None)
     longest = max(config.limits.time_limit(longest_ms), config.limits.time_limit(None))
     return ReaderPool(settings, metrics, config.gateway.waiting_max, longest)
-
-
-def _has_readonly(app: App) -> bool:
-    return any(handler.readonly for handler in _handlers(app))
 
 
 def _handlers(app: App) -> Iterator[Signature]:

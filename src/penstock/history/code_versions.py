@@ -99,7 +99,7 @@ class CodeVersions:
             Corrupt: The archive is missing or changed.
         """
         deployment = deployment_at(self._deployments, epoch)
-        if deployment is None or self._is_present(deployment):
+        if deployment is None or is_same_source(self._code, deployment.code):
             # The same source is loaded already, and its classes know all versions of their rows.
             return self._present
         version = self._loaded.get(deployment.number)
@@ -119,9 +119,6 @@ class CodeVersions:
                 yield self.at(begin), begin, Epoch(deployment.since - 1)
                 begin = deployment.since
         yield self.at(begin), begin, last
-
-    def _is_present(self, deployment: Deployment) -> bool:
-        return is_same_source(self._code, deployment.code)
 
     def _load(self, deployment: Deployment) -> CodeVersion:
         """Unpack and import the code of a deployment."""

@@ -33,7 +33,8 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
     with durable.storage(f"shorten the journal in {path}"):
         segments = Segments(path)
         commits = CommitLog(path / LOG, app)
-        if upto < segments.first or not _holds(path, segments, upto):
+        is_held = upto <= segments.last or (path / commit_name(upto)).exists()
+        if upto < segments.first or not is_held:
             raise Diverged(f"the journal in {path} does not hold epoch {upto}")
         kept = _shorten_segments(path, segments, upto)
         for epoch in range(min(segments.last, upto) + 1, upto + 1):
@@ -51,10 +52,6 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
     journal.checkpoint()
     journal.close()
     return identity
-
-
-def _holds(path: Path, segments: Segments, epoch: Epoch) -> bool:
-    return epoch <= segments.last or (path / commit_name(epoch)).exists()
 
 
 def _shorten_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]:

@@ -98,7 +98,7 @@ class JournalTail:
                 "will be processed; ask again with the same request id"
             ) from None
         finally:
-            self._unregister(position, future)
+            self._unregister([(position, future)])
 
     def wait_until(self, position: LogPosition, timeout_ms: int) -> bool:
         """Block until everything below a log position is committed; False when time is up."""
@@ -150,10 +150,7 @@ class JournalTail:
         self._waiting.setdefault(position, []).append(waiter)
         return True
 
-    def _unregister(self, position: LogPosition, waiter: Waiter) -> None:
-        self._unregister_all([(position, waiter)])
-
-    def _unregister_all(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
+    def _unregister(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
         """Let waiters wait no longer; those that do not wait are ignored."""
         changed = False
         with self._lock:
@@ -317,7 +314,7 @@ class AsyncJournalTail(JournalTail):
 
     def forget(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
         """Let waiters of `watch` wait no longer."""
-        self._unregister_all(pairs)
+        self._unregister(pairs)
 
     def _look_up_soon(self, pairs: Sequence[tuple[LogPosition, Waiter]]) -> None:
         """Let the thread of look-ups settle waiters whose epoch is committed, together with others that come meanwhile."""

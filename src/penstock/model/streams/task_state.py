@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from penstock.errors import UserError
 from penstock.model.attribute import new_value
 from penstock.model.context import current
-from penstock.model.entity_type import EntityType
 from penstock.model.streams.task_type import KEY, TaskType
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ def states(task: T) -> Iterator[tuple[Any, T]]:
             "states(…) gives the state of a task; only a handler of the task can call it"
         )
     keys = set(txn.step.keys(rows.prefix))
-    keys |= {key for key, instance in txn.instances.items() if _is_of(rows, instance)}
+    keys |= {key for key, each in txn.instances.items() if type(each).__reference__ is rows}
     for key in sorted(keys):
         instance = rows.of_text(key[len(rows.prefix) :])
         getattr(instance, next(iter(rows.attributes), KEY))  # loads it
@@ -64,10 +63,6 @@ def clear(task: Any) -> None:
     step = current().step
     if step is not None:
         step.note_cleared(described.rows.key_of(task))
-
-
-def _is_of(rows: EntityType, instance: Any) -> bool:
-    return type(instance).__reference__ is rows
 
 
 def _task_of(task: Any) -> TaskType:
