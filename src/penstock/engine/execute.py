@@ -236,7 +236,7 @@ class Executor:
 
     __slots__ = (
         "_app",
-        "_checks_writes",
+        "_has_strict_references",
         "_limits",
         "_published",
         "_read",
@@ -266,11 +266,11 @@ class Executor:
         self._app = app
         self._read = read
         self._limits = limits
-        tables = app.topology.tables.values()
-        self._published = {table.source.stored_name for table in tables if table.source}
-        self._checks_writes = bool(self._published) or any(
+        self._has_strict_references = any(
             entity_type.must_exist for entity_type in app.entities.values()
         )
+        tables = app.topology.tables.values()
+        self._published = frozenset(table.source.stored_name for table in tables if table.source)
         self.secret = b""
         self.isolation = Isolation(app, limits.depth)
         self.interrupted: str | None = None
@@ -451,7 +451,7 @@ class Executor:
         writes: dict[EntityKey, bytes | None],
     ) -> None:
         """Check the writes of a call with a result of `size` bytes."""
-        if writes and self._checks_writes:
+        if writes and self._has_strict_references:
             require_references(txn, writes)
         if writes and signature.readonly:  # a generator of its own, or the reply's encoding, did it
             changed = next(iter(writes))

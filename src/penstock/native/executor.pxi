@@ -14,8 +14,8 @@ cdef enum:
 
 
 cdef struct ExecutorSlots:
-    Py_ssize_t app, checks_writes, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
-    Py_ssize_t raised, root, running, runs, sampler, secret, signature, stopped, touched
+    Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
+    Py_ssize_t published, raised, root, running, runs, sampler, secret, signature, stopped, touched
 
 
 cdef struct IsolationSlots:
@@ -57,10 +57,11 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _no_arguments, _no_names = bare
     _every, _run_of_samples = sampled
     _of_executor.app, _of_executor.limits = _offset(cls, "_app"), _offset(cls, "_limits")
-    _of_executor.checks_writes = _offset(cls, "_checks_writes")
+    _of_executor.has_strict_references = _offset(cls, "_has_strict_references")
     _of_executor.read, _of_executor.delivers = _offset(cls, "_read"), _offset(cls, "delivers")
     _of_executor.escaped, _of_executor.interrupted = _offset(cls, "escaped"), _offset(cls, "interrupted")
     _of_executor.isolation, _of_executor.keeps_raised = _offset(cls, "isolation"), _offset(cls, "keeps_raised")
+    _of_executor.published = _offset(cls, "_published")
     _of_executor.raised, _of_executor.root = _offset(cls, "raised"), _offset(cls, "root")
     _of_executor.running, _of_executor.runs = _offset(cls, "running"), _offset(cls, "runs")
     _of_executor.sampler, _of_executor.secret = _offset(cls, "sampler"), _offset(cls, "secret")
@@ -313,12 +314,23 @@ cdef bint _is_plain(object executor, object txn, object signature, Py_ssize_t si
     limits = _slot(executor, _of_executor.limits)
     if type(writes) is not dict or type(before) is not dict or type(outbox) is not list or outbox:
         return False
-    if writes and (_slot(executor, _of_executor.checks_writes) is not False or signature.readonly):
+    if writes and (_slot(executor, _of_executor.has_strict_references) is not False or signature.readonly):
         return False
     for data in (<dict>writes).values():
         if data is not None:
             total += len(data)
+    published = _slot(executor, _of_executor.published)
+    if published and _is_published(published, <dict>writes):
+        return False
     return len(<dict>before) <= limits.entities and total <= limits.state_bytes and total <= limits.output_bytes
+
+
+cdef bint _is_published(object published, dict writes) except -1:
+    """Say whether one of the written entities is of a class with a published table."""
+    for key in writes:
+        if (<str>key).partition("/")[0] in published:
+            return True
+    return False
 
 
 cdef object _end(object executor, object txn, object before):
