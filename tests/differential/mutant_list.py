@@ -28,6 +28,7 @@ SAMPLER = "tests/unit/engine/test_calls.py::test_a_sampler_that_fails_is_dropped
 WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
 CASCADES = "tests/differential/test_epoch_cascades.py"
 STREAMS = "tests/streams"
+TABLES = f"{STREAMS}/test_published_tables.py"
 DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
 
@@ -409,5 +410,26 @@ MUTANTS = (
         "if may_go_on and self._is_idle(commit) and not self._next_goes_on(now_us) and continuing:",
         "if may_go_on and self._is_idle(commit) and continuing:",
         "tests/differential/test_later_records.py::test_no_cascade_overtakes_another",
+    ),
+    Mutant(
+        "an unchanged row of a table is put again",
+        "engine/streams/published_rows.py",
+        "if former[place : place + 1] != [event]",
+        "if former",
+        f"{TABLES}::test_rows_of_an_entity_have_places",
+    ),
+    Mutant(
+        "a later record overtakes the changes of a table",
+        "engine/streams/cascade_runner.py",
+        "self._take_at_once(cascade, Delivery(subscriber, table.name, events))",
+        "cascade.push(Delivery(subscriber, table.name, events))",
+        "tests/differential/test_published_tables.py",
+    ),
+    Mutant(
+        "an entity that fails takes away the rows of others",
+        "engine/streams/cascade_runner.py",
+        "if len(changed) == 1:\n            return [self._without_rows(cascade, table, changed[0], outcome)]",
+        "if changed:\n            return [self._without_rows(cascade, table, each, outcome) for each in changed]",
+        f"{TABLES}::test_a_row_function_fails_alone",
     ),
 )

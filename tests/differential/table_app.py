@@ -102,7 +102,10 @@ class Copy:
 
 
 copies = flow("copies", taken).key(key_of).task(Copy).sink("copied")
-office = App("office", copies)
+names_of = (
+    flow("naming", taken).map(key_of).sink("named")
+)  # it takes each atom before the copy does
+office = App("office", names_of, copies)
 
 
 names = st.sampled_from(NAMES)

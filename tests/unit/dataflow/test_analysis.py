@@ -12,7 +12,9 @@ import pytest
 
 from penstock import App, Entity, key, now, random, savepoint
 from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.text import plan_text
 from tests.checkout import TOP
+from tests.streams.table_app import shop_and_desk
 from tests.unit.dataflow.orchard_app import (
     SINGLETON,
     Basket,
@@ -386,3 +388,10 @@ def test_library_functions_give_back_what_they_are_given() -> None:
         random().choice(leaves).grow(now().year)
 
     assert edges_of(root) == {"call Leaf.grow argument"}
+
+
+def test_published_tables_follow_from_their_class() -> None:
+    """The plan leads from an entity class to its table, and from there to the consumers."""
+    text = plan_text(analyze_app(shop_and_desk))
+    assert "  feeds    stream open_orders" in text
+    assert "  feeds    workflow copies" in text

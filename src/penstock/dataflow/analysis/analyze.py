@@ -273,6 +273,11 @@ def feeds_of(app: App) -> Iterator[Edge]:
             action = Action.SEND if isinstance(subscriber, RequestSink) else Action.FEED
             target = _consumer_end(subscriber, app)
             yield _fixed(source, target, action, places.of(subscriber.where))
+    for table in topology.tables.values():
+        assert table.source is not None, "an application was built with the table"
+        published = Endpoint(table.source.name, table.source.name)
+        target = _whole(StreamKind.STREAM, table.name)
+        yield _fixed(published, target, Action.FEED, places.of(table.where))
     for generator in topology.generators.values():
         source = _whole(StreamKind.GENERATOR, generator.name)
         target = _whole(StreamKind.STREAM, generator.stream.name)
