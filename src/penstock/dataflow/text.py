@@ -174,7 +174,7 @@ def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[s
     if operator.key is not None:
         lines.append(f"  {operator.key.text}  (key)")
         lines += [f"  {attribute.text}" for attribute in operator.attributes]
-    lines += [row[2:] for row in _rows(links, operator.name, rates)]  # to published tables
+        lines += [row[2:] for row in _rows(links, operator.name, rates)]  # to published tables
     for method in operator.methods:
         called = Endpoint(operator.name, method.name).text
         mark = "@readonly " * method.readonly
