@@ -15,10 +15,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 USER: Final = "benchmark"
 SERVER_USER: Final = "postgres"
@@ -94,6 +96,21 @@ class Cluster:
             os.killpg(self._server.pid, signal.SIGKILL)
             self._server.wait()
             self._server = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all processes of the server during the block, as a machine without time does; connections stay open."""
+        assert self._server is not None, "the server runs"
+        server = psutil.Process(self._server.pid)
+        processes = [server, *server.children(recursive=True)]
+        for each in processes:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in processes:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
 
     def _await(self, server: "subprocess.Popen[bytes]") -> None:
         deadline = time.monotonic() + START_S

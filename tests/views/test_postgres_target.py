@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -37,7 +38,7 @@ import pytest
 
 from benchmarks.cluster import Cluster
 from penstock import App, entity, key
-from penstock.errors import ConfigError, DefinitionError
+from penstock.errors import ConfigError, DefinitionError, ViewUnavailable
 from penstock.model.views.target_choice import TargetChoice, sqlite
 from penstock.model.views.target_choice import postgres as postgres_choice
 from penstock.model.views.view import ViewPlan
@@ -45,6 +46,7 @@ from penstock.model.views.view import view as show
 from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of
 from penstock.views.postgres_target import PostgresTarget
+from penstock.views.reading import QueryBounds
 from penstock.views.target import (
     UNSHOWN,
     ColumnShape,
@@ -375,6 +377,38 @@ def test_server_that_is_down_is_a_problem_that_passes(postgres: Cluster) -> None
     wait_for(lambda: view.target.position().position == position_of(1), "the server answers")
     view.apply(*items(4))
     view.target.close()
+
+
+def test_server_that_is_frozen_is_noticed(
+    postgres: Cluster, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that keeps its connections open and says nothing costs a writer and a reader a bounded time each."""
+    monkeypatch.setattr("penstock.views.postgres_target.PROBE_S", 0.2)
+    monkeypatch.setattr("penstock.views.postgres_target.PROBE_TIMEOUT_S", 1)
+    monkeypatch.setattr("penstock.views.postgres_target.READ_S", 0.2)
+    reading = view.target.reading()
+    with postgres.frozen():
+        with pytest.raises(TargetProblem, match="PostgreSQL") as caught:
+            view.target.apply(position_of(1), position_of(2), [])
+        assert caught.value.remedy == ""
+        bounds = QueryBounds(monotonic() + 0.2, 10)
+        with pytest.raises(ViewUnavailable, match="has not answered"):
+            reading.sql("SELECT 1", [], bounds)
+        reading.close()
+    view.apply(*items(4))
+    reading = view.target.reading()
+    assert reading.sql("SELECT 1", [], QueryBounds(monotonic() + 60, 10)).rows == [(1,)]
+    reading.close()
+
+
+def test_long_statement_of_a_living_server_goes_on(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that takes longer than the look at the server is not ended."""
+    monkeypatch.setattr("penstock.views.postgres_target.PROBE_S", 0.05)
+    with view.target._opened() as connection:
+        connection.execute("SELECT pg_sleep(0.5)")
+    view.apply(*items(4))
 
 
 def test_stopped_writer_is_ended_by_the_server(view: View, monkeypatch: pytest.MonkeyPatch) -> None:

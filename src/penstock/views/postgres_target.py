@@ -8,8 +8,11 @@ The messages of problems have names of the schema, but no values of rows and no 
 """
 
 import json
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -21,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from penstock.base.ids import Epoch
 from penstock.client.results import SearchAnswer
-from penstock.errors import ConfigError, QueryError, RequestError
+from penstock.errors import ConfigError, QueryError, RequestError, ViewUnavailable
 from penstock.snapshots.column import quoted
 from penstock.views.cells import Cells, Hold, Unheld, held_key, held_text
 from penstock.views.reading import QueryBounds, TableAnswer, collected
@@ -52,6 +55,14 @@ DDL_MS: Final = 60_000
 
 IDLE_MS: Final = 60_000
 """After this time the server ends a transaction whose writer has been stopped, so that another can go on."""
+
+PROBE_S: Final = 30.0
+"""While a statement takes longer, the server is asked so often whether it answers at all."""
+
+PROBE_TIMEOUT_S: Final = 10
+
+READ_S: Final = 5.0
+"""How long the beginning of a reading may take, and how much later than its limit a query may end."""
 
 _SESSION: Final = "SET client_min_messages = warning; SET datestyle = ISO; SET intervalstyle = postgres; SET timezone = 'UTC'"
 
@@ -236,11 +247,12 @@ class PostgresTarget:
         connection: Connection | None = None
         try:
             connection = psycopg.connect("", **self._options)
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
-            _run(connection, f"SET LOCAL search_path = {quoted(self._schema)}; {_SESSION}")
-            exists = _value(connection, "SELECT to_regclass(%s) IS NOT NULL", self._meta)
-            position = self._read_meta(connection)[0] if exists else None
+            with _cut_after(connection, READ_S):
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                connection.read_only = True
+                _run(connection, f"SET LOCAL search_path = {quoted(self._schema)}; {_SESSION}")
+                exists = _value(connection, "SELECT to_regclass(%s) IS NOT NULL", self._meta)
+                position = self._read_meta(connection)[0] if exists else None
             return PostgresReading(connection, position)
         except psycopg.Error as error:
             if connection is not None:
@@ -389,11 +401,24 @@ class PostgresTarget:
             TargetProblem: The server does not answer, or refuses.
         """
         try:
-            yield self._connected()
+            connection = self._connected()
+            with _watched(connection, self._is_silent):
+                yield connection
         except psycopg.Error as error:
             if self._connection is not None and self._connection.broken:
                 self.close()
             raise self._problem(error) from error
+
+    def _is_silent(self) -> bool:
+        """Say whether the server does not even take a connection: then a statement will never end."""
+        try:
+            options = {**self._options, "connect_timeout": str(PROBE_TIMEOUT_S)}
+            psycopg.connect("", **options).close()
+        except psycopg.errors.ConnectionTimeout:
+            return True
+        except psycopg.Error:  # it refuses, so it answers
+            return False
+        return False
 
     def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.closed:
@@ -401,7 +426,8 @@ class PostgresTarget:
         self._staged = {}
         connection: Connection = psycopg.connect("", autocommit=True, **self._options)
         try:
-            self._prepare(connection)
+            with _watched(connection, self._is_silent):
+                self._prepare(connection)
         except BaseException:
             connection.close()
             raise
@@ -517,14 +543,18 @@ class PostgresReading:
         """Execute a query in the state of the position; parameters are written as `%s`."""
         # The cursor of the server hands the rows out in parts, and takes nothing but a query. A savepoint keeps the
         # transaction, and with it the state, when the query fails.
+        limit_s = bounds.left_ms / 1_000 + READ_S
         try:
-            with self._connection.transaction():
+            # The server ends a query in time, if it lives.
+            with _cut_after(self._connection, limit_s), self._connection.transaction():
                 _run(self._connection, f"SET LOCAL statement_timeout = {bounds.left_ms}")
                 with self._connection.cursor("penstock") as cursor:
                     cursor.execute(query.encode(), parameters or None)
                     columns = tuple(each.name for each in cursor.description or ())
                     return collected(cursor.fetchmany, columns, bounds)
         except psycopg.Error as error:
+            if self._connection.broken:
+                raise ViewUnavailable("PostgreSQL: the server has not answered") from error
             said = error.diag.message_primary or str(error)
             raise QueryError(f"PostgreSQL: {said.strip()}") from error
 
@@ -747,6 +777,53 @@ class _Replacement:
         ]
         if changes:
             _run(self._connection, f"ALTER TABLE {table.name} {', '.join(changes)}")
+
+
+@contextmanager
+def _cut_after(connection: Connection, limit_s: float) -> Iterator[None]:
+    """Cut a connection if the block takes longer: what waits for the server gets an error."""
+    with _line_of(connection) as line:
+        timer = threading.Timer(limit_s, _cut, (line,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # it may be using the line
+
+
+@contextmanager
+def _watched(connection: Connection, is_silent: Callable[[], bool]) -> Iterator[None]:
+    """Cut a connection if the server is silent; a statement that takes long, at a server that lives, goes on."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(PROBE_S):
+            if is_silent():
+                _cut(line)
+                return
+
+    with _line_of(connection) as line:
+        watching = threading.Thread(target=watch, name="penstock-postgres", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join()
+
+
+@contextmanager
+def _line_of(connection: Connection) -> Iterator[socket.socket]:
+    """Give the socket of a connection by a file of its own, which stays this socket when the connection is closed."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        yield line
+
+
+def _cut(line: socket.socket) -> None:
+    with suppress(OSError):  # it has ended by itself
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _run(connection: Connection, text: str) -> psycopg.Cursor[tuple[Any, ...]]:

@@ -59,6 +59,7 @@ class Reading(Protocol):
 
         Raises:
             QueryError: It is wrong, or takes too much.
+            ViewUnavailable: The store does not answer any more.
         """
 
     def search(self, question: dict[str, Any]) -> SearchAnswer:
