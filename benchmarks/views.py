@@ -1,6 +1,10 @@
-"""Measure the targets of views by themselves: rows are given as tuples, no journal is read.
+"""Measure views: their targets by themselves, the feed from a journal, and a running application.
 
-    python -m benchmarks.views [--rows 1000000] [--changes 200000] [--batch 5000] [--target sqlite,postgres]
+    python -m benchmarks.views [--parts targets,search,feed,service] [--rows 1000000] [--changes 200000] [--batch 5000]
+                               [--target sqlite,postgres]
+
+Each part is a process of its own. `search`, `feed` and `service` are described in `benchmarks.search`,
+`benchmarks.views_feed` and `benchmarks.views_service`. In the part `targets` rows are given as tuples, and no journal is read:
 
 fill
     `load` of a table of five columns into an empty target.
@@ -10,14 +14,17 @@ refill
     `load` into the full target; one row in a hundred is different.
 
 PostgreSQL is a throw-away server with its default durability (see `cluster.py`). `peak_mb` is the most memory of this
-process, which is that of an applier without the reading of the journal. Prints one JSON object as its last line.
+process, which is that of an applier without the reading of the journal. Prints each figure that has a reach with the ratio
+of the two, and one JSON object as its last line.
 """
 
 import argparse
 import json
+import os
 import random
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,6 +63,26 @@ SHAPE: Final = TableShape(
 )
 CHUNK: Final = 5_000
 SEED: Final = 7
+
+REACHES: Final = {
+    "targets.sqlite.fill_s": ("≤", 15),
+    "targets.postgres.fill_s": ("≤", 20),
+    "search.fill_s": ("≤", 60),
+    "targets.sqlite.drained_per_s": ("≥", 20_000),
+    "targets.postgres.drained_per_s": ("≥", 20_000),
+    "search.drain_5000.rows_per_s": ("≥", 5_000),
+    "search.search.p50_ms": ("≤", 20),
+    "feed.sqlite.fill_s": ("≤", 15),
+    "feed.sqlite.peak_mb": ("≤", 300),
+    "feed.sqlite.drained_per_s": ("≥", 20_000),
+    "feed.search.fill_s": ("≤", 60),
+    "feed.search.peak_mb": ("≤", 300),
+    "feed.search.drained_per_s": ("≥", 5_000),
+    "service.turns.0.visible.reporting.p50_ms": ("≤", 150),
+    "service.turns.0.visible.catalogue.p50_ms": ("≤", 150),
+    "service.turns.0.at.1.p50_ms": ("≤", 200),
+}
+"""The figures that have a reach, by their place in the result."""
 
 
 def position_of(epoch: int) -> Position:
@@ -128,23 +155,76 @@ def measured(target: Target, rows: int, changes: int, batch: int) -> dict[str, A
     return figures
 
 
+def of_targets(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Measure the targets of databases."""
+    figures: dict[str, Any] = {}
+    for name in chosen.target.split(","):
+        with opened(name, chosen.directory) as target:
+            figures[name] = measured(target, chosen.rows, chosen.changes, chosen.batch)
+    return figures
+
+
+def of_child(*words: object) -> Any:
+    """Return the JSON object in the last line of a module's output; it begins with a memory of its own."""
+    command = [sys.executable, "-m", *map(str, words)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return json.loads(told.splitlines()[-1])
+
+
+def of_part(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Measure one part."""
+    rows = ("--rows", chosen.rows)
+    match part:
+        case "targets":
+            return {
+                name: of_child("benchmarks.views", "--parts", "", "--target", name, *rows)[name]
+                for name in chosen.target.split(",")
+            }
+        case "search":
+            figures: dict[str, Any] = of_child("benchmarks.search", *rows)
+            return figures
+        case "feed":
+            return {
+                kind: of_child("benchmarks.views_feed", kind, *rows)
+                for kind in ("sqlite", "search")
+            }
+        case "service":
+            return {"turns": of_child("benchmarks.views_service")}
+        case _:
+            raise SystemExit(f"there is no part {part}")
+
+
+def found_in(figures: Any, path: str) -> Any:
+    """Return the figure at a path of names and numbers; None if its part was not measured."""
+    for name in path.split("."):
+        try:
+            figures = figures[int(name) if isinstance(figures, list) else name]
+        except (KeyError, IndexError):
+            return None
+    return figures
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--parts", default="targets,search,feed,service", metavar="NAME,…")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=5_000, help="changes of an epoch")
     parser.add_argument("--target", default="sqlite,postgres", metavar="NAME,…")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
     chosen = parser.parse_args()
-    results: dict[str, Any] = {}
-    for name in chosen.target.split(","):
-        with opened(name, chosen.directory) as target:
-            results[name] = measured(target, chosen.rows, chosen.changes, chosen.batch)
-        print(name, results[name], file=sys.stderr, flush=True)
-    print(json.dumps({"rows": chosen.rows, "changes": chosen.changes, "targets": results}))
+    if not chosen.parts:  # a child of this program
+        print(json.dumps(of_targets(chosen)))
+        return
+    results = {part: of_part(part, chosen) for part in chosen.parts.split(",")}
+    for path, (sign, reach) in REACHES.items():
+        if (figure := found_in(results, path)) is not None:
+            print(f"{path:45}{figure:>12,} {sign} {reach:>7,} {figure / reach:9.2f}")
+    load = round(os.getloadavg()[0], 1)
+    print(json.dumps({"rows": chosen.rows, "load": load, **results}))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -34,7 +35,7 @@ import uvloop
 from benchmarks.harness.http import running
 from penstock import AsyncClient
 from penstock.deployment.loading import load_app
-from penstock.errors import OperationalError
+from penstock.errors import PenstockError
 from penstock.journal.action import epoch_of_version
 from penstock.process import presence
 from penstock.process.view_files import folder_of, read_report
@@ -155,7 +156,7 @@ class Service:
                 try:
                     await self._client.at(*QUESTIONS)
                     took_s.append(time.perf_counter() - asked_s)
-                except OperationalError:
+                except PenstockError:
                     failed += 1
 
         writes, *_ = await asyncio.gather(self.write(seconds), *(caller() for _ in range(callers)))
@@ -233,7 +234,7 @@ def measured(directory: Path, rate: int, seconds: float, turns: int) -> list[dic
                 )
             load = os.getloadavg()[0]
             told.append({"views": has_views, "load": round(load, 1), **figures})
-            print(json.dumps(told[-1]), flush=True)
+            print(json.dumps(told[-1]), file=sys.stderr, flush=True)
     return told
 
 
@@ -247,7 +248,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"))
     chosen = parser.parse_args()
-    measured(chosen.directory, chosen.rate, chosen.seconds, chosen.turns)
+    print(json.dumps(measured(chosen.directory, chosen.rate, chosen.seconds, chosen.turns)))
 
 
 if __name__ == "__main__":

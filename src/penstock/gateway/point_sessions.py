@@ -12,8 +12,8 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -22,6 +22,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Gone, Overloaded, PenstockError, ViewUnavailable
 from penstock.files.layout import RUN
+from penstock.gateway.work_threads import WorkThreads
 from penstock.model.reply import failure_of, raised_by
 from penstock.model.request import Failure
 from penstock.process.serving import socket_path
@@ -109,7 +110,7 @@ class PointSessions:
     def __init__(
         self,
         data: Path,
-        threads: ThreadPoolExecutor,
+        threads: WorkThreads,
         answering: Answering,
         count: Callable[[int], None],
     ) -> None:
@@ -204,16 +205,8 @@ class PointSessions:
             raise Gone(_ENDED)
         if session.timer is not None:
             session.timer.cancel()
-        loop = asyncio.get_running_loop()
-
-        def done(_: Future[T]) -> None:
-            # Not when the caller has gone: the thread uses the readings until here.
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._used, session)
-
-        working = self._threads.submit(work)
-        working.add_done_callback(done)
-        return await asyncio.wrap_future(working)
+        # The session stays in use until the thread has ended, also if the caller has gone.
+        return await self._threads.run(work, partial(self._used, session))
 
     async def close(self) -> None:
         """End all sessions."""

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from penstock.base.ids import Epoch
 from penstock.errors import Gone, RequestError
 from penstock.gateway.point_sessions import PointSession, PointSessions
+from penstock.gateway.work_threads import WorkThreads
 from penstock.retention.leases import active_leases
 from penstock.views.alignment import Aligned
 
@@ -41,13 +41,14 @@ async def answer(session: PointSession, body: bytes) -> bytes:
 
 def with_two_gateways(data: Path, run: Try) -> None:
     async def both() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            first, second = (PointSessions(data, threads, answer, lambda _: None) for _ in "12")
-            try:
-                await run(first, second)
-            finally:
-                await first.close()
-                await second.close()
+        threads = WorkThreads(1, "test")
+        first, second = (PointSessions(data, threads, answer, lambda _: None) for _ in "12")
+        try:
+            await run(first, second)
+        finally:
+            await first.close()
+            await second.close()
+            threads.close()
 
     asyncio.run(both())
 

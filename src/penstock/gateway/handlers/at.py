@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
@@ -34,6 +34,7 @@ from penstock.gateway.route import (
     Route,
     json_content,
 )
+from penstock.gateway.work_threads import WorkThreads
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App, unknown
 from penstock.model.views.target_choice import TargetChoice
@@ -118,7 +119,7 @@ class PointReader:
         """
         self._config = config
         self._tail = tail
-        self._threads = ThreadPoolExecutor(_THREADS, "penstock-at")
+        self._threads = WorkThreads(_THREADS, "penstock-at")
         self._aligner = Aligner(config.data, journal, lambda: tail.epoch)
         self._targets: dict[str, tuple[TargetChoice, str, Readable]] = {}
         self._opening = threading.Lock()
@@ -129,7 +130,7 @@ class PointReader:
         """End the sessions, and the threads when their questions have been answered."""
         await self.sessions.close()
         self._aligner.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def answer(self, app: App, body: PointBody, min_epoch: int, owner: str) -> PointAnswer:
         """Answer questions at one epoch, and begin a session if the body has views; raises as `PointHandler.at`."""
@@ -142,9 +143,7 @@ class PointReader:
             aligned = await self._aligned(app, dict.fromkeys(names), deadline)
             asked = partial(self._answers, body.questions, aligned, deadline)
             if not body.views:
-                answering = self._threads.submit(asked)
-                answering.add_done_callback(lambda _: aligned.close())
-                return PointAnswer(aligned.epoch, await asyncio.wrap_future(answering))
+                return PointAnswer(aligned.epoch, await self._threads.run(asked, aligned.close))
             session = await self.sessions.begin(owner, aligned)
             try:
                 answers = await self.sessions.use(session, asked)
@@ -184,7 +183,7 @@ class PointReader:
         """Return readings of views at one epoch; without a view, of the newest epoch."""
         opening = partial(self._opened, app, list(names))
         # In a thread, because the libraries of the targets are extras, which the first question loads.
-        targets = await asyncio.get_running_loop().run_in_executor(self._threads, opening)
+        targets = await self._threads.run(opening)
         if not targets:
             return Aligned(self._tail.epoch, {})
         asked = self._aligner.ask(targets, deadline)
@@ -215,6 +214,8 @@ class PointReader:
         aligned: Aligned,
         deadline: float,
     ) -> list[ViewAnswer]:
+        if time.monotonic() > deadline:
+            raise TimedOut("other questions at one epoch took all the time of these")
         bounds = QueryBounds(deadline, self._config.view.rows_max)
         return [
             self._of_sql_view(each, aligned.epoch, deadline)

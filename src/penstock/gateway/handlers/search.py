@@ -6,10 +6,8 @@ reached it.
 """
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -28,6 +26,7 @@ from penstock.gateway.route import (
     Route,
     json_content,
 )
+from penstock.gateway.work_threads import WorkThreads
 from penstock.model.application import App, unknown
 from penstock.process.config import Config
 from penstock.process.view_files import folder_of
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.views.search_index import SearchIndex
 
 THREADS: Final = 2
-"""Searches of one gateway at the same time."""
+"""Searches of one gateway at the same time; as many again may go on whose callers have gone."""
 
 _WAITING_MAX: Final = 200
 """The most searches that wait for a thread, or for an epoch."""
@@ -45,8 +44,6 @@ _LIMIT_DEFAULT: Final = 10
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TRUTH: Final = {"type": "boolean"}
 
-T = TypeVar("T")
-
 
 class Searches:
     """The open search indexes of a gateway, and its threads that read them."""
@@ -54,7 +51,7 @@ class Searches:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._indexes: dict[str, SearchIndex] = {}
-        self._threads = ThreadPoolExecutor(THREADS, "penstock-search")
+        self._threads = WorkThreads(THREADS, "penstock-search")
         self._waiting = 0
 
     async def answer(
@@ -87,18 +84,18 @@ class Searches:
 
     def close(self) -> None:
         """End the threads when their searches have ended."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def _answer(self, name: str, question: dict[str, Any], min_epoch: int) -> SearchAnswer:
         # The library is an extra, and the first search loads it.
-        module = await self._in_thread(lambda: _module(name))
+        module = await self._threads.run(lambda: _module(name))
         index = self._indexes.get(name)
         if index is None:
             index = self._indexes[name] = module.SearchIndex(folder_of(self._config.data, name))
         asked = msgspec.convert(question, module.SearchQuery)
         while True:
             try:
-                answer: SearchAnswer = await self._in_thread(lambda: index.search(asked))
+                answer: SearchAnswer = await self._threads.run(lambda: index.search(asked))
             except module.TargetProblem as error:
                 raise ViewUnavailable(f"view {name}: {error}") from error
             if answer.epoch >= min_epoch:
@@ -106,11 +103,8 @@ class Searches:
             await self._reached(index, min_epoch)
 
     async def _reached(self, index: "SearchIndex", min_epoch: int) -> None:
-        while (await self._in_thread(index.epoch) or 0) < min_epoch:
+        while (await self._threads.run(index.epoch) or 0) < min_epoch:
             await asyncio.sleep(_LOOK_S)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 class SearchHandler:
