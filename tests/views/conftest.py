@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psycopg
 import pytest
 
 from benchmarks.cluster import Cluster, running_cluster
 from penstock.gateway.serving import free_port
 
+PASSWORD: Final = "se:cr%t/wörd"
 SETTINGS: Final = {
     "listen_addresses": "127.0.0.1",
     "fsync": "off",  # no test takes the power away
@@ -29,3 +31,17 @@ def postgres() -> Iterator[Cluster]:
             yield cluster
     except FileNotFoundError as error:
         (pytest.fail if "CI" in os.environ else pytest.skip)(str(error))
+
+
+@pytest.fixture(scope="session")
+def login(postgres: Cluster) -> str:
+    """Return the connection string of a user who needs a password, and owns the schema `desk` alone."""
+    rules = postgres.socket / "data" / "pg_hba.conf"
+    mode = rules.stat().st_mode
+    rules.write_text(f"host all clerk 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    rules.chmod(mode)
+    with psycopg.connect(postgres.address, autocommit=True) as connection:
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute(f"CREATE ROLE clerk LOGIN PASSWORD '{PASSWORD}'".encode())
+        connection.execute("CREATE SCHEMA desk AUTHORIZATION clerk")
+    return f"postgresql://clerk:se%3Acr%25t%2Fw%C3%B6rd@127.0.0.1:{postgres.port}/postgres"

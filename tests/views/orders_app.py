@@ -11,6 +11,7 @@ from uuid import UUID
 
 from penstock import App, emit, entity, key, postgres, rows, search, sqlite, stream, view
 from penstock.model.views.target_choice import TargetChoice
+from penstock.model.views.view import View
 
 
 @entity
@@ -97,12 +98,16 @@ def open_lines(order: Order) -> Iterator[OpenLine]:
         yield OpenLine(order.number, order.customer, item, count)
 
 
-def orders_shown_in(target: TargetChoice) -> App:
-    """Return the application with a view in a target."""
-    reporting = view("reporting", target, Customer, Order, open_lines, shipments)
-    return App("orders", Customer, Order, shipments, reporting)
+def shown(name: str, target: TargetChoice) -> View:
+    return view(name, target, Customer, Order, open_lines, shipments)
 
 
-app = orders_shown_in(sqlite())
-in_postgres = orders_shown_in(postgres(schema="orders"))
-in_index = orders_shown_in(search())
+def orders_with(*views: View) -> App:
+    return App("orders", Customer, Order, shipments, *views)
+
+
+app = orders_with(shown("reporting", sqlite()))
+in_postgres = orders_with(shown("reporting", postgres(schema="orders")))
+in_index = orders_with(shown("reporting", search()))
+in_two = orders_with(shown("reporting", postgres(schema="faults")), shown("beside", sqlite()))
+in_two_files = orders_with(shown("reporting", sqlite()), shown("beside", sqlite()))

@@ -59,9 +59,8 @@ from penstock.views.target import (
     TargetProblem,
 )
 from penstock.views.targets import open_target
+from tests.views.conftest import PASSWORD
 from tests.waiting import wait_for
-
-PASSWORD = "se:cr%t/wörd"
 
 
 def schema_of(place: Path) -> str:
@@ -150,20 +149,6 @@ def view(postgres: Cluster, request: pytest.FixtureRequest) -> Iterator[View]:
     yield view
     view.user.close()
     view.target.close()
-
-
-@pytest.fixture(scope="session")
-def login(postgres: Cluster) -> str:
-    """Return the connection string of a user who needs a password and owns nothing."""
-    rules = postgres.socket / "data" / "pg_hba.conf"
-    mode = rules.stat().st_mode
-    rules.write_text(f"host all clerk 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
-    rules.chmod(mode)
-    with psycopg.connect(postgres.address, autocommit=True) as connection:
-        connection.execute("SELECT pg_reload_conf()")
-        connection.execute(f"CREATE ROLE clerk LOGIN PASSWORD '{PASSWORD}'".encode())
-        connection.execute("CREATE SCHEMA desk AUTHORIZATION clerk")
-    return f"postgresql://clerk:se%3Acr%25t%2Fw%C3%B6rd@127.0.0.1:{postgres.port}/postgres"
 
 
 def test_what_users_added_stays(view: View) -> None:
