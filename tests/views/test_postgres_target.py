@@ -22,6 +22,7 @@ The cases of issues of other systems that concern targets in SQL:
 """
 
 import logging
+import os
 import sys
 import traceback
 import zlib
@@ -82,6 +83,8 @@ def rows_in(address: str, schema: str, shape: TableShape) -> list[Row]:
 
 
 class TestPostgresTarget(TargetSuite):
+    kills = int(os.environ.get("PENSTOCK_KILLS", "25"))
+
     @pytest.fixture(autouse=True)
     def _on_a_server(self, postgres: Cluster) -> None:
         self.address = postgres.address

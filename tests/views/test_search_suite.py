@@ -1,6 +1,7 @@
 """The search index keeps the contract of targets."""
 
 import base64
+import os
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -35,6 +36,8 @@ _READ: dict[Kind, Callable[[Any], Any]] = {
 
 class TestSearchTarget(TargetSuite):
     """An index of all kinds, some of them counted."""
+
+    kills = int(os.environ.get("PENSTOCK_KILLS", "25"))
 
     def opened(self, place: Path) -> Target:
         return SearchTarget(place, search(facets=["integer", "text", "select"]))

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -153,7 +153,13 @@ def position_of(epoch: int, definition: str = "d1") -> Position:
 
 
 class TargetSuite:
-    """The tests that each target passes."""
+    """The tests that each target passes.
+
+    Attributes:
+        kills: At how many places of a load, and of a change, a writer is killed.
+    """
+
+    kills: ClassVar[int] = 25
 
     def opened(self, place: Path) -> Target:
         """Return the target of a place.
@@ -366,11 +372,10 @@ class TargetSuite:
         """A process that is killed at any step of a load or a change leaves all of it or nothing, and the next goes on."""
         model, changes, wanted = _contested(work)
         calls = self._calls_of(_new_place(tmp_path), model, changes, work)
-        places = 25
-        for at in range(places):
+        for at in range(self.kills):
             place = _new_place(tmp_path)
             self._fill(place, model)
-            code = self._in_child(place, changes, work, calls * at // places, signal.SIGKILL)
+            code = self._in_child(place, changes, work, calls * at // self.kills, signal.SIGKILL)
             assert code in (_DONE, -signal.SIGKILL)
             standing = self._settled(place, model, wanted)
             target = self.opened(place)
