@@ -151,16 +151,22 @@ class PointSessions:
             Overloaded: There are too many sessions.
         """
         held = ExitStack()
+        # SQL as of the epoch reads the journal, which retention must not forget meanwhile.
+        keeping = lease(self._data, "a read at one epoch", aligned.epoch)
+        leasing: asyncio.Task[None] | None = None
         try:
             async with self._beginning:
                 self.check_room(owner)
                 await self._listen()
-                # SQL as of the epoch reads the journal, which retention must not forget meanwhile.
-                keeping = lease(self._data, "a read at one epoch", aligned.epoch)
-                await asyncio.to_thread(held.enter_context, keeping)
+                leasing = asyncio.create_task(asyncio.to_thread(held.enter_context, keeping))
+                await asyncio.shield(leasing)
                 name = f"{self._gateway}-{secrets.token_urlsafe(16)}"
                 session = self._open[name] = PointSession(name, owner, aligned, held)
         except BaseException:
+            if (
+                leasing is not None
+            ):  # a thread that takes the lease goes on when the caller has gone
+                await asyncio.wait({leasing})
             with held:
                 aligned.close()
             raise

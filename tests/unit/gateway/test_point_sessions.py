@@ -3,7 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from penstock.base.ids import Epoch
 from penstock.errors import Gone, RequestError
 from penstock.gateway.point_sessions import PointSession, PointSessions
 from penstock.gateway.work_threads import WorkThreads
-from penstock.retention.leases import active_leases
+from penstock.retention.leases import active_leases, lease
 from penstock.views.alignment import Aligned
 
 Try = Callable[[PointSessions, PointSessions], Awaitable[None]]
@@ -100,6 +102,36 @@ def test_end_gives_everything_back(tmp_path: Path) -> None:
         assert active_leases(tmp_path) == []
         with pytest.raises(Gone):
             await first.use(session, work)
+
+    with_two_gateways(tmp_path, run)
+
+
+def test_caller_that_goes_while_a_session_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The readings are closed, and no lease stays, at whatever moment the caller goes."""
+    taking, may_take = threading.Event(), threading.Event()
+
+    @contextmanager
+    def slow_lease(data: Path, who: str, epoch: Epoch) -> Iterator[None]:
+        taking.set()
+        assert may_take.wait(60)
+        with lease(data, who, epoch):
+            yield
+
+    monkeypatch.setattr("penstock.gateway.point_sessions.lease", slow_lease)
+
+    async def run(first: PointSessions, _: PointSessions) -> None:
+        reading = Closed()
+        beginning = asyncio.create_task(first.begin("ada", aligned(reading)))
+        await asyncio.to_thread(taking.wait, 60)
+        beginning.cancel()
+        await asyncio.sleep(0)
+        may_take.set()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+        assert reading.closed.is_set()
+        assert active_leases(tmp_path) == []
 
     with_two_gateways(tmp_path, run)
 
