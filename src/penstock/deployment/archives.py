@@ -125,7 +125,7 @@ class Archives:
         """Return the content of each file in an archive.
 
         Raises:
-            Corrupt, OperationalError: As for `read`.
+            Corrupt, OperationalError: See `read`.
         """
         with zipfile.ZipFile(io.BytesIO(self.read(name))) as opened:
             return {entry.filename: opened.read(entry) for entry in opened.infolist()}
@@ -134,7 +134,7 @@ class Archives:
         """Write the files of an archive below a directory, which is created if it is missing.
 
         Raises:
-            Corrupt, OperationalError: As for `files`; or a file cannot be written.
+            Corrupt, OperationalError: See `files`; or a file cannot be written.
         """
         contents = self.files(name)
         try:

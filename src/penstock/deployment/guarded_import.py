@@ -65,7 +65,7 @@ def ask_importing(
 
     Raises:
         ChildEnded: The process ended after the import.
-        TimeoutError, PenstockError: As for `ask_child`.
+        TimeoutError, PenstockError: See `ask_child`.
     """
     began = time.monotonic()
     try:

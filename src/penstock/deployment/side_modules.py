@@ -83,7 +83,7 @@ def load_aside(location: Location) -> LoadedCode:
     """Import a version of the application, and leave the modules of this process as they are.
 
     Raises:
-        ConfigError, DefinitionError: As in `load_instead`.
+        ConfigError, DefinitionError: See `load_instead`.
     """
     folder = Path(location.folder)
     modules = SideModules(folder, top_level(folder))

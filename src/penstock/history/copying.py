@@ -106,7 +106,7 @@ def link(source: Path, target: Path, file: FileEntry) -> None:
     """Create a hard link to an immutable file, or a copy if the file system has no links.
 
     Raises:
-        FileMismatch, OSError: As for `copy`.
+        FileMismatch, OSError: See `copy`.
     """
     try:
         os.link(source, target)

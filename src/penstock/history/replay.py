@@ -362,7 +362,7 @@ class _Run:
     Attributes:
         reached: The last epoch that was replayed.
         tally: The number of executed requests, of skipped requests, and of epochs that were not compared.
-        spent_s, differing, divergences: As in `ReplayResult`.
+        spent_s, differing, divergences: See `ReplayResult`.
     """
 
     def __init__(

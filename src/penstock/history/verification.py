@@ -1127,7 +1127,7 @@ def _files_of(data: Path, upto: Epoch, progress: Progress) -> JournalFiles:
 def _report_without_journal(
     data: Path, app: App, error: Exception, progress: Progress
 ) -> VerificationReport:
-    """Check the files of a journal that cannot be opened, because it is damaged or what destroys erased keys is."""
+    """Check the files of a journal that cannot be opened, because it is damaged, or the records that destroy erased keys are."""
     epoch = newest_listed(data / JOURNAL)
     files = _files_of(data, epoch, progress)
     findings = [*files.look(), *check_keys(data)]

@@ -106,7 +106,7 @@ class Shapes:
             The changes that are in force now, and were not before.
 
         Raises:
-            ClassChanged, Corrupt: As in `check`; nothing was written.
+            ClassChanged, Corrupt: See `check`; nothing was written.
         """
         with locked_directory(self._root):
             stored = self.versions()
@@ -130,7 +130,7 @@ class Shapes:
             since: The first epoch that may have rows of new versions.
 
         Raises:
-            ClassChanged, Corrupt: As in `check`.
+            ClassChanged, Corrupt: See `check`.
         """
         return self._compare(self.versions(), since, since)[1]
 

@@ -95,7 +95,7 @@ class Log(Protocol):
         Raises:
             RequestConflict: The id is known with another body.
             RecordTooLarge: The body exceeds the limit.
-            LogUnavailable: As for `append`.
+            LogUnavailable: See `append`.
         """
 
     def scheduled(self, request_id: RequestId) -> int | None:
@@ -127,7 +127,7 @@ class Log(Protocol):
 
         Raises:
             Corrupt: A scheduled entry is damaged.
-            LogUnavailable: As for `append`; no entry was moved, and the next call tries again.
+            LogUnavailable: See `append`; no entry was moved, and the next call tries again.
         """
 
     def append_scheduled(
@@ -147,7 +147,7 @@ class Log(Protocol):
 
         Raises:
             Corrupt: The scheduled entry is damaged.
-            LogUnavailable: As for `append`; call again to learn whether the entry was appended.
+            LogUnavailable: See `append`; call again to learn whether the entry was appended.
         """
 
     def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
@@ -163,7 +163,7 @@ class Log(Protocol):
 
         Raises:
             RequestConflict: The id has another body, or is scheduled.
-            LogUnavailable: As for `append`.
+            LogUnavailable: See `append`.
         """
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:

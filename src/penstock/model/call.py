@@ -152,7 +152,7 @@ def sent(app: Outlet, call: Call[Any]) -> bytes:
     """Return the body of a call that a handler makes, with the present defaults of arguments that it left out.
 
     Raises:
-        RequestError: As in `encoded`.
+        RequestError: See `encoded`.
     """
     signature = app.signature(call.entity, call.method)
     named = signature.completed(call.positional, call.named)
@@ -167,7 +167,7 @@ def readable(app: App, call: Call[Any]) -> Request:
     """Return the request of a call or an append for a gateway; see `App.readable_request`.
 
     Raises:
-        RequestError: As in `encoded`.
+        RequestError: See `encoded`.
     """
     if call.stream is not None:
         return app.readable_append(call.stream, call.positional)

@@ -35,11 +35,11 @@ _GAPS_FIELD: Final = "gaps"
 
 
 class ViewState(StrEnum):
-    """What an applier does with its view.
+    """The work of an applier with its view.
 
     FILLING: The tables are filled for the first time, or again. FOLLOWING: It takes each epoch. WAITING: The target
-    cannot be written now; the applier tries it again. REFUSED: The target is not written until an operator has done what
-    the remedy says. PAUSED: By an order. HELD: The directory is a copy; see `Held`.
+    cannot be written now; the applier tries it again. REFUSED: The target is not written until an operator has
+    followed the remedy. PAUSED: By an order. HELD: The directory is a copy; see `Held`.
     """
 
     FILLING = "filling"
@@ -51,7 +51,7 @@ class ViewState(StrEnum):
 
 
 class ViewReport(msgspec.Struct, frozen=True):
-    """What an applier tells of its view.
+    """The report of an applier about its view.
 
     Attributes:
         name: The name of the view.
@@ -59,7 +59,7 @@ class ViewReport(msgspec.Struct, frozen=True):
         epoch: The last epoch that the tables show; -1 before the first.
         failed: The number of rows that are absent because their row function has failed.
         reason: Why the state is not `following`, or which work is left, in a sentence without secrets; else empty.
-        remedy: What the operator does; empty if waiting helps.
+        remedy: The next step of the operator; empty if waiting helps.
         time_us: When it was written, microseconds since the Unix epoch.
         pid: The process of the applier.
         filled: The part of a fill that is done, from 0 to 1; None if the view is not being filled.
@@ -92,7 +92,7 @@ class ViewReport(msgspec.Struct, frozen=True):
 
 
 class ViewOrders(msgspec.Struct, frozen=True):
-    """What operators want of a view.
+    """The orders of operators about a view.
 
     Attributes:
         by: The user or the principal of the newest order; empty before the first.
@@ -111,7 +111,7 @@ class Held(msgspec.Struct, frozen=True):
     """The hold of a restored or forked directory: its appliers write nothing until `penstock resume`.
 
     Attributes:
-        reason: Where the directory comes from: `restored from …`.
+        reason: The origin of the directory: `restored from …`.
         time_us: When, microseconds since the Unix epoch.
     """
 
@@ -162,7 +162,7 @@ def write_report(data: Path, report: ViewReport) -> None:
 
 
 def read_report(data: Path, name: str) -> ViewReport | None:
-    """Return the newest report of a view; None if there is none that can be read."""
+    """Return the newest report of a view; None without a readable report."""
     try:
         return msgspec.json.decode((folder_of(data, name) / _REPORT).read_bytes(), type=ViewReport)
     except (OSError, msgspec.MsgspecError):
@@ -178,7 +178,7 @@ def read_reports(data: Path) -> list[ViewReport]:
 
 
 def read_orders(data: Path, name: str) -> ViewOrders:
-    """Return what operators want of a view.
+    """Return the orders of operators about a view.
 
     Raises:
         Corrupt: The file is damaged; the message names it.

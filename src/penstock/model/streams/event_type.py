@@ -262,7 +262,7 @@ class EventType(Generic[T]):
 
         Raises:
             Unencodable: The bytes are not of this type; the message names the place in the value.
-            Erased, Corrupt, ConfigError: As in `opened`.
+            Erased, Corrupt, ConfigError: See `opened`.
         """
         if self._may_be_sealed and data.startswith(FIRST_BYTES):
             data = self.opened(data)

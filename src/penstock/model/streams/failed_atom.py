@@ -43,7 +43,7 @@ class FailedAtomType(EventType[FailedAtom]):
         """Return the readable bytes of a failed atom; events of persons who were erased are left out.
 
         Raises:
-            Corrupt, ConfigError: As in `EventType.opened`.
+            Corrupt, ConfigError: See `EventType.opened`.
         """
         atom = self._readable(data)
         if not any(event.startswith(FIRST_BYTES) for event in atom.events):
