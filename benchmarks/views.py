@@ -1,10 +1,10 @@
 """Measure views: their targets by themselves, the feed from a journal, and a running application.
 
-    python -m benchmarks.views [--parts targets,search,feed,service] [--rows 1000000] [--changes 200000] [--batch 5000]
+    python -m benchmarks.views [--parts targets,search,feed,query,service] [--rows 1000000] [--changes 200000] [--batch 5000]
                                [--target sqlite,postgres]
 
-Each part is a process of its own. `search`, `feed` and `service` are described in `benchmarks.search`,
-`benchmarks.views_feed` and `benchmarks.views_service`. In the part `targets` rows are given as tuples, and no journal is read:
+Each part is a process of its own. `search`, `feed`, `query` and `service` are described in `benchmarks.search`,
+`benchmarks.views_feed`, `benchmarks.views_query` and `benchmarks.views_service`. In the part `targets` rows are given as tuples, and no journal is read:
 
 fill
     `load` of a table of five columns into an empty target.
@@ -188,6 +188,9 @@ def of_part(part: str, chosen: argparse.Namespace) -> dict[str, Any]:
                 kind: of_child("benchmarks.views_feed", kind, *rows)
                 for kind in ("sqlite", "search")
             }
+        case "query":
+            queried: dict[str, Any] = of_child("benchmarks.views_query")
+            return queried
         case "service":
             return {"turns": of_child("benchmarks.views_service")}
         case _:
@@ -209,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="targets,search,feed,service", metavar="NAME,…")
+    parser.add_argument("--parts", default="targets,search,feed,query,service", metavar="NAME,…")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=5_000, help="changes of an epoch")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock import App, Entity, key, postgres, sql, sqlite, view
+from penstock import App, Entity, key, postgres, search, sql, sqlite, view
 from penstock.errors import DefinitionError, QueryError
 from penstock.model.views.view import QueryTable
 from penstock.sql_view.table_query import TableQuery, check_table_query
@@ -136,6 +136,14 @@ def test_deployment_check_names_view_and_table() -> None:
         ("refused", "view", "view shown, table late"),
         ("refused", "view", "view shown, table unkeyed"),
     ]
+
+
+def test_columns_of_a_search_are_compared_with_the_query() -> None:
+    """A column of `search()` that no query has is found when the queries are known."""
+    table = sql(QUERY, key="name")
+    target = search(text=["name"], facets=["colour"])
+    (found,) = query_findings(App("shop", Item, view("shown", target, table)))
+    assert found.what == "view shown, search() names the column colour, which no table of it has"
 
 
 def test_columns_of_a_query_are_not_known_before() -> None:

@@ -7,6 +7,7 @@ and of two appliers one wins each change. Nothing waits for an applier: a target
 import gc
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,12 +58,13 @@ from penstock.retention.leases import lease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.views.alignment import Stops
 from penstock.views.feed import Feed, changes_in
-from penstock.views.pace import Pace
+from penstock.views.pace import ANSWERS, Pace
 from penstock.views.tables import FAILED_SHAPE, ViewTables, gap_row, merged
 from penstock.views.target import (
     FAILED,
     Overtaken,
     Position,
+    QueryFailed,
     Refused,
     Standing,
     TableChange,
@@ -315,9 +317,10 @@ class Applier:
             answers = self._queries.ask(epoch)
         except TargetProblem as problem:
             self._trouble = problem
+            if isinstance(problem, QueryFailed):  # others have cost time, and no work
+                self._pace.spent(began, time.monotonic())
             raise
-        finally:
-            self._pace.spent(began, time.monotonic())
+        self._pace.spent(began, time.monotonic())
         self._trouble = None
         if self._journal.wait(Epoch(answers.epoch - 1), _JOURNAL_MS) is None:
             raise TargetProblem(f"the journal does not show epoch {answers.epoch} yet")
@@ -525,12 +528,13 @@ class Applier:
         self._pace.keep(plan.tables)
 
     def _query_tables(self, app: App, plan: ViewPlan) -> "QueryTables | None":
+        folder = folder_of(self._data, self._name)
         if not any(isinstance(table, QueryTable) for table in plan.tables):
+            shutil.rmtree(folder / ANSWERS, ignore_errors=True)  # of a former deployment
             return None
         # DuckDB is loaded for these tables only.
         from penstock.views.query_tables import QueryTables  # noqa: PLC0415
 
-        folder = folder_of(self._data, self._name)
         return QueryTables(app, plan, self._data, folder, self._settings)
 
     def _erasures_now(self) -> int:

@@ -16,15 +16,13 @@ CHILD: Final = "penstock.views.deployment_check"
 def query_findings(app: App) -> Iterator[CheckFinding]:
     """Yield why queries of an application cannot be tables of its views."""
     for plan in app.views.values():
-        for table in plan.tables:
-            if isinstance(table, QueryTable):
-                # DuckDB is loaded for these tables only.
-                from penstock.views.query_tables import checked_table  # noqa: PLC0415
+        if any(isinstance(table, QueryTable) for table in plan.tables):
+            # DuckDB is loaded for these tables only.
+            from penstock.views.query_tables import checked_queries  # noqa: PLC0415
 
-                _, complaints = checked_table(app, plan, table)
-                for complaint in complaints:
-                    what = f"view {plan.name}, table {table.name}: {complaint}"
-                    yield CheckFinding(Level.REFUSED, "view", what)
+            _, complaints = checked_queries(app, plan)
+            for complaint in complaints:
+                yield CheckFinding(Level.REFUSED, "view", f"view {plan.name}, {complaint}")
 
 
 def _report(question: ReportQuestion, answer_file: BinaryIO) -> DeploymentReport:

@@ -2,8 +2,12 @@
 
 import time
 from collections.abc import Iterable
+from typing import Final
 
 from penstock.model.views.view import QueryTable, ShownTable
+
+ANSWERS: Final = "answers"
+"""The folder of the last answers, in that of the view."""
 
 
 class Pace:

@@ -24,19 +24,26 @@ from penstock.base.ids import Epoch
 from penstock.errors import PenstockError, QueryError
 from penstock.files import durable
 from penstock.model.application import App
-from penstock.model.views.view import QueryTable, ViewPlan, name_complaints
+from penstock.model.views.view import QueryTable, ViewPlan, columns_of, name_complaints
 from penstock.process.config import ViewConfig
 from penstock.sql_view.change_batch import ChangeBatch
 from penstock.sql_view.table_answers import NamedQuery, TablesBody, read_answers
 from penstock.sql_view.table_query import TableQuery, check_table_query
 from penstock.sql_view.view_client import socket_of, tables
+from penstock.views.pace import ANSWERS
 from penstock.views.sql_answer import DEPLOY, SqlAnswer
-from penstock.views.target import Position, Refused, TableChange, TableShape, TargetProblem
+from penstock.views.target import (
+    Position,
+    QueryFailed,
+    Refused,
+    TableChange,
+    TableShape,
+    TargetProblem,
+)
 
 CHANGED_MAX: Final = 100_000
 """The most rows of a difference; with more, all tables are filled again, in parts."""
 
-_FOLDER: Final = "answers"
 _ENDING: Final = ".tables"
 _PATIENCE_S: Final = 10.0
 """How long after its own limit the SQL view may stay silent."""
@@ -75,7 +82,7 @@ class QueryTables:
         self._app = app
         self._plan = plan
         self._data = data
-        self._folder = folder / _FOLDER
+        self._folder = folder / ANSWERS
         self._settings = settings
         self._tables = [table for table in plan.tables if isinstance(table, QueryTable)]
         self._shown: tuple[Position, Answers] | None = None
@@ -87,15 +94,10 @@ class QueryTables:
         Raises:
             Refused: A query cannot be a table of this view.
         """
-        checked = [self._checked(table) for table in self._tables]
-        return frozenset().union(*(each.classes for each in checked))
-
-    def _checked(self, table: QueryTable) -> TableQuery:
-        query, complaints = checked_table(self._app, self._plan, table)
+        classes, complaints = checked_queries(self._app, self._plan)
         if complaints:
-            raise Refused(f"table {table.name}: {complaints[0]}", DEPLOY)
-        assert query is not None
-        return query
+            raise Refused(complaints[0], DEPLOY)
+        return classes
 
     def reads(self, batch: ChangeBatch) -> bool:
         """Say whether a batch has changed a class that a query reads; if not, its answer is the same."""
@@ -115,7 +117,8 @@ class QueryTables:
         """Ask the SQL view for the answers at an epoch, or at a later one.
 
         Raises:
-            TargetProblem: It has no answer; the reason says why.
+            QueryFailed: A query cannot be answered.
+            TargetProblem: The SQL view does not work on them now.
         """
         assert self.classes is not None  # the queries are checked first
         if (socket := socket_of(self._data)) is None:
@@ -140,7 +143,7 @@ class QueryTables:
                 path.unlink()
         except QueryError as error:
             path.unlink(missing_ok=True)
-            raise TargetProblem(str(error), DEPLOY) from error
+            raise QueryFailed(str(error), DEPLOY) from error
         except PenstockError as error:
             path.unlink(missing_ok=True)
             raise TargetProblem(str(error)) from error
@@ -228,9 +231,31 @@ class QueryTables:
         return changes
 
 
-def checked_table(
-    app: App, plan: ViewPlan, table: QueryTable
-) -> tuple[TableQuery | None, list[str]]:
+def checked_queries(app: App, plan: ViewPlan) -> tuple[frozenset[str], list[str]]:
+    """Check the queries of a view; return the stored names of the classes that they read, and the complaints."""
+    classes: set[str] = set()
+    complaints: list[str] = []
+    known = {column for table in plan.tables for column in columns_of(table)}
+    is_complete = True
+    for table in plan.tables:
+        if isinstance(table, QueryTable):
+            query, wrong = _checked(app, plan, table)
+            complaints += [f"table {table.name}: {complaint}" for complaint in wrong]
+            if query is None:
+                is_complete = False
+                continue
+            classes |= query.classes
+            known.update(query.columns)
+    if is_complete:
+        complaints += [
+            f"search() names the column {name}, which no table of it has"
+            for name in dict.fromkeys((*plan.target.text, *plan.target.facets))
+            if name not in known
+        ]
+    return frozenset(classes), complaints
+
+
+def _checked(app: App, plan: ViewPlan, table: QueryTable) -> tuple[TableQuery | None, list[str]]:
     """Check the query of a table; return its facts, and why it cannot be a table of the view."""
     try:
         query = check_table_query(app, table.query)

@@ -152,6 +152,10 @@ class Refused(TargetProblem):
     """The view cannot be shown as it is declared; trying again does not help."""
 
 
+class QueryFailed(TargetProblem):
+    """The SQL view has worked on the queries of tables, and has no answer."""
+
+
 class Overtaken(TargetProblem):
     """The position is not the expected one: another process has written to the target."""
 
