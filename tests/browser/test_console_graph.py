@@ -100,6 +100,7 @@ def generated() -> dict[str, Any]:
         "app": "large",
         "operators": operators,
         "stream_operators": [],
+        "views": [],
         "applications": [],
         "edges": edges,
         "cycles": [],
@@ -166,6 +167,7 @@ APPS = [
     "examples.cart",
     "examples.bank.audit:audited",
     "tests.golden.depot",
+    "tests.golden.workshop",
     "examples/market/stock,examples/market/payment,examples/market/orders",
     "generated",
     "apart",
@@ -178,7 +180,7 @@ def test_boxes_and_labels_keep_apart(ask: Any, name: str) -> None:
     plan = plan_of(name)
     given = {"plan": plan, "rates": rates_of(plan), "streams": stream_rates_of(plan)}
     seen = ask("graph.js", MEASURE, given)
-    paths = [one["path"] for one in plan["stream_operators"]]
+    paths = [one["path"] for one in plan["stream_operators"] + plan["views"]]
     assert set(seen["nodes"]) == {*paths, *(one["name"] for one in plan["operators"])}
     boxes = [*seen["nodes"].items(), *map(tuple, seen["labels"])]
     assert [

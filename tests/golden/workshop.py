@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import App, Entity, key, readonly, savepoint, transactional
+from penstock import App, Entity, key, readonly, rows, savepoint, sqlite, transactional, view
 
 SEEN: list[str] = []
 
@@ -123,4 +123,14 @@ def restock(names: list[str], extra: Any, which: str) -> Any:
     return [Machine(f"m-{name}").chain() for name in found]
 
 
-app = App("workshop", Part, Machine, Job, restock)
+@dataclass
+class Scarce:
+    name: str
+
+
+@rows(Part)
+def scarce_parts(part: Part) -> Scarce | None:
+    return Scarce(part.part_id)
+
+
+app = App("workshop", Part, Machine, Job, restock, view("stock", sqlite(), Part, scarce_parts))

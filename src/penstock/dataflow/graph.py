@@ -2,7 +2,7 @@
 
 Operators are entity classes and functions; edges are the possible effects of their methods on
 operators. Stream operators are generators, streams, workflows, splitters, sequencers and portals; edges show the way of atoms
-between them, and the events, requests and questions of handlers. The graph over-approximates: every possible edge of readable source is in it, an edge with
+between them, and the events, requests and questions of handlers. A view has the classes and streams that its tables show. The graph over-approximates: every possible edge of readable source is in it, an edge with
 an unknown receiver leads to the operator `?`, and some edges never happen. It contains names and
 source locations only, so it can be stored, compared and drawn without the application.
 `dataflow.analysis` creates it.
@@ -243,6 +243,39 @@ class Edge:
         return self.origin.dynamic
 
 
+@dataclass(frozen=True, slots=True)
+class TableOfView:
+    """A table of a view.
+
+    Attributes:
+        sources: The entity classes or streams whose changes it shows.
+        function: The row function that makes its rows; empty if it shows entities or events as they are.
+    """
+
+    name: str
+    sources: tuple[Endpoint, ...]
+    function: str
+    where: SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOperator:
+    """A view: tables in a store outside, fed from the log.
+
+    Attributes:
+        path: `views/reporting`; unique among the operators.
+        target: The kind of its target, such as `postgres`.
+        personal: Whether it may show personal data.
+    """
+
+    path: str
+    name: str
+    target: str
+    personal: bool
+    tables: tuple[TableOfView, ...]
+    where: SourceLocation
+
+
 @unique
 class Hazard(StrEnum):
     """A property of a line that makes a later run of a handler differ, or changes its process."""
@@ -296,6 +329,7 @@ class Plan:
     Attributes:
         app: The name of the application, or of the set.
         applications: The applications of a set; empty for a single application.
+        views: The views; their tables have the edges to them.
         time_limits: The milliseconds of each method, function and workflow with `@limit(time=…)`, by its name.
     """
 
@@ -307,6 +341,7 @@ class Plan:
     applications: tuple[Part, ...] = ()
     records: tuple[Record, ...] = ()
     time_limits: Mapping[str, int] = field(default_factory=dict)
+    views: tuple[ViewOperator, ...] = ()
 
     @property
     def cycles(self) -> tuple[tuple[str, ...], ...]:

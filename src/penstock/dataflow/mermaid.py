@@ -2,7 +2,8 @@
 
 A dotted arrow leads to entities that are known only while the method runs. Effects of an entity on
 itself are omitted. The text uses the part of the syntax that every version of Mermaid reads:
-numbered nodes, quoted labels, character entities. Each application of a set is a subgraph. A workflow is a box with double sides, a stream a cylinder.
+numbered nodes, quoted labels, character entities. Each application of a set is a subgraph. A workflow is a box with double sides, a stream a cylinder, a view a
+parallelogram.
 """
 
 from typing import Final
@@ -16,6 +17,7 @@ from penstock.dataflow.graph import (
     Plan,
     StreamKind,
     StreamOperator,
+    ViewOperator,
 )
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.summary import Link, links_of
@@ -50,8 +52,11 @@ def plan_mermaid(plan: Plan, rates: Rates = NO_RATES) -> str:
     ids = {operator.name: f"n{index}" for index, operator in enumerate(plan.operators)}
     for operator in plan.stream_operators:
         ids[operator.path] = f"n{len(ids)}"
+    for view in plan.views:
+        ids[view.path] = f"n{len(ids)}"
     nodes = {operator.name: _node(operator) for operator in plan.operators}
     nodes |= {operator.path: _stream_node(operator) for operator in plan.stream_operators}
+    nodes |= {view.path: _view_node(view) for view in plan.views}
     lines = ["flowchart LR"]
     for index, part in enumerate(plan.applications):
         lines.append(f'  subgraph a{index}["{_escape(part.name)}"]')
@@ -72,7 +77,18 @@ def plan_mermaid(plan: Plan, rates: Rates = NO_RATES) -> str:
         words = _LINE.join(filter(None, labels))
         label = f'|"{words}"|' if words else ""
         lines.append(f"  {ids[source]} {arrow}{label} {ids[target]}")
+    lines += [f"  {ids[source]} --> {ids[view]}" for source, view in _feeds(plan)]
     return "\n".join(lines) + "\n"
+
+
+def _feeds(plan: Plan) -> dict[tuple[str, str], None]:
+    """Return the operators that feed a view, each with the view."""
+    return {
+        (source.operator, view.path): None
+        for view in plan.views
+        for table in view.tables
+        for source in table.sources
+    }
 
 
 def _node(operator: Operator) -> str:
@@ -87,6 +103,11 @@ def _stream_node(operator: StreamOperator) -> str:
     words = [f"{operator.kind.value} {operator.name}", operator.events]
     words += [member.name for member in operator.members if not member.is_stream]
     return opening + _LINE.join(map(_escape, filter(None, words))) + closing
+
+
+def _view_node(view: ViewOperator) -> str:
+    words = [f"view {view.name}", view.target, *(table.name for table in view.tables)]
+    return '[/"' + _LINE.join(map(_escape, words)) + '"/]'
 
 
 def _label(link: Link, rates: Rates) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from penstock.dataflow.graph import (
+    STREAMS,
     UNKNOWN_OPERATOR,
     Action,
     Endpoint,
@@ -14,6 +15,8 @@ from penstock.dataflow.graph import (
     StreamKind,
     StreamMember,
     StreamOperator,
+    TableOfView,
+    ViewOperator,
     path_of,
 )
 from penstock.dataflow.rates import NO_RATES, Rates
@@ -32,7 +35,7 @@ _STREAM_TEXT_VERBS: Final = {
 
 
 def count_text(plan: Plan) -> str:
-    """Return the numbers of workflows, streams and portals: `2 workflows, 1 portal`; empty without streams."""
+    """Return the numbers of workflows, streams, portals and views: `2 workflows, 1 portal`; empty without them."""
     counted = []
     for counted_kind in (
         StreamKind.WORKFLOW,
@@ -42,7 +45,9 @@ def count_text(plan: Plan) -> str:
     ):
         count = sum(operator.kind is counted_kind for operator in plan.stream_operators)
         if count:
-            counted.append(f"{count} {counted_kind.value}{'' if count == 1 else 's'}")
+            counted.append(_count(count, counted_kind.value))
+    if plan.views:
+        counted.append(_count(len(plan.views), "view"))
     return ", ".join(counted)
 
 
@@ -61,6 +66,26 @@ def stream_operator_lines(
         lines.append(with_rate(f"  {_member(member)}", rate))
         lines += _rows(links, member.name, rates)
     return lines
+
+
+def view_lines(view: ViewOperator) -> list[str]:
+    """Return the lines of a view: its target, and its tables with the operators that feed them."""
+    personal = ", personal data" if view.personal else ""
+    wide = max((len(table.name) for table in view.tables), default=0)
+    return [
+        f"view {view.name} in {view.target}{personal}  {view.where.text}",
+        *(f"  table {table.name:<{wide}}  {_sources(table)}" for table in view.tables),
+    ]
+
+
+def _sources(table: TableOfView) -> str:
+    sources = ", ".join(source_text(source) for source in table.sources)
+    return f"rows of {sources}  {table.where.text}" if table.function else f"shows {sources}"
+
+
+def source_text(source: Endpoint) -> str:
+    """Return the text of an operator that feeds a table: `Order`, `stream payments`."""
+    return f"stream {source.member.removeprefix(STREAMS)}" if source.is_stream else source.text
 
 
 def with_rate(line: str, rate: str) -> str:
@@ -143,6 +168,7 @@ def plan_text(plan: Plan, rates: Rates = NO_RATES) -> str:
         parts.append([f"application {part.name}"])
         parts += [blocks.pop(name) for name in part.operators]
     parts += blocks.values()
+    parts += [view_lines(view) for view in plan.views]
     parts.append(_time_limits(plan))
     parts.append(_circles(plan))
     parts.append(_warnings(plan))

@@ -15,7 +15,7 @@ from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.dataflow.text import plan_json, plan_text
 from penstock.errors import ConfigError
 
-HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals, and the calls between them.
+HELP: Final = """Show the dataflow graph of an application: entities, streams, workflows, portals and views, and the calls between them.
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
 target is known only when they run. Warnings name lines that would make replay differ, such as calls

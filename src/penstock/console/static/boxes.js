@@ -1,4 +1,4 @@
-// The boxes of the dataflow graph: entity classes, functions, streams, workflows and portals, in one form.
+// The boxes of the dataflow graph: entity classes, functions, streams, workflows, portals and views, in one form.
 
 import { UNKNOWN } from "./links.js";
 import { streamLink } from "./references.js";
@@ -20,6 +20,7 @@ export function boxesOf(plan, links) {
     operator.key ? entityBox(operator, named) : functionBox(operator),
   );
   boxes.push(...plan.stream_operators.map(streamBox));
+  boxes.push(...plan.views.map(viewBox));
   for (const { name, operators } of plan.applications)
     for (const box of boxes) if (operators.includes(box.id)) box.about += ` · ${name}`;
   if (links.some((link) => link.to === UNKNOWN))
@@ -69,6 +70,16 @@ function streamBox({ path, kind, name, events, members }) {
     does: isStream ? "Follow" : null,
   };
 }
+
+const viewBox = ({ path, name, target, tables }) => ({
+  id: path,
+  title: name,
+  about: `view in ${target}`,
+  shape: "view",
+  rows: tables.map((table) => ({ name: table.name, text: table.name, title: `table ${table.name}` })),
+  href: "#/views",
+  does: "See",
+});
 
 function memberRow({ name, type }) {
   const stream = name.startsWith("streams/") ? name.slice("streams/".length) : null;

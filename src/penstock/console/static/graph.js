@@ -292,7 +292,7 @@ function cut(text, width) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-function legend({ edges, stream_operators: streams }) {
+function legend({ edges, stream_operators: streams, views }) {
   const hasUnknown = edges.some(({ target }) => target.operator === UNKNOWN);
   const sample = (kind) =>
     svg(
@@ -307,7 +307,8 @@ function legend({ edges, stream_operators: streams }) {
     entry("call", "calls"),
     entry("change", "creates, writes or deletes"),
     entry("read", "reads"),
-    streams.length ? [entry("feed", "events"), entry("ask", "asks a portal")] : null,
+    streams.length || views.length ? entry("feed", views.length ? "events, and changes for views" : "events") : null,
+    streams.length ? entry("ask", "asks a portal") : null,
     hasUnknown ? el("li", { class: "hint" }, `${UNKNOWN}: the source does not tell what is called`) : null,
     el("li", { class: "hint" }, "rates over the last 5 s"),
   );

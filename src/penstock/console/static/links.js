@@ -81,7 +81,28 @@ export function linksOf(plan) {
     link.says.push(`${line} (${edge.where.file}:${edge.where.line})`);
     links.set(name, link);
   }
-  return [...links.values()];
+  return [...links.values(), ...plan.views.flatMap(feedsOf)];
+}
+
+/** Return a line from each operator to each table of a view that it feeds. */
+function feedsOf(view) {
+  const lines = view.tables.flatMap((table) => table.sources.map((source) => ({ table, source })));
+  return lines.map(({ table, source }) => {
+    const target = `table ${view.name}.${table.name}`;
+    const where = `${table.where.file}:${table.where.line}`;
+    return {
+      name: `${textOf(source)}>${view.path}.${table.name}`,
+      kind: "feed",
+      verb: VERBS.feed,
+      from: source.operator,
+      to: view.path,
+      fromRow: source.member,
+      toRow: table.name,
+      stream: PATH.test(source.operator) ? source.member.replace(/^sequencers/, "streams") : null,
+      ends: [wordsOf(source), target],
+      says: [`${wordsOf(source)} feeds ${target} (${where})`],
+    };
+  });
 }
 
 /** Return the path of the stream whose atoms take a line. */

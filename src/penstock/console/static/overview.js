@@ -87,7 +87,7 @@ function nothingYet() {
   );
 }
 
-function summary({ operators, stream_operators: streams, cycles }) {
+function summary({ operators, stream_operators: streams, views, cycles }) {
   const entities = operators.filter((operator) => operator.key).length;
   const functions = operators.length - entities;
   const parts = [];
@@ -97,6 +97,7 @@ function summary({ operators, stream_operators: streams, cycles }) {
     const number = streams.filter((stream) => stream.kind === kind).length;
     if (number) parts.push(plural(number, kind));
   }
+  if (views.length) parts.push(plural(views.length, "view"));
   parts.push(cycles.length ? `${plural(cycles.length, "circle")} of calls` : "no circles");
   return parts.join(" · ");
 }

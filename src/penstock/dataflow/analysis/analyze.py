@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter
 from types import FunctionType, ModuleType
@@ -86,6 +86,8 @@ from penstock.dataflow.graph import (
     StreamKind,
     StreamMember,
     StreamOperator,
+    TableOfView,
+    ViewOperator,
     path_of,
 )
 from penstock.model.application import App
@@ -104,6 +106,7 @@ from penstock.model.streams.task_state import states
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Subscriber, Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
+from penstock.model.views.view import ClassTable, RowTable, ShownTable, StreamTable, ViewPlan
 
 CHANGING: Final = frozenset(
     (
@@ -212,8 +215,12 @@ def library_result(thing: Any, arguments: Arguments, applied: Value) -> Value:
     return of_type(Any, derived(given))
 
 
-def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
-    """Return generators, the streams that take appends, then workflows, splitters, sequencers and portals."""
+def stream_operators(topology: Topology, shown: Collection[str] = ()) -> tuple[StreamOperator, ...]:
+    """Return generators, the streams that take appends, then workflows, splitters, sequencers and portals.
+
+    Args:
+        shown: The streams that views show.
+    """
     streams = topology.streams.values()
     places = _Places()
     owners = _owners(topology)
@@ -223,7 +230,10 @@ def stream_operators(topology: Topology) -> tuple[StreamOperator, ...]:
         for stream in streams
         if owners[stream.name].operator == path_of(StreamKind.STREAM, stream.name)
         and (
-            stream.is_open or stream.name in topology.subscribers or stream.name in topology.tables
+            stream.is_open
+            or stream.name in topology.subscribers
+            or stream.name in topology.tables
+            or stream.name in shown
         )
     ]
     operators += [
@@ -286,6 +296,40 @@ def feeds_of(app: App) -> Iterator[Edge]:
         path = path_of(StreamKind.PORTAL, name)
         where = places.of(where_of(task.responders[name].function))
         yield _fixed(Endpoint(path, path), _task_end(plan, task), Action.REPLY, where)
+
+
+def shown_streams(app: App) -> frozenset[str]:
+    """Return the names of the streams that views show."""
+    tables = [table for plan in app.views.values() for table in plan.tables]
+    return frozenset(table.source.name for table in tables if isinstance(table, StreamTable))
+
+
+def views_of(app: App) -> Iterator[ViewOperator]:
+    """Yield the views, with the operators that feed each table."""
+    places = _Places()
+    owners = _owners(app.topology)
+    for name, plan in app.views.items():
+        tables = tuple(_table_of(table, plan, owners, places) for table in plan.tables)
+        target, where = plan.target, places.of(plan.where)
+        yield ViewOperator(f"views/{name}", name, target.kind, target.personal, tables, where)
+
+
+def _table_of(
+    table: ShownTable, plan: ViewPlan, owners: Mapping[str, Endpoint], places: "_Places"
+) -> TableOfView:
+    where = places.of(plan.where)
+    match table:
+        case ClassTable():
+            return TableOfView(table.name, (_entity_end(table.source),), "", where)
+        case RowTable():
+            function = places.of(where_of(table.function))
+            return TableOfView(table.name, (_entity_end(table.source),), table.name, function)
+        case StreamTable():
+            return TableOfView(table.name, (owners[table.source.name],), "", where)
+
+
+def _entity_end(entity: EntityType) -> Endpoint:
+    return Endpoint(entity.name, entity.name)
 
 
 def _fixed(source: Endpoint, target: Endpoint, action: Action, where: SourceLocation) -> Edge:
@@ -1645,7 +1689,7 @@ class _Analysis:
         for source, cls, factory in factories_of(app):
             self._factory(source, cls, factory)
         self._edges |= dict.fromkeys(feeds_of(app))
-        streams = stream_operators(app.topology)
+        streams = stream_operators(app.topology, shown_streams(app))
         names = [operator.name for operator in operators] + [operator.path for operator in streams]
         rank = {name: index for index, name in enumerate(names)}
         return Plan(
@@ -1657,6 +1701,7 @@ class _Analysis:
             tuple(map(_part, app.parts)),
             records_of(app, self._names),
             app.time_limits,
+            tuple(views_of(app)),
         )
 
     def _entity(self, entity: EntityType) -> Operator:
@@ -1772,7 +1817,7 @@ def functions_of(cls: type) -> dict[str, type]:
 
 def _part(app: App) -> Part:
     """Return the operators of an application of a set."""
-    streams = [operator.path for operator in stream_operators(app.topology)]
+    streams = [operator.path for operator in stream_operators(app.topology, shown_streams(app))]
     return Part(app.name, (*app.entities, *app.functions, *streams))
 
 
