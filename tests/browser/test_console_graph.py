@@ -167,7 +167,7 @@ APPS = [
     "examples.cart",
     "examples.bank.audit:audited",
     "tests.golden.depot",
-    "tests.golden.workshop",
+    "tests.views.persons_app",
     "examples/market/stock,examples/market/payment,examples/market/orders",
     "generated",
     "apart",

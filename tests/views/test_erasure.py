@@ -1,5 +1,6 @@
 """Erasures reach the views that show personal data: no row and no byte of a person is left when a view has passed one."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,8 @@ from msgspec.structs import replace
 
 from benchmarks.cluster import Cluster
 from penstock.base.ids import EntityKey, Epoch
+from penstock.files.layout import SUBJECT_KEYS
+from penstock.history.restore import fork
 from penstock.history.verification import check_certificates
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
@@ -28,7 +31,7 @@ from penstock.process.view_files import (
     hold,
     read_report,
 )
-from penstock.process.view_standing import ViewStanding
+from penstock.process.view_standing import ViewStanding, view_standings
 from tests.differential.persons import Persons
 from tests.views.appliers import appliers
 from tests.views.persons_app import Note, Person, app
@@ -89,8 +92,8 @@ def findings(persons: Persons) -> list[str]:
     return [each.what for each in check_certificates(persons.folder, persons.runtime.journal)]
 
 
-def names_in_file(persons: Persons) -> set[str]:
-    with closing(sqlite3.connect(folder_of(persons.folder, "files") / "view.sqlite")) as connection:
+def names_in_file(data: Path) -> set[str]:
+    with closing(sqlite3.connect(folder_of(data, "files") / "view.sqlite")) as connection:
         people = connection.execute("SELECT name FROM Person").fetchall()
         return {
             name for (name,) in people + connection.execute("SELECT about FROM notes").fetchall()
@@ -111,7 +114,7 @@ def test_erasure_waits_for_the_views(persons: Persons) -> None:
         await_epoch(persons, *FILES)
         assert bytes_about(folder_of(persons.folder, "files"), "ada")
         (made,) = erase(persons, "ada", told=lambda *done: told.append(done))
-        assert names_in_file(persons) == {"bob", "cyd"}
+        assert names_in_file(persons.folder) == {"bob", "cyd"}
         assert bytes_about(persons.folder / "views", "ada") == []
         assert bytes_about(folder_of(persons.folder, "files"), "bob")
         passed = [(each.view, each.target, each.state) for each in made.views]
@@ -123,9 +126,9 @@ def test_erasure_waits_for_the_views(persons: Persons) -> None:
     assert findings(persons) == []
 
 
-def paused(persons: Persons) -> bool:
-    report = read_report(persons.folder, "files")
-    return report is not None and report.state is ViewState.PAUSED
+def state_of(data: Path) -> ViewState | None:
+    report = read_report(data, "files")
+    return None if report is None else report.state
 
 
 def test_view_that_is_paused_passes_later(persons: Persons) -> None:
@@ -137,7 +140,7 @@ def test_view_that_is_paused_passes_later(persons: Persons) -> None:
             "files",
             lambda orders: replace(orders, paused=True, by="bob", reason="lunch"),
         )
-        wait_for(lambda: paused(persons), "the pause")
+        wait_for(lambda: state_of(persons.folder) is ViewState.PAUSED, "the pause")
         (made,) = erase(persons, "ada")
         late = made.views[0]
         assert (late.view, late.state, late.remedy) == (
@@ -149,7 +152,7 @@ def test_view_that_is_paused_passes_later(persons: Persons) -> None:
         assert made.views[1].passed
         assert views(persons)["files"].unerased == (made.epoch,)
         assert views(persons)["public"].unerased == ()
-        assert "ada" in names_in_file(persons)
+        assert "ada" in names_in_file(persons.folder)
         texts = findings(persons)
         assert any(
             text.startswith("view files had not passed the erasure of Person/ada") for text in texts
@@ -177,7 +180,7 @@ def test_erasure_names_views_without_an_applier(persons: Persons) -> None:
     end_hold(persons.folder)
     with appliers(app, persons.folder, "files"):
         wait_for(lambda: not views(persons)["files"].unerased, "the passage")
-    assert names_in_file(persons) == {"cyd"}
+    assert names_in_file(persons.folder) == {"cyd"}
     assert bytes_about(folder_of(persons.folder, "files"), "ada") == []
     for certificate in persons.certificates():
         assert certificate.views[0].passed
@@ -190,7 +193,7 @@ def test_two_erasures_while_a_view_is_filled(persons: Persons) -> None:
         made = erase(persons, "ada", "bob")
         assert all(each.passed for certificate in made for each in certificate.views)
         await_epoch(persons, *FILES)
-        assert names_in_file(persons) == {"cyd"}
+        assert names_in_file(persons.folder) == {"cyd"}
         assert [each.hash for each in persons.certificates()] == [each.hash for each in made]
 
 
@@ -247,6 +250,26 @@ def test_rows_in_postgresql_are_purged(persons: Persons, postgres: Cluster) -> N
         assert SECRET + b" ada" not in bytes(data)
         assert SECRET + b" bob" in bytes(data)
         user.execute("DROP SCHEMA base CASCADE")
+
+
+def test_copy_of_a_time_before_an_erasure(persons: Persons, tmp_path: Path) -> None:
+    """A fork that begins before the erasure is held, and its views never show the person."""
+    with appliers(app, persons.folder, "files"):
+        await_epoch(persons, "files")
+        (made,) = erase(persons, "ada")
+    copy = tmp_path / "copy"
+    fork(persons.folder, app.name, copy, Epoch(made.epoch - 1))
+    shutil.copy(persons.folder / SUBJECT_KEYS, copy / SUBJECT_KEYS)
+    folder = folder_of(copy, "files")
+    with appliers(app, copy, "files"):
+        wait_for(lambda: state_of(copy) is ViewState.HELD, "the hold")
+        assert not (folder / "view.sqlite").exists()
+        end_hold(copy)
+        wait_for(lambda: state_of(copy) is ViewState.FOLLOWING, "the fill")
+        assert names_in_file(copy) == {"bob", "cyd"}
+        assert bytes_about(copy / "views", "ada") == []
+        known = {each.name: each for each in view_standings(copy, Epoch(made.epoch))}
+        assert known["files"].unerased == ()
 
 
 def test_certificate_of_earlier_versions_stays_valid() -> None:
