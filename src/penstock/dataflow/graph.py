@@ -250,12 +250,14 @@ class TableOfView:
     Attributes:
         sources: The entity classes or streams whose changes it shows.
         function: The row function that makes its rows; empty if it shows entities or events as they are.
+        query: The query whose answer it shows; empty for another table. Its text says from which classes it reads.
     """
 
     name: str
     sources: tuple[Endpoint, ...]
     function: str
     where: SourceLocation
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)

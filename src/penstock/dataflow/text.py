@@ -79,6 +79,8 @@ def view_lines(view: ViewOperator) -> list[str]:
 
 
 def _sources(table: TableOfView) -> str:
+    if table.query:
+        return f"answers {' '.join(table.query.split())}"
     sources = ", ".join(source_text(source) for source in table.sources)
     return f"rows of {sources}  {table.where.text}" if table.function else f"shows {sources}"
 

@@ -106,7 +106,14 @@ from penstock.model.streams.task_state import states
 from penstock.model.streams.task_type import TaskType
 from penstock.model.streams.topology import Subscriber, Topology
 from penstock.model.streams.workflow_plan import WorkflowPlan
-from penstock.model.views.view import ClassTable, RowTable, ShownTable, StreamTable, ViewPlan
+from penstock.model.views.view import (
+    ClassTable,
+    QueryTable,
+    RowTable,
+    ShownTable,
+    StreamTable,
+    ViewPlan,
+)
 
 CHANGING: Final = frozenset(
     (
@@ -326,6 +333,8 @@ def _table_of(
             return TableOfView(table.name, (_entity_end(table.source),), table.name, function)
         case StreamTable():
             return TableOfView(table.name, (owners[table.source.name],), "", where)
+        case QueryTable():  # only the SQL view reads the text of a query
+            return TableOfView(table.name, (), "", where, table.query)
 
 
 def _entity_end(entity: EntityType) -> Endpoint:
