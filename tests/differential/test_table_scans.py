@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock import Put
@@ -16,6 +17,7 @@ from penstock.model.application import App
 from penstock.model.call import Call, encoded
 from penstock.model.table_scan import decode_scan, is_scan
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF
 from tests.differential.committed import state_of, streams_of
 from tests.differential.inline import Inline
 from tests.streams.table_app import OpenOrder
@@ -227,4 +229,29 @@ def test_a_crash_between_two_pieces_loses_nothing(drive: Drive, lost: str) -> No
     drive.inline = drive._open(5, 3)
     drive.finish()
     assert drive.folded() == open_rows(drive)
+    drive.inline.close()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_entity_that_kills_the_worker_has_no_rows(drive: Drive, step: int) -> None:
+    """After two deaths in the step of a table, or in the record of a piece, the entities are set aside; others have rows."""
+    drive.use("shop", 5)
+    if step:
+        drive.finish()
+        drive.call("o05", "add", more=1)
+    last = drive.inline.driver.epoch
+    scratch = max(drive.data.glob("scratch-*"), key=lambda folder: folder.stat().st_mtime_ns)
+    noted = STEPS_OF + PART_OF if step else 0
+    (scratch / f"e{last + 1}-r1-t0.deaths").write_text(f"{noted} {noted}")
+    drive.finish()
+    failed = drive.app.topology.streams["open_orders-failed"].events
+    aside = [
+        failed.decode(data)
+        for atom in streams_of(drive.inline.journal)["open_orders-failed"]
+        for data in atom
+    ]
+    keys = {msgspec.msgpack.decode(key) for each in aside for key in each.events}
+    assert keys == ({"o05"} if step else {"o00", "o01", "o02", "o03"})
+    expected = open_rows(drive)
+    assert drive.folded() == {at: row for at, row in expected.items() if at[0] not in keys}
     drive.inline.close()

@@ -19,11 +19,14 @@ from penstock import (
     flow,
     key,
     publish,
+    readonly,
     registry,
+    route,
     rows,
     savepoint,
     send,
     stream,
+    transactional,
 )
 from penstock.engine.limits import Limits
 from penstock.model.application_set import combined
@@ -255,7 +258,15 @@ def labels(box: Box) -> Label:
     return Label(box.name, box.weight)
 
 
+@readonly
+@transactional
+@route("GET /tables/{name}")
+def seat(name: str) -> str:
+    return name
+
+
 depot = App("depot", Box, Person, publish(labels))
+assert App("restaurant", seat).routes, "without a published table, the path is free"
 
 
 def refusal(*apps: App) -> str:
@@ -309,6 +320,7 @@ def desk_of(taken: Any) -> App:
         (lambda: (Box, Person, publish(labels, "1st")), "'1st' cannot name a stream"),
         (lambda: (Box, Person, publish(labels), publish(labels)), "the name labels is taken"),
         (lambda: (Box, Person, labels), "publish(labels)"),
+        (lambda: (Box, Person, seat, publish(labels)), "is taken by published tables"),
         (
             lambda: (
                 Box,

@@ -7,7 +7,7 @@ A path is split before it is decoded, so that a key may hold a slash (`%2F`). A 
 name. A search takes one dictionary look-up per segment for any number of routes.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, get_args, get_origin
 from urllib.parse import unquote_to_bytes
@@ -335,10 +335,11 @@ class Router:
     def __init__(self) -> None:
         self._root = _Node()
 
-    def serve(self, handlers: object) -> None:
-        """Add all routes that the methods of an object declare."""
+    def serve(self, handlers: object, without: Container[str] = ()) -> None:
+        """Add all routes that the methods of an object declare, except for some paths."""
         for route, method in routes_of(type(handlers)):
-            self.add(route, getattr(handlers, method))
+            if route.path not in without:
+                self.add(route, getattr(handlers, method))
 
     def add(self, route: Route, handler: Handler) -> None:
         """Add a route with its handler.

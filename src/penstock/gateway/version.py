@@ -28,7 +28,7 @@ from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.search import Searches, SearchHandler
 from penstock.gateway.handlers.served_handlers import ServedHandlers
 from penstock.gateway.handlers.sql import SqlHandler
-from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.handlers.streams import TABLES, StreamHandler
 from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import OrderDesk, Turns
 from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool, calls_with_code
@@ -149,8 +149,10 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         at=PointHandler(app, shared.points),
     )
     routing = Router()
+    # An application without published tables may have the path for tables of its own.
+    without = () if app.topology.tables else (TABLES,)
     for handlers in (*served, *more):
-        routing.serve(handlers)
+        routing.serve(handlers, without)
     for route, handler in OrderDesk(config, app, shared.turns).routes():
         routing.add(route, handler)
     for own in app.routes:

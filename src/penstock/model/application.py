@@ -366,7 +366,7 @@ class App:
             self.entities, self.functions, self.topology.workflows, complaints
         )
         self.views = plans_of(own.views, self.entities, self.topology.streams, resolver)
-        if complaints := [*complaints, *resolver.complaints, *self._case_complaints()]:
+        if complaints := [*complaints, *resolver.complaints, *self._name_complaints()]:
             raise DefinitionError(list(dict.fromkeys(complaints)))
         classes = {each.stored_name: each for each in self.entities.values()}
         self.stored = {**classes, **self.topology.rows}
@@ -379,8 +379,14 @@ class App:
         # alone.
         self.context = _present_context()
 
-    def _case_complaints(self) -> Iterator[str]:
-        """Yield a complaint about names that are the same in SQL, which ignores case."""
+    def _name_complaints(self) -> Iterator[str]:
+        """Yield a complaint about each path that is taken, and about names that are the same in SQL, which ignores case."""
+        for route in self.routes if self.topology.tables else ():
+            if route.path.startswith("/tables/"):
+                yield (
+                    f"{route.where}: {route.verb} {route.path} is taken by published tables, GET /tables/{{table}}; choose "
+                    "another path"
+                )
         rows, streams = self.topology.rows, self.topology.streams
         wheres = [{name: each.where for name, each in self.entities.items()}]
         wheres += [{name: each.where for name, each in rows.items()}]

@@ -84,7 +84,7 @@ from penstock.model.request import (
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.flow import Workflow, first_match
 from penstock.model.streams.packed_atom import plain_atom
-from penstock.model.streams.published_table import PublishedTable, decode_changed
+from penstock.model.streams.published_table import PublishedTable, changes_of, decode_changed
 from penstock.model.streams.routing import RequestSink, Sequencer, Splitter
 from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.task_type import flow_of
@@ -875,10 +875,14 @@ class CascadeRunner:
             for late in self._late.take(cascade, cascade.catch_up, self._ends_piece):
                 self._begin_step(cascade)
                 self._deliver(cascade, late, late.subscriber)
-        if cascade.scan is not None:
-            given = self._rows.scan(cascade, cascade.scan)
+        if (piece := cascade.scan) is not None:
+            given = self._rows.scan(cascade, piece)
             if given is not None:
                 self._take_at_once(cascade, given)
+            if self._refusal is not None:  # the entities of the piece were not read
+                for table in self.topology.tables_of.get(changes_of(piece.entity), ()):
+                    keys = tuple(map(_encode, piece.keys))
+                    self._set_aside(cascade, table.failed, piece.entity, self._refusal, keys)
 
     def _result_of(self, root: RequestId) -> bytes:
         """Return the result of a record that continues earlier work; one that ends a cascade has the numbers."""

@@ -243,6 +243,9 @@ async def _disconnected(receive: Receive) -> None:
 
 T = TypeVar("T")
 
+TABLES: Final = "/tables/{table}"
+"""The path of published tables."""
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -457,7 +460,7 @@ class StreamHandler:
 
     @Route(
         "GET",
-        "/tables/{table}",
+        TABLES,
         "streams",
         parameters=(
             Parameter(
