@@ -4,8 +4,10 @@ Seeds: a plain run is the same every time; `--seed` explores, and says how to ru
 """
 
 import gc
+import os
 import random
 import signal
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -121,3 +123,15 @@ def pytest_terminal_summary(
 def seed(request: pytest.FixtureRequest) -> int:
     """Give the run's seed to a randomised test of our own."""
     return request.config.stash[SEED]
+
+
+@pytest.fixture(scope="session")
+def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Start an object store; where nothing can build one, skip the tests that need it, but fail if CI is set."""
+    module = import_module("tests.object_store")  # few tests need it, and all import this file
+    try:
+        server = module.StoreServer(tmp_path_factory.mktemp("store"))
+    except module.StoreMissing as error:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(str(error))
+    yield server
+    server.kill()

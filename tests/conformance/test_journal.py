@@ -14,21 +14,30 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import ConfigError, Corrupt, Diverged, Fenced, JournalUnavailable
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, Journal, Part, PartKind
 from penstock.journal.delta import DeltaJournal
+from tests.conformance.roots import ADAPTERS, ROOTS, root_of
 from tests.memory_journal import MemoryJournal
 
 TIME_US = 1_800_000_000_000_000
 LONG_MS = 60_000
 
 
-@pytest.fixture(params=["memory", "delta"])
+@pytest.fixture(params=ADAPTERS)
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
     opened: Journal = (
-        MemoryJournal() if request.param == "memory" else DeltaJournal(tmp_path / "journal", "shop")
+        MemoryJournal()
+        if request.param == "memory"
+        else DeltaJournal(root_of(request, tmp_path), "shop")
     )
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=ROOTS)
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> SharedRoot:
+    return root_of(request, tmp_path)
 
 
 def changes(epoch: int, count: int = 3) -> pa.Table:
@@ -176,8 +185,9 @@ def test_epoch_without_parts_can_be_committed(journal: Journal) -> None:
     assert journal.last() == commit_of(0)
 
 
+@pytest.mark.parametrize("journal", ["memory", "delta"], indirect=True)
 def test_commit_of_a_part_that_is_not_there_is_refused(journal: Journal) -> None:
-    """A part that cannot be read back is not committed."""
+    """A part that cannot be read back is not committed. A store is not asked: its answers prove what it has."""
     part = Part(PartKind.CHANGES, "kind=changes/000000000000-lost.parquet", 1, 9, "00")
     with pytest.raises(Corrupt, match=r"000000000000-lost\.parquet of epoch 0"):
         journal.commit(commit_of(0, part))
@@ -277,28 +287,28 @@ def test_close_wakes_who_waits(journal: Journal) -> None:
 # Properties that only a Delta table has.
 
 
-def test_reopened_journal_is_the_same(tmp_path: Path) -> None:
+def test_reopened_journal_is_the_same(root: SharedRoot) -> None:
     """Identity and commits outlive the process's objects."""
-    first = DeltaJournal(tmp_path, "shop")
+    first = DeltaJournal(root, "shop")
     made = grow(first, 3)
-    second = DeltaJournal(tmp_path, "shop")
+    second = DeltaJournal(root, "shop")
     assert second.identity == first.identity
     assert second.last() == made[-1]
     assert list(second.commits(BEFORE_FIRST)) == made
 
 
-def test_wait_sees_what_another_journal_object_commits(tmp_path: Path) -> None:
+def test_wait_sees_what_another_journal_object_commits(root: SharedRoot) -> None:
     """A gateway's journal follows the driver's through the directory alone."""
-    driver, gateway = DeltaJournal(tmp_path, "shop"), DeltaJournal(tmp_path, "shop")
+    driver, gateway = DeltaJournal(root, "shop"), DeltaJournal(root, "shop")
     with ThreadPoolExecutor() as pool:
         waiting = [pool.submit(gateway.wait, Epoch(epoch), LONG_MS) for epoch in (-1, 0, 1)]
         made = grow(driver, 2)
         assert [one.result() for one in waiting] == made
 
 
-def test_second_driver_is_fenced(tmp_path: Path) -> None:
+def test_second_driver_is_fenced(root: SharedRoot) -> None:
     """Of two open journals on one directory, the journal that commits later fails, without a change."""
-    ours, theirs = DeltaJournal(tmp_path, "shop"), DeltaJournal(tmp_path, "shop")
+    ours, theirs = DeltaJournal(root, "shop"), DeltaJournal(root, "shop")
     assert ours.last() is None
     assert theirs.last() is None
     made = grow(ours, 0)
@@ -307,11 +317,11 @@ def test_second_driver_is_fenced(tmp_path: Path) -> None:
     assert theirs.last() == made[0]
 
 
-def test_other_application_is_turned_away(tmp_path: Path) -> None:
+def test_other_application_is_turned_away(root: SharedRoot) -> None:
     """A directory belongs to the application that created it."""
-    DeltaJournal(tmp_path, "shop")
+    DeltaJournal(root, "shop")
     with pytest.raises(ConfigError, match="belongs to the application 'shop', not to 'bank'"):
-        DeltaJournal(tmp_path, "bank")
+        DeltaJournal(root, "bank")
 
 
 def check_table(path: Path, made: list[Commit]) -> None:

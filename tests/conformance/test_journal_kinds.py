@@ -12,6 +12,7 @@ from penstock.journal.api import SCHEMAS, Commit, CompactionPolicy, Journal, Par
 from penstock.journal.copy_prefix import keep_prefix
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
+from tests.conformance.roots import ADAPTERS, root_of
 from tests.memory_journal import MemoryJournal
 
 SMALL = CompactionPolicy(newest=2, epochs=4, grace_s=0)
@@ -20,10 +21,12 @@ EPOCHS = 11
 Shown = list[tuple[Commit, list[pa.Table]]]
 
 
-@pytest.fixture(params=["memory", "delta"])
+@pytest.fixture(params=ADAPTERS)
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
     """Return an empty journal of each adapter."""
-    return MemoryJournal() if request.param == "memory" else DeltaJournal(tmp_path / "j", "shop")
+    if request.param == "memory":
+        return MemoryJournal()
+    return DeltaJournal(root_of(request, tmp_path), "shop")
 
 
 def rows_of(part_kind: PartKind, epoch: int, count: int) -> pa.Table:

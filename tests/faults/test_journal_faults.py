@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files import durable
+from penstock.files.local_root import LocalRoot
 from penstock.journal.api import CHANGES, Commit, Part, PartKind
-from penstock.journal.commits import CommitLog
 from penstock.journal.delta import DeltaJournal
 
 
@@ -292,5 +292,5 @@ def test_name_that_appears_during_the_listing_is_not_missed(
     """A listing that lacks a name which is there does not make the journal corrupt."""
     made = grow(tmp_path, 3)
     names = [f"{version:020}.json" for version in (0, 2, 3)]
-    monkeypatch.setattr(CommitLog, "_names", lambda log: iter(names))
+    monkeypatch.setattr(LocalRoot, "names", lambda root, folder="": iter(names))
     assert history(tmp_path) == made

@@ -223,8 +223,7 @@ class CodeInForce:
         self._location = locate(spec)
         self._source = None if is_unpacked(data, self._location) else imported_code(spec)
         self._deployments = Deployments(data / JOURNAL)
-        self._path = data / JOURNAL / NAME
-        self._stamp: tuple[int, ...] = ()
+        self._stamp: object = ()
         self._every: tuple[Deployment, ...] = ()
         self._failed: Deployment | None = None
         self._retry_s = 0.0
@@ -307,10 +306,11 @@ class CodeInForce:
     def _recorded(self) -> tuple[Deployment, ...]:
         # The deployments are read again only if their file has changed, so that a look costs a `stat`.
         try:
-            facts = self._path.stat()
+            stamp = self._deployments.root.stamp(NAME)
         except OSError:
             return ()
-        stamp = facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if stamp is None:
+            return ()
         if stamp != self._stamp:
             self._every = self._deployments.every()
             self._stamp = stamp

@@ -19,7 +19,6 @@ from penstock.deployment.source import (
 from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL
-from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     Deployment,
@@ -66,7 +65,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     code, archive = packed(location, sources)
     tags = {name: shape.tag for name, shape in app.shapes.items()}
     deployments = Deployments(data / JOURNAL)
-    with storage(f"store the source of {location.module}"), locked_directory(deployments.folder):
+    with storage(f"store the source of {location.module}"), deployments.root.alone():
         Archives(data).put(archive)
         former = deployment_at(deployments.every(), since)
         live = former is not None and former.live and is_same_source(former.code, code)
@@ -93,6 +92,6 @@ def remove_surplus_archives(
         Corrupt: The file of deployments is damaged.
     """
     deployments = Deployments(data / JOURNAL)
-    with storage("remove source archives"), locked_directory(deployments.folder):
+    with storage("remove source archives"), deployments.root.alone():
         needed = needed_archives(deployments.every(), journal.first())
         return Archives(data).remove_others(needed.union(waiting()), GRACE_S)

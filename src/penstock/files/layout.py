@@ -1,4 +1,7 @@
-"""The names of the files and folders in a data directory, and in a directory of backups."""
+"""The names of the files and folders in a data directory, and in a directory of backups.
+
+docs/decisions/060-shared-root.md says which of them belong to the shared root, and which to the root of a host.
+"""
 
 from typing import Final
 

@@ -51,6 +51,7 @@ from penstock.files.layout import (
     STATE,
     SUBJECT_KEYS,
 )
+from penstock.files.local_root import LocalRoot
 from penstock.files.sealed import size_and_checksum_of
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
@@ -63,7 +64,7 @@ from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.deployments import Deployments, needed_archives
 from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import EpochUnit, Inventory, StoredFile, commit_name, newest_listed
-from penstock.journal.parquet import epoch_of, folders
+from penstock.journal.parquet import epoch_of, stored_names
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import versions_in
 from penstock.log.api import Log
@@ -708,20 +709,20 @@ class JournalFiles:
 
     def leftovers(self) -> Iterator[Finding]:
         """Find files that no epoch lists; call this after `look`."""
+        root = LocalRoot(self._root)
         stray = [
-            path
-            for folder, directory in folders(self._root)
-            for path in directory.iterdir()
-            if f"{folder}/{path.name}" not in self.parts and self._is_old(f"{folder}/{path.name}")
+            name
+            for folder, name in stored_names(root)
+            if f"{folder}/{name}" not in self.parts and self._is_old(f"{folder}/{name}")
         ]
         stray += [
-            path
-            for path in (self._root / COMMITS).iterdir()
-            if path.name.endswith(durable.TEMPORARY) or _TORN in path.name
+            name
+            for name in root.names(COMMITS)
+            if name.endswith(durable.TEMPORARY) or _TORN in name
         ]
         if stray:
             yield harmless(
-                f"{len(stray)} files belong to no epoch, for example {stray[0].name}",
+                f"{len(stray)} files belong to no epoch, for example {stray[0]}",
                 JOURNAL,
                 "failed attempts left them, or their rows were merged; maintenance removes them",
             )

@@ -197,7 +197,8 @@ class Journal(Protocol):
         Raises:
             Fenced: The epoch exists already: another driver committed it.
             Diverged: The epoch is not the successor of the last one.
-            Corrupt: A part of the commit is missing or changed; nothing is committed.
+            Corrupt: A part of the commit is missing or changed; nothing is committed. Where the answer to `write`
+                proves that a part is stored, nobody looks.
             JournalUnavailable: The disk is full or fails; the epoch is not committed.
         """
 

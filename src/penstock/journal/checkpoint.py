@@ -11,8 +11,8 @@ delta-rs could write the same file. But it publishes the file before its bytes a
 """
 
 import logging
+import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files import durable
 from penstock.files.sealed import size_and_checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.journal import action
 from penstock.journal.commits import CommitLog
 from penstock.journal.segments import Segments
@@ -34,6 +35,9 @@ _HINT: Final = "_last_checkpoint"
 _CHECKSUM: Final = "penstock.xxh3_128"
 _SEGMENTS: Final = "penstock.segments"
 _SUFFIX: Final = ".checkpoint.parquet"
+_UNFINISHED: Final = re.compile(
+    rf"\.(.*{re.escape(_SUFFIX)}|{_HINT})\..*{re.escape(durable.TEMPORARY)}"
+)
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 SCHEMA: Final = pa.schema(
@@ -88,7 +92,7 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0)
     """
     newest = commits.newest()
     held = f"{segments.first}-{segments.last}"
-    former = _former(commits.directory)
+    former = _former(commits.root)
     current = former is not None and former.tags.get(_SEGMENTS) == held
     behind = action.version_of(newest) - (0 if former is None else former.version)
     if newest < 0 or (current and behind <= slack):
@@ -97,26 +101,19 @@ def checkpoint(commits: CommitLog, segments: Segments, app: str, slack: int = 0)
         hint = _write(commits, segments, app, newest)
         # Readers follow the hint, so it comes after the file that it names.
         hint.tags[_SEGMENTS] = held
-        durable.replace(commits.directory / _HINT, msgspec.json.encode(hint))
-        _forget(commits.directory)
+        commits.root.replace(_HINT, msgspec.json.encode(hint))
+        _forget(commits.root)
 
 
 def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _LastCheckpoint:
-    path = _path(commits.directory, action.version_of(newest))
-    temporary = durable.temporary_of(path)
     files = 0
-    try:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", compression_level=1) as sink:
+    with commits.root.writing(_name(action.version_of(newest))) as path:
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1) as sink:
             sink.write_table(_head(commits, app, newest))
             for batch in _batches(_adds(commits, segments, newest)):
                 files += batch.num_rows
                 sink.write_table(batch)
-        durable.sync(temporary)
-        size, checksum = size_and_checksum_of(temporary)
-        temporary.replace(path)
-        durable.sync_directory(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        size, checksum = size_and_checksum_of(path)
     return _LastCheckpoint(action.version_of(newest), files + 3, size, files, {_CHECKSUM: checksum})
 
 
@@ -158,11 +155,12 @@ def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _former(directory: Path) -> _LastCheckpoint | None:
+def _former(root: SharedRoot) -> _LastCheckpoint | None:
     """Return the checkpoint in force; None without any, or it is damaged."""
     try:
-        hint = msgspec.json.decode((directory / _HINT).read_bytes(), type=_LastCheckpoint)
-        _, checksum = size_and_checksum_of(_path(directory, hint.version))
+        hint = msgspec.json.decode(root.get(_HINT), type=_LastCheckpoint)
+        with root.reading(_name(hint.version)) as path:
+            _, checksum = size_and_checksum_of(path)
         if checksum == hint.tags.get(_CHECKSUM):
             return hint
         reason = "its checksum does not fit"
@@ -174,14 +172,15 @@ def _former(directory: Path) -> _LastCheckpoint | None:
     return None
 
 
-def _forget(directory: Path) -> None:
+def _forget(root: SharedRoot) -> None:
     """Remove superseded checkpoints, except the last one, and the files that a crash left."""
-    superseded = sorted(directory.glob(f"*{_SUFFIX}"))[:-_KEPT]
-    unfinished = directory.glob(f".*{_SUFFIX}.*{durable.TEMPORARY}")
-    hints = directory.glob(f".{_HINT}.*{durable.TEMPORARY}")
-    for old in (*superseded, *unfinished, *hints):
-        old.unlink(missing_ok=True)
+    names = sorted(root.names())
+    superseded = [name for name in names if name.endswith(_SUFFIX)][:-_KEPT]
+    unfinished = [name for name in names if _UNFINISHED.fullmatch(name)]
+    for name in (*superseded, *unfinished):
+        if not root.keeps_s or root.age_s(name) >= root.keeps_s:
+            root.remove(name)
 
 
-def _path(directory: Path, version: int) -> Path:
-    return directory / f"{version:020}{_SUFFIX}"
+def _name(version: int) -> str:
+    return f"{version:020}{_SUFFIX}"

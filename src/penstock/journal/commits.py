@@ -5,31 +5,27 @@ reports a commit whose name a power loss could still remove. Cost and memory do 
 number of epochs, except that a process lists all names once, when it first needs the newest epoch
 (0.1 s for 100,000 epochs).
 
-The files are created by a hard link and not by delta-rs, for two reasons. delta-rs shows the name
-before the bytes are durable (strace: it links, and never calls fsync), so that a reply could be
+Commits are created by `SharedRoot.create` and not by delta-rs, for two reasons. In a folder, delta-rs shows the
+name before the bytes are durable (strace: it links, and never calls fsync), so that a reply could be
 seen and then lost. And its cost grows with history: after 20,000 epochs a commit took 160 ms, after
 100,000 over a second and 570 MB of memory, both right after a checkpoint; here it takes 1 ms
 (`benchmarks/journal_commit.py`).
 """
 
 import logging
-import os
 import re
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, Diverged, Fenced, JournalUnavailable
-from penstock.files import durable
 from penstock.files.durable import storage
-from penstock.files.lock import locked_directory
+from penstock.files.shared_root import SharedRoot, UnclearOutcome
 from penstock.journal import action
 from penstock.journal.action import CommitFlaw, CommitText
 from penstock.journal.api import Commit
@@ -38,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_POLL_FIRST_S: Final = 0.001
-_POLL_LONGEST_S: Final = 0.005
 
 
 def version_in(name: str) -> int | None:
@@ -52,25 +46,26 @@ class CommitLog:
     """The commit files of one table; safe for many threads and processes."""
 
     def __init__(
-        self, directory: Path, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
+        self, root: SharedRoot, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
     ) -> None:
         """Name the files.
 
         Args:
-            directory: The `_delta_log`.
+            root: The `_delta_log`.
             merged: Returns the newest epoch in a segment; commits up to it may be removed here.
         """
-        self.directory = directory
+        self.root = root
         self._app = app
         self._merged = merged
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._newest: Epoch | None = None  # the newest that this process has seen; None: not listed
         self._doubtful: bytes | None = None  # the text of a commit whose name may not be durable
+        self._looked = _clocks()  # when this process has looked for the newest last
 
-    def file_of(self, epoch: Epoch) -> Path:
-        """Return the path of an epoch's commit; epoch -1 is the creation of the table."""
-        return self.directory / f"{action.version_of(epoch):020}.json"
+    def name_of(self, epoch: Epoch) -> str:
+        """Return the name of an epoch's commit; epoch -1 is the creation of the table."""
+        return _name(action.version_of(epoch))
 
     def newest(self) -> Epoch:
         """Return the newest committed epoch, -1 before the first; it is durable.
@@ -86,15 +81,21 @@ class CommitLog:
                 newest = following
             if newest != known or self._newest is None:
                 # The writer of the name may not have synced the directory yet.
-                durable.sync_directory(self.directory)
+                self.root.settle("")
             self._newest = newest
+            self._looked = _clocks()
             return newest
 
     def _following(self, epoch: Epoch) -> Epoch:
         """Return a later epoch that exists, or the same epoch if it is the newest."""
-        if self.file_of(Epoch(epoch + 1)).exists():
+        if self.root.has(self.name_of(Epoch(epoch + 1))):
             return Epoch(epoch + 1)
-        return max(epoch, self._merged())  # later commits may have been merged and removed
+        return max(epoch, self._removable())
+
+    def _removable(self) -> Epoch:
+        """Return the newest epoch whose commit may have been merged and removed since the last look for the newest."""
+        is_fresh = _clocks_since(self._looked) < self.root.keeps_s / 2
+        return BEFORE_FIRST if is_fresh else self._merged()
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name."""
@@ -102,23 +103,29 @@ class CommitLog:
         text = action.commit_text(commit, self._app)
         if commit.epoch > newest + 1:
             raise Diverged(f"epoch {commit.epoch} cannot follow epoch {newest}")
-        path = self.file_of(commit.epoch)
+        if commit.epoch <= newest and text != self._doubtful:
+            raise self._fenced(commit.epoch)
         with storage(f"commit epoch {commit.epoch}"):
-            try:
-                durable.publish(path, text)
-            except FileExistsError:
-                if text != self._doubtful:
-                    raise Fenced(
-                        f"epoch {commit.epoch} exists already: another driver runs {self._app!r}"
-                    ) from None
-        self._doubtful = text
-        with storage(f"make sure of epoch {commit.epoch}, whose outcome is unknown"):
-            durable.sync_directory(self.directory)
-        if self._merged() >= commit.epoch:  # the name was free because its commit was removed
-            raise Fenced(f"epoch {commit.epoch} exists already: another driver runs {self._app!r}")
+            is_ours = self._create(commit.epoch, text)
+        # The name may have been free because its commit was merged and removed.
+        if not is_ours or self._removable() >= commit.epoch:
+            raise self._fenced(commit.epoch)
         self._doubtful = None
         with self._lock:
             self._newest = max(commit.epoch, self._newest or commit.epoch)
+
+    def _create(self, epoch: Epoch, text: bytes) -> bool:
+        """Create a commit; return whether it is this one. An unclear outcome is remembered, for the same text again."""
+        try:
+            return self.root.create(self.name_of(epoch), text)
+        except UnclearOutcome as error:
+            self._doubtful = text
+            raise JournalUnavailable(
+                f"cannot make sure of epoch {epoch}, whose outcome is unknown: {error.strerror}"
+            ) from error
+
+    def _fenced(self, epoch: Epoch) -> Fenced:
+        return Fenced(f"epoch {epoch} exists already: another driver runs {self._app!r}")
 
     def get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists.
@@ -152,23 +159,23 @@ class CommitLog:
     def wait(self, epoch: Epoch, timeout_ms: int) -> bool:
         """Block until an epoch is committed and durable; return False when the time is up.
 
-        It looks for the file's name every 1 to 5 ms.
+        It looks for the name again and again, with the pauses of the root.
         """
         assert epoch >= 0, "epochs count from 0"
         assert timeout_ms >= 0, "time does not run backwards"
         if epoch <= self.newest():
             return True
-        path = self.file_of(epoch)
+        name = self.name_of(epoch)
         deadline = time.monotonic() + timeout_ms / 1000
-        pause = _POLL_FIRST_S
+        pause, longest = self.root.look_s
         with storage(f"wait for epoch {epoch}"):
-            while not path.exists():
+            while not self.root.has(name):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
                 self._closed.wait(min(pause, left))
                 self.check_open()
-                pause = min(2 * pause, _POLL_LONGEST_S)
+                pause = min(2 * pause, longest)
         return epoch <= self.newest()
 
     def quiesced(self) -> AbstractContextManager[object]:
@@ -190,16 +197,15 @@ class CommitLog:
         Raises:
             Corrupt: There are epochs, but version 0 is missing or damaged.
         """
-        path = self.file_of(BEFORE_FIRST)
-        if any(_COMMIT.fullmatch(name) for name in self._names() if name != path.name):
+        first = self.name_of(BEFORE_FIRST)
+        if any(_COMMIT.fullmatch(name) for name in self.root.names() if name != first):
             raise self._corrupt(BEFORE_FIRST, "is missing or damaged")
-        if path.exists():
+        if self.root.has(first):
             self._set_aside(BEFORE_FIRST)
-        try:
-            durable.publish(path, text)
-        except FileExistsError:
-            logger.info("another process has created the journal", extra={"path": str(path)})
-        durable.sync_directory(self.directory)
+        if not self.root.create(first, text):
+            path = f"{self.root}/{first}"
+            logger.info("another process has created the journal", extra={"path": path})
+            self.root.settle("")
 
     def _scan(self) -> Epoch:
         """List all names once, because a missing commit must not look like the end of history."""
@@ -208,7 +214,7 @@ class CommitLog:
         expected = range(merged + 1, max(top, condensed) + 1)
         if count < len(expected):
             # A listing may lack names that were added while it ran, so each is checked again.
-            missing = [version for version in expected if not self._version(version).exists()]
+            missing = [version for version in expected if not self.root.has(_name(version))]
             if missing:
                 raise self._corrupt(Epoch(missing[0] - 1), "is missing")
         if top <= merged:
@@ -217,7 +223,7 @@ class CommitLog:
         if newest < 0:
             return newest
         match self._parse(newest):
-            case CommitFlaw.TORN if top > condensed:
+            case CommitFlaw.TORN if top > condensed and self.root.may_tear:
                 self._set_aside(newest)
                 return Epoch(newest - 1)
             case CommitFlaw() as flaw:
@@ -227,20 +233,15 @@ class CommitLog:
 
     def _set_aside(self, epoch: Epoch) -> None:
         """Rename the newest commit if it is torn."""
-        # It was never acknowledged, since `put` returns after fsync, and the log still has its requests. So the
+        # It was never acknowledged, since `put` returns when it is durable, and the log still has its requests. So the
         # epoch runs again with the same outcome.
-        path = self.file_of(epoch)
-        with locked_directory(self.directory):
-            # Another driver may have put a whole commit there since the first look.
-            if not path.exists() or self._parse(epoch) is not CommitFlaw.TORN:
-                return
-            aside = path.with_name(f"{path.stem}.torn.{secrets.token_hex(4)}")
-            path.rename(aside)
-            durable.sync_directory(self.directory)
-        logger.warning(
-            "a torn commit of the journal is set aside; its epoch runs again",
-            extra={"epoch": epoch, "path": str(path), "renamed_to": aside.name},
-        )
+        name = self.name_of(epoch)
+        aside = self.root.set_aside(name, lambda data: action.parse(data) is CommitFlaw.TORN)
+        if aside is not None:
+            logger.warning(
+                "a torn commit of the journal is set aside; its epoch runs again",
+                extra={"epoch": epoch, "path": f"{self.root}/{name}", "renamed_to": aside},
+            )
 
     def _listed(self) -> tuple[int, int, int, int]:
         """Return the number of commits after the segments, and three versions, each -1 if missing.
@@ -249,7 +250,7 @@ class CommitLog:
         """
         versions: list[int] = []
         condensed = -1
-        for name in self._names():
+        for name in self.root.names():
             if match := _COMMIT.fullmatch(name):
                 versions.append(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
@@ -261,23 +262,29 @@ class CommitLog:
         count = sum(version > last for version in versions)
         return count, max(versions, default=-1), condensed, last
 
-    def _version(self, version: int) -> Path:
-        return self.file_of(Epoch(version - 1))
-
-    def _names(self) -> Iterator[str]:
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                yield entry.name
-
     def _parse(self, epoch: Epoch) -> CommitText | CommitFlaw:
         try:
-            return action.parse(self.file_of(epoch).read_bytes())
+            return action.parse(self.root.get(self.name_of(epoch)))
         except FileNotFoundError:
             raise
         except OSError as error:
             raise JournalUnavailable(f"cannot read epoch {epoch}: {error.strerror}") from error
 
     def _corrupt(self, epoch: Epoch, how: str) -> Corrupt:
-        name = self.file_of(epoch).name
+        name = self.name_of(epoch)
         file = f"commit {name} of epoch {epoch}" if epoch >= 0 else f"{name}, the journal's start,"
-        return Corrupt(f"{file} {how}; put the file back from a backup of {self.directory}")
+        return Corrupt(f"{file} {how}; put the file back from a backup of {self.root}")
+
+
+def _clocks() -> tuple[float, float]:
+    """Return the time by two clocks: the one may be set back, the other stands still while a machine sleeps."""
+    return time.time_ns() / 1e9, time.monotonic()
+
+
+def _clocks_since(clocks: tuple[float, float]) -> float:
+    """Return the seconds since a time, by the clock that has gone on further."""
+    return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
+
+
+def _name(version: int) -> str:
+    return f"{version:020}.json"

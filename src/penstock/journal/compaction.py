@@ -11,18 +11,17 @@ The steps, in order (`reached` is called after each): `segment-written`, `segmen
 `floor-removed`.
 """
 
+import errno
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
 from penstock.files import durable
-from penstock.files.lock import locked_directory
+from penstock.files.shared_root import SharedRoot
 from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
 from penstock.journal.api import (
@@ -35,7 +34,7 @@ from penstock.journal.api import (
 )
 from penstock.journal.commits import CommitLog
 from penstock.journal.segment import PREFIX
-from penstock.journal.segments import Segments
+from penstock.journal.segments import FOLDER, Segments
 
 _LARGE_EPOCHS: Final = 128
 """Epochs in a segment whose parts are not merged."""
@@ -55,11 +54,11 @@ class _Reader(Protocol):
 
 
 class Compaction:
-    """Merges and forgets in one journal's directory."""
+    """Merges and forgets in one journal."""
 
     def __init__(
         self,
-        root: Path,
+        root: SharedRoot,
         app: str,
         commits: CommitLog,
         segments: Segments,
@@ -135,9 +134,9 @@ class Compaction:
 
     def _index(self, batch: list[Commit], files: list[Part] | None) -> None:
         """Publish a segment's index."""
-        index = self._segments.directory / segment.index_name(batch[0].epoch, batch[-1].epoch)
-        durable.publish(index, segment.index_of(batch, files))
-        durable.sync_directory(index.parent)
+        name = segment.index_name(batch[0].epoch, batch[-1].epoch)
+        if not self._segments.root.create(name, segment.index_of(batch, files)):
+            raise FileExistsError(errno.EEXIST, f"another process has merged the epochs of {name}")
         self._segments.refresh()
         self._reached("segment-indexed")
 
@@ -152,8 +151,7 @@ class Compaction:
             if any(table.num_rows for table in tables):
                 path = segment.file_path(part_kind, first, last)
                 part, data = segment.encode(part_kind, tables, path)
-                durable.create(self._root / part.path, data)
-                durable.sync_directory((self._root / part.path).parent)
+                self._root.add(part.path, data)
                 files.append(part)
         self._reached("segment-written")
         return files
@@ -166,7 +164,7 @@ class Compaction:
         listed = {part.path for commit in batch for part in commit.parts}
         for part, epoch in self._parts():
             if batch[0].epoch <= epoch <= batch[-1].epoch and part not in listed:
-                (self._root / part).unlink(missing_ok=True)
+                self._root.remove(part)
 
     def _reclaim(self, grace_s: int) -> int:
         """Remove the files that segments have replaced, once they are old enough; return how many.
@@ -175,68 +173,67 @@ class Compaction:
         """
         upto = self._aged(grace_s)
         removed = 0
-        for path in list(self._commits.directory.iterdir()):
-            name = _COMMIT_OR_DRAFT.fullmatch(path.name)
-            if name and 0 <= epoch_of_version(int(name[1] or name[2])) <= upto:
-                path.unlink(missing_ok=True)
+        for name in list(self._commits.root.names()):
+            match = _COMMIT_OR_DRAFT.fullmatch(name)
+            if match and 0 <= epoch_of_version(int(match[1] or match[2])) <= upto:
+                self._commits.root.remove(name)
                 removed += 1
         merged = self._merged_spans()
         for part, epoch in self._parts():
             if epoch <= upto and self._segments.span_of(epoch) in merged:
-                (self._root / part).unlink(missing_ok=True)
+                self._root.remove(part)
                 removed += 1
         return removed
 
     def _merged_spans(self) -> set[tuple[Epoch, Epoch]]:
         """Return the spans of the segments whose parts were merged."""
-        spans = (segment.epochs_of_file(file.name) for file in self._files())
+        spans = (segment.epochs_of_file(name) for _, name in self._files())
         return {span for span in spans if span is not None}
 
-    def _files(self) -> list[Path]:
-        """Return the segments' files."""
-        return [
-            file for _, folder in parquet.folders(self._root) for file in folder.glob(f"{PREFIX}*")
-        ]
+    def _files(self) -> list[tuple[str, str]]:
+        """Return the folders and the names of the segments' files."""
+        return [place for place in parquet.stored_names(self._root) if place[1].startswith(PREFIX)]
 
     def _parts(self) -> Iterator[tuple[str, Epoch]]:
         """Yield the path and the epoch of each part that has a file."""
-        for name, folder in parquet.folders(self._root):
-            for file in list(folder.iterdir()):
-                path = f"{name}/{file.name}"
-                if (epoch := parquet.epoch_of(path)) is not None:
-                    yield path, epoch
+        for folder, name in parquet.stored_names(self._root):
+            path = f"{folder}/{name}"
+            if (epoch := parquet.epoch_of(path)) is not None:
+                yield path, epoch
 
     def _aged(self, grace_s: int) -> Epoch:
         """Return the last epoch of the segments that are older than the grace period."""
-        before_ns = time.time_ns() - grace_s * 1_000_000_000
+        grace_s = max(grace_s, self._root.keeps_s)
         upto = Epoch(self._segments.first - 1)
         for span in self._segments.spans:
-            index = self._segments.directory / segment.index_name(*span)
-            if index.stat().st_mtime_ns > before_ns:
+            if self._segments.root.age_s(segment.index_name(*span)) < grace_s:
                 break
             upto = span[1]
         return upto
 
     def _remove_unknown(self) -> None:
         """Remove segments below the floor, and files of segments that were never published."""
-        floor = self._segments.first
-        for path in list(self._segments.directory.iterdir()):
-            span = segment.epochs_of_name(path.name)
-            if (span is not None and span[1] < floor) or path.name.endswith(durable.TEMPORARY):
-                path.unlink(missing_ok=True)
+        floor = self._segments.removable()
+        for name in list(self._segments.root.names()):
+            span = segment.epochs_of_name(name)
+            if (span is not None and span[1] < floor) or name.endswith(durable.TEMPORARY):
+                self._segments.root.remove(name)
         for part, epoch in self._parts():
             if epoch < floor:
-                (self._root / part).unlink(missing_ok=True)
+                self._root.remove(part)
         spans = set(self._segments.spans)
-        for file in self._files():
-            if segment.epochs_of_file(file.name) not in spans:
-                file.unlink(missing_ok=True)
+        for folder, name in self._files():
+            if segment.epochs_of_file(name) not in spans and self._is_useless(f"{folder}/{name}"):
+                self._root.remove(f"{folder}/{name}")
+
+    def _is_useless(self, path: str) -> bool:
+        """Say whether a file that no index lists will not get one any more: another host may be about to publish it."""
+        keeps_s = self._root.keeps_s
+        return not keeps_s or self._root.age_s(path) >= keeps_s
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Keep other processes from compacting; yield False if another process compacts."""
-        directory = self._segments.directory
-        directory.mkdir(parents=True, exist_ok=True)
-        durable.sync_directory(self._root)
-        with locked_directory(directory, timeout_s=0) as held:
-            yield held is not None
+        self._root.make_folders(FOLDER)
+        with self._segments.root.alone("", timeout_s=0) as held:
+            yield held

@@ -15,13 +15,14 @@ from typing import Final
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Diverged
 from penstock.files import durable
+from penstock.files.local_root import LocalRoot
 from penstock.journal import action, parquet, segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.commits import CommitLog, version_in
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import LOG, commit_name
 from penstock.journal.segment import Segment
-from penstock.journal.segments import Segments
+from penstock.journal.segments import FOLDER, Segments
 from penstock.journal.shapes import forget_later_versions
 
 _CHECKPOINTS: Final = ("_last_checkpoint", "*.checkpoint.parquet")
@@ -31,8 +32,8 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
     """Remove the epochs after `upto`, and return the journal's new identity."""
     identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
     with durable.storage(f"shorten the journal in {path}"):
-        segments = Segments(path)
-        commits = CommitLog(path / LOG, app)
+        segments = Segments(LocalRoot(path))
+        commits = CommitLog(LocalRoot(path / LOG), app)
         is_held = upto <= segments.last or (path / commit_name(upto)).exists()
         if upto < segments.first or not is_held:
             raise Diverged(f"the journal in {path} does not hold epoch {upto}")
@@ -63,15 +64,15 @@ def _shorten_segments(path: Path, segments: Segments, upto: Epoch) -> list[Part]
             continue
         if whole.first <= upto:
             kept += _shorten(path, segments, whole, upto)
-        (segments.directory / whole.name).unlink()
-    if segments.directory.exists():
-        durable.sync_directory(segments.directory)
+        (path / FOLDER / whole.name).unlink()
+    if (path / FOLDER).exists():
+        durable.sync_directory(path / FOLDER)
     return kept
 
 
 def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> list[Part]:
     commits = [whole.commit(Epoch(epoch)) for epoch in range(whole.first, upto + 1)]
-    index = segments.directory / segment.index_name(whole.first, upto)
+    index = path / FOLDER / segment.index_name(whole.first, upto)
     if not whole.merged:
         durable.publish(index, segment.index_of(commits, None))
         return [part for commit in commits for part in commit.parts]
@@ -91,11 +92,11 @@ def _shorten(path: Path, segments: Segments, whole: Segment, upto: Epoch) -> lis
 def _remove_others(path: Path, kept: list[Part], merged: Epoch, upto: Epoch) -> None:
     """Remove the other parts, the commits outside of (merged, upto], and the checkpoints."""
     listed = {part.path for part in kept}
-    for name, folder in parquet.folders(path):
-        for file in list(folder.iterdir()):
-            if f"{name}/{file.name}" not in listed:
-                file.unlink()
-        durable.sync_directory(folder)
+    for folder, name in parquet.stored_names(LocalRoot(path)):
+        if f"{folder}/{name}" not in listed:
+            (path / folder / name).unlink()
+    for kept_folder in path.glob("kind=*"):
+        durable.sync_directory(kept_folder)
     log = path / LOG
     for file in list(log.iterdir()):
         version = version_in(file.name)

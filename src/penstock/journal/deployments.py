@@ -14,9 +14,10 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ClassChanged, Corrupt
-from penstock.files import durable
 from penstock.files.durable import storage
+from penstock.files.local_root import rooted
 from penstock.files.sealed import seal, unseal
+from penstock.files.shared_root import SharedRoot
 from penstock.model.control import DeployedCode
 from penstock.model.shape import Shape
 from penstock.model.versions.waiting_types import WaitingTypes, misread_types
@@ -52,12 +53,11 @@ class Deployment(msgspec.Struct, frozen=True):
 
 
 class Deployments:
-    """The deployments of one journal, in the folder of the journal."""
+    """The deployments of one journal, in the root of the journal."""
 
-    def __init__(self, root: Path) -> None:
-        """Name the folder of the journal; nothing is read yet."""
-        self.folder = root
-        self.path = root / NAME
+    def __init__(self, place: SharedRoot | Path) -> None:
+        """Name the root of the journal, or its folder; nothing is read yet."""
+        self.root = rooted(place)
 
     def every(self) -> tuple[Deployment, ...]:
         """Return all deployments, the oldest first; empty if no driver has recorded any.
@@ -65,13 +65,15 @@ class Deployments:
         Raises:
             Corrupt: The file is damaged.
         """
-        with storage(f"read {self.path}"):
+        with storage(f"read {self.root}/{NAME}"):
             try:
-                return deployments_in(self.path.read_bytes())
+                return deployments_in(self.root.get(NAME))
             except FileNotFoundError:
                 return ()
             except ValueError as error:
-                raise Corrupt(f"{self.path} {error}; put the file back from a backup") from error
+                raise Corrupt(
+                    f"{self.root}/{NAME} {error}; put the file back from a backup"
+                ) from error
 
     def record(  # noqa: PLR0913 -- the facts of a deployment
         self,
@@ -161,8 +163,8 @@ class Deployments:
             self._write(kept)
 
     def _write(self, deployments: Sequence[Deployment]) -> None:
-        with storage(f"write {self.path}"):
-            durable.replace(self.path, seal(_FIELD, deployments))
+        with storage(f"write {self.root}/{NAME}"):
+            self.root.replace(NAME, seal(_FIELD, deployments))
 
 
 def deployments_in(data: bytes) -> tuple[Deployment, ...]:

@@ -16,7 +16,9 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
+from penstock.files.local_root import rooted
 from penstock.files.sealed import checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.journal import action, segment
 from penstock.journal.action import CommitFlaw
 from penstock.journal.api import Part
@@ -54,15 +56,15 @@ class EpochUnit(NamedTuple):
 class Inventory:
     """The files in a journal's directory now."""
 
-    def __init__(self, root: Path) -> None:
-        """List the segments.
+    def __init__(self, place: SharedRoot | Path) -> None:
+        """List the segments of the journal in a root, or in a folder.
 
         Raises:
             Corrupt: A segment is missing.
             OSError: The directory cannot be read.
         """
-        self._root = root
-        self._segments = Segments(root)
+        self._root = rooted(place)
+        self._segments = Segments(self._root)
         self._segments.refresh()
         self.first = self._segments.first
 
@@ -74,8 +76,8 @@ class Inventory:
         """
         names = [commit_name(BEFORE_FIRST), SHAPES]
         later = [DEPLOYMENTS, f"{FOLDER}/{_FLOOR}"]
-        names += [name for name in later if (self._root / name).exists()]
-        return [stored_file(name, (self._root / name).read_bytes()) for name in names]
+        names += [name for name in later if self._root.has(name)]
+        return [stored_file(name, self._root.get(name)) for name in names]
 
     def units(self, upto: Epoch) -> list[EpochUnit]:
         """Return the units of all epochs up to `upto`, in order; a segment may have later epochs."""
@@ -92,7 +94,7 @@ class Inventory:
             Corrupt: The first file is damaged.
             FileNotFoundError: The first file is missing, perhaps because it was merged.
         """
-        data = (self._root / unit.path).read_bytes()
+        data = self._root.get(unit.path)
         if unit.path.startswith(FOLDER):
             name = unit.path.removeprefix(f"{FOLDER}/")
             parts = tuple(part for part, _, _ in segment.segment_of(name, data).members)
@@ -102,9 +104,10 @@ class Inventory:
         return [stored_file(unit.path, data), *files]
 
 
-def newest_listed(root: Path) -> Epoch:
+def newest_listed(place: SharedRoot | Path) -> Epoch:
     """Return the newest epoch with a commit file or a segment; -1 without any."""
-    versions = [version_in(path.name) for path in (root / LOG).iterdir()]
+    root = rooted(place)
+    versions = [version_in(name) for name in root.names(LOG)]
     alone = max((version for version in versions if version is not None), default=0)
     segments = Segments(root)
     return Epoch(max(action.epoch_of_version(alone), segments.last))

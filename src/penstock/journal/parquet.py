@@ -11,7 +11,6 @@ the file was larger.
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import Corrupt, Diverged
 from penstock.files.sealed import checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import SCHEMAS, Commit, Journal, Part, PartKind
 
 
@@ -69,15 +69,12 @@ _PATH: Final = re.compile(r"kind=[a-z]+/(?P<epoch>\d{12})-[A-Za-z0-9._-]+\.parqu
 _EMPTY: Final = "empty"
 
 
-def folders(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the directories of a journal that hold parts: their paths relative to the journal, and whole.
-
-    A journal that an earlier version created has no directories for the kinds that came later.
-    """
+def stored_names(root: SharedRoot) -> Iterator[tuple[str, str]]:
+    """Yield the folder and the name of each file in the folders of a journal that hold parts."""
     for part_kind in PartKind:
-        name = f"kind={part_kind}"
-        if (root / name).is_dir():
-            yield name, root / name
+        folder = f"kind={part_kind}"
+        for name in list(root.names(folder)):
+            yield folder, name
 
 
 def encode(part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:

@@ -1,7 +1,7 @@
 """The segments of a journal: finding them, and reading their rows.
 
 Segments hold a range of epochs without gaps. Every byte is checked before it is used. A process lists
-the directory again only if it misses an epoch, so that segments cost nothing while it follows the
+them again only if it misses an epoch, so that segments cost nothing while it follows the
 newest epochs.
 
 `floor` is the oldest epoch that the journal still holds. It is stored before older segments are
@@ -9,10 +9,10 @@ removed, so that a segment that is missing for another reason is noticed.
 """
 
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
 from penstock.files.sealed import checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.journal import segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
 from penstock.journal.parquet import damaged_part
@@ -32,35 +33,43 @@ FOLDER: Final = "_segments"
 _FLOOR: Final = "floor.json"
 _OPENED: Final = 8
 """Indexes that are kept in memory; an index of 2,000 epochs takes about 2 MB."""
+_FRESH_S: Final = 60.0
+"""How old a listing may be where names stay longer than this; each one costs a request."""
 
 
 class Segments:
     """The segments under one journal's directory; safe for threads."""
 
-    def __init__(self, root: Path) -> None:
-        """Name the journal's directory; it is listed at the first use, and may have no segments."""
+    def __init__(self, root: SharedRoot) -> None:
+        """Name the journal's root; it is listed at the first use, and may have no segments."""
         self._root = root
-        self.directory = root / FOLDER
+        self.root = root.folder(FOLDER)
         self._lock = threading.RLock()
         self._spans: list[tuple[Epoch, Epoch]] | None = None
-        self._changed = 0
+        self._changed: object = None
+        self._listed_s = 0.0
         self._indexes: dict[str, Segment] = {}
         self._decoded: dict[PartKind, tuple[str, tuple[str, ...], pa.Table]] = {}
 
     def refresh(self) -> None:
-        """List the directory again, if it has changed.
+        """List the segments again, if there may be others.
 
         Raises:
             Corrupt: A segment is missing.
         """
         with self._lock:
-            try:
-                changed = self.directory.stat().st_mtime_ns
-            except FileNotFoundError:
-                changed = 0
+            changed, now_s = self.root.version(""), time.monotonic()
             if self._spans is None or changed != self._changed:
                 self._spans = self._listed()
                 self._changed = changed
+                self._listed_s = now_s
+
+    def look(self) -> None:
+        """Do what `refresh` does, unless the last listing tells enough to find every name that may be asked for."""
+        with self._lock:
+            age_s = time.monotonic() - self._listed_s
+            if self._spans is None or age_s >= min(_FRESH_S, self.root.keeps_s):
+                self.refresh()
 
     @property
     def spans(self) -> list[tuple[Epoch, Epoch]]:
@@ -115,7 +124,7 @@ class Segments:
         opened = self._indexes.get(name)
         if opened is None:
             try:
-                text = (self.directory / name).read_bytes()
+                text = self.root.get(name)
             except FileNotFoundError:
                 return None
             opened = segment.segment_of(name, text)
@@ -165,22 +174,38 @@ class Segments:
 
     def floor(self) -> Epoch:
         """Return the oldest epoch that was not forgotten."""
-        path = self.directory / _FLOOR
+        return Epoch(self._floor().first)
+
+    def removable(self) -> Epoch:
+        """Return the epoch before which everything may be removed now: the floor, once it is old enough."""
+        floor = self._floor()
+        if not self.root.keeps_s:
+            return Epoch(floor.first)
+        before_us = time.time_ns() // 1_000 - self.root.keeps_s * 1_000_000
+        return Epoch(max((first for first, at_us in floor.raised if at_us <= before_us), default=0))
+
+    def _floor(self) -> "_Floor":
         try:
-            return Epoch(msgspec.json.decode(path.read_bytes(), type=_Floor).first)
+            return msgspec.json.decode(self.root.get(_FLOOR), type=_Floor)
         except FileNotFoundError:
-            return Epoch(0)
+            return _Floor(0)
         except msgspec.MsgspecError as error:
-            raise Corrupt(f"{path} is damaged; put the file back from a backup") from error
+            raise Corrupt(
+                f"{self.root}/{_FLOOR} is damaged; put the file back from a backup"
+            ) from error
 
     def raise_floor(self, first: Epoch) -> None:
         """Store durably that everything before an epoch may be removed."""
-        durable.replace(self.directory / _FLOOR, msgspec.json.encode(_Floor(first)))
+        raised: list[tuple[int, int]] = []
+        if self.root.keeps_s:
+            removable = self.removable()
+            raised = [floor for floor in self._floor().raised if floor[0] >= removable]
+            raised.append((first, time.time_ns() // 1_000))
+        self.root.replace(_FLOOR, msgspec.json.encode(_Floor(first, raised)))
 
     def _listed(self) -> list[tuple[Epoch, Epoch]]:
-        try:
-            names = [path.name for path in self.directory.iterdir()]
-        except FileNotFoundError:
+        names = list(self.root.names())
+        if not names:
             return []
         floor = self.floor()
         every = sorted(span for name in names if (span := segment.epochs_of_name(name)) is not None)
@@ -190,13 +215,13 @@ class Segments:
             if first != expected:
                 raise Corrupt(
                     f"the journal has no segment of epoch {expected}, and the next one begins at "
-                    f"{first}; put the files back from a backup of {self.directory}"
+                    f"{first}; put the files back from a backup of {self.root}"
                 )
             expected = Epoch(last + 1)
         if floor > 0 and not spans:
             raise Corrupt(
                 f"the journal's segment of epoch {floor} is missing; put the files back from a backup "
-                f"of {self.directory}"
+                f"of {self.root}"
             )
         return spans
 
@@ -218,7 +243,7 @@ class Segments:
     def _read(self, part: Part, columns: Sequence[str]) -> pa.Table:
         with durable.storage(f"read segment {part.path}"):
             try:
-                data = (self._root / part.path).read_bytes()
+                data = self._root.get(part.path)
             except FileNotFoundError:
                 raise damaged_part(part, "is missing") from None
         if len(data) != part.size or checksum_of(data) != part.checksum:
@@ -227,5 +252,7 @@ class Segments:
         return source.read(columns=list(columns), use_threads=False).combine_chunks()
 
 
-class _Floor(msgspec.Struct, frozen=True):
+class _Floor(msgspec.Struct, frozen=True, omit_defaults=True):
     first: int
+    raised: list[tuple[int, int]] = []
+    """Floors, and when they were raised (microseconds since the Unix epoch), where names stay for a while."""

@@ -8,15 +8,14 @@ write. Code whose classes cannot read the stored rows is refused, and the error 
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import Epoch
 from penstock.errors import ClassChanged, Corrupt
-from penstock.files import durable
-from penstock.files.lock import locked_directory
+from penstock.files.local_root import rooted
 from penstock.files.sealed import seal, unseal
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.deployments import Deployments, deployment_at
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_version import Versions, first_version
@@ -33,24 +32,26 @@ class Shapes:
     """The schema versions of one journal, and the classes that a process declares."""
 
     def __init__(
-        self, root: Path, declared: Mapping[str, EntityType], dropped: Collection[str] = ()
+        self,
+        place: SharedRoot | Path,
+        declared: Mapping[str, EntityType],
+        dropped: Collection[str] = (),
     ) -> None:
-        """Name the journal's directory; nothing is read yet.
+        """Name the journal's root; nothing is read yet.
 
         Args:
+            place: The root, or its folder.
             dropped: The stored classes that it may lack.
         """
-        self._root = root
-        self._path = root / NAME
+        self._root = rooted(place)
         self._declared = declared
         self._dropped = dropped
         self._recorded: frozenset[str] = frozenset()  # classes whose declared shape is stored
 
     def create(self) -> None:
         """Create the file without classes, unless it exists."""
-        with suppress(FileExistsError):
-            durable.publish(self._path, seal(_FIELD, {}))
-        durable.sync_directory(self._root)
+        if not self._root.create(NAME, seal(_FIELD, {})):
+            self._root.settle("")
 
     def check(self, since: int) -> list[SchemaChange]:
         """Compare the declared classes with the stored ones, and let them read rows of all versions.
@@ -108,12 +109,17 @@ class Shapes:
         Raises:
             ClassChanged, Corrupt: See `check`; nothing was written.
         """
-        with locked_directory(self._root):
-            stored = self.versions()
-            changes, after = self._compare(stored, since, self.begun(stored, since))
-            if after != stored:
-                durable.replace(self._path, seal(_FIELD, after))
-                self._recorded = frozenset(after)
+        changes: list[SchemaChange] = []
+
+        def edit(data: bytes | None) -> bytes | None:
+            stored = self._decoded(data)
+            changes[:], after = self._compare(stored, since, self.begun(stored, since))
+            if after == stored:
+                return None
+            self._recorded = frozenset(after)
+            return seal(_FIELD, after)
+
+        self._root.change(NAME, edit)
         for change in changes:
             facts = {
                 "entity": change.name,
@@ -136,9 +142,11 @@ class Shapes:
 
     def replace(self, versions: Mapping[str, Versions]) -> None:
         """Store versions from `planned` durably; no epoch runs meanwhile."""
-        with locked_directory(self._root):
-            if self.versions() != versions:
-                durable.replace(self._path, seal(_FIELD, versions))
+
+        def edit(data: bytes | None) -> bytes | None:
+            return None if self._decoded(data) == versions else seal(_FIELD, versions)
+
+        self._root.change(NAME, edit)
 
     def unrecorded(self, names: Iterable[str]) -> list[str]:
         """Return the classes among names whose declared shape is not known to be stored."""
@@ -150,22 +158,27 @@ class Shapes:
         Raises:
             Corrupt: The file is missing or damaged.
         """
-        with locked_directory(self._root):
-            changes = [change for change in self.check(since) if change.name in fresh]
-            if changes:
+        recorded: dict[str, Versions] = {}
+
+        def edit(data: bytes | None) -> bytes | None:
+            nonlocal recorded
+            stored = self._decoded(data)
+            every, _ = self._compare(stored, since, self.begun(stored, since))
+            if changes := [change for change in every if change.name in fresh]:
                 lines = [
                     f"{change.name}: it is not the newest stored version" for change in changes
                 ]
                 raise self._refused(lines)
-            stored = self.versions()
             declared = {name: self._declared[name] for name in fresh if name not in stored}
             added = {
                 name: (first_version_of(entity_type, since),)
                 for name, entity_type in declared.items()
             }
-            if added:
-                durable.replace(self._path, seal(_FIELD, {**stored, **added}))
-        self._recorded = frozenset([*stored, *added])
+            recorded = {**stored, **added}
+            return seal(_FIELD, recorded) if added else None
+
+        self._root.change(NAME, edit)
+        self._recorded = frozenset(recorded)
 
     def versions(self) -> dict[str, Versions]:
         """Return the versions of each class that the journal has rows of.
@@ -174,17 +187,25 @@ class Shapes:
             Corrupt: The file is missing or damaged.
         """
         try:
-            return versions_in(self._path.read_bytes())
+            return self._decoded(self._root.get(NAME))
         except FileNotFoundError:
+            return self._decoded(None)
+
+    def _decoded(self, data: bytes | None) -> dict[str, Versions]:
+        """Return the versions in the bytes of the file; raises as `versions`."""
+        try:
+            if data is not None:
+                return versions_in(data)
             how = "is missing"
         except ValueError as error:
             how = str(error)
-        raise Corrupt(f"{self._path} {how}; put the file back from a backup")
+        raise Corrupt(f"{self._root}/{NAME} {how}; put the file back from a backup")
 
     def _refused(self, refusals: Iterable[str]) -> ClassChanged:
         lines = "".join(f"\n  {refusal}" for refusal in refusals)
+        data = str(self._root).rpartition("/")[0]
         return ClassChanged(
-            f"the application's classes cannot read the entities that {self._root.parent} holds:{lines}\n"
+            f"the application's classes cannot read the entities that {data} holds:{lines}\n"
             "Nothing was written. Change the code as said, go back to the code that wrote them, or let this code begin "
             "in a directory of its own: --data DIR"
         )
@@ -222,7 +243,7 @@ def versions_in(data: bytes) -> dict[str, Versions]:
     }
 
 
-def forget_later_versions(root: Path, upto: int) -> None:
+def forget_later_versions(place: SharedRoot | Path, upto: int) -> None:
     """Remove the schema versions that begin after an epoch from a copy of a journal, which ends with this epoch.
 
     The versions of a deployment that this epoch has put in force stay.
@@ -230,7 +251,7 @@ def forget_later_versions(root: Path, upto: int) -> None:
     Raises:
         Corrupt: The file is missing or damaged.
     """
-    shapes = Shapes(root, {})
+    shapes = Shapes(place, {})
     stored = shapes.versions()
     begun_before = shapes.begun(stored, upto + 1)
     begun = {
@@ -239,4 +260,4 @@ def forget_later_versions(root: Path, upto: int) -> None:
     }
     kept = {name: versions for name, versions in begun.items() if versions}
     if kept != stored:
-        durable.replace(root / NAME, seal(_FIELD, kept))
+        rooted(place).replace(NAME, seal(_FIELD, kept))

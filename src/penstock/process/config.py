@@ -321,6 +321,10 @@ class Config:
             for name, value in values.items()
             if (complaint := _range_complaint(name, value)) is not None
         ]
+        if self.data.parts[:1] == ("s3:",):
+            complaints.append(
+                "data: an object store cannot hold a whole data directory yet, only its journal; name a directory"
+            )
         if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
             complaints.append(
                 f"gateway.body_bytes_max = {self.gateway.body_bytes_max}: must stay "

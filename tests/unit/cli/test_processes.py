@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import Epoch
 from penstock.cli.running.processes import Appliers, ChildOptions, children_of
-from penstock.journal.deployments import Deployments
+from penstock.journal.deployments import NAME, Deployments
 from penstock.model.control import DeployedCode
 from penstock.process.config import Config
 
@@ -47,10 +47,11 @@ def test_each_view_of_the_newest_deployment_has_an_applier(tmp_path: Path) -> No
     assert names() == ["reporting", "names"]
     assert all(not child.needed and "--deployed" in child.command for child in appliers())
     assert appliers() is appliers(), "the same children, so that the supervisor keeps them"
-    whole = deployments.path.read_bytes()
-    deployments.path.write_bytes(b"{")
+    path = journal / NAME
+    whole = path.read_bytes()
+    path.write_bytes(b"{")
     assert names() == ["reporting", "names"]
-    deployments.path.write_bytes(whole)
+    path.write_bytes(whole)
     deployments.record(Epoch(4), 2, replace(code, archive="b"), {}, views=["names"])
     assert names() == ["names"]
     assert Deployments(journal).views() == ("names",)

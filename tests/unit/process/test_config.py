@@ -220,3 +220,9 @@ def test_settings_of_views_reach_a_child_process() -> None:
     assert decoded == config
     assert pickle.loads(pickle.dumps(config)) == config
     assert hash(decoded) == hash(config)
+
+
+def test_object_store_as_a_data_directory_is_refused() -> None:
+    """A URL is never taken for a folder with that name."""
+    with pytest.raises(ConfigError, match="object store cannot hold a whole data directory yet"):
+        load_config(data=Path("s3://bucket/app"))

@@ -15,7 +15,7 @@ from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
 from penstock.files.layout import JOURNAL
-from penstock.journal.deployments import Deployments
+from penstock.journal.deployments import NAME, Deployments
 from penstock.process import presence, view_files
 from penstock.process.config import Config
 from penstock.process.generator_progress import ROLE
@@ -93,20 +93,19 @@ class Appliers:
         """Read nothing yet."""
         self._options = options
         self._settings = settings
-        self._path = Deployments(settings.data / JOURNAL).path
+        self._deployments = Deployments(settings.data / JOURNAL)
         self._stamp: object = None
         self._children: list[Child] = []
 
     def __call__(self) -> Sequence[Child]:
         """Return a child for each view; a file of deployments that cannot be read changes nothing."""
         try:
-            stat = self._path.stat()
+            stamp = self._deployments.root.stamp(NAME)
         except OSError:
             return self._children
-        stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        if stamp != self._stamp:
+        if stamp not in (None, self._stamp):
             with suppress(PenstockError):
-                views = Deployments(self._path.parent).views()
+                views = self._deployments.views()
                 self._children = [self._applier(view) for view in views]
                 self._stamp = stamp
         return self._children

@@ -13,7 +13,6 @@ from penstock.deployment.code_in_force import unpacked
 from penstock.errors import ConfigError, Corrupt, PenstockError, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import JOURNAL, STATE
-from penstock.files.lock import locked_directory
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.log.clock import wall_clock_us
@@ -65,15 +64,15 @@ class DeployExecutor:
     def _forget(self, epoch: Epoch) -> None:
         """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
         deployments = Deployments(self._data / JOURNAL)
-        with storage("refuse a deployment"), locked_directory(deployments.folder):
+        with storage("refuse a deployment"), deployments.root.alone():
             deployments.keep_prefix(epoch)
-            forget_later_versions(deployments.folder, epoch)
+            forget_later_versions(deployments.root, epoch)
 
     def _record(self, control: Deploy, since: Epoch, loaded: LoadedClasses) -> None:
         deployments = Deployments(self._data / JOURNAL)
         with storage("record a deployment"):
-            Shapes(deployments.folder, {}).replace(loaded.schemas)
-            with locked_directory(deployments.folder):
+            Shapes(deployments.root, {}).replace(loaded.schemas)
+            with deployments.root.alone():
                 Archives(self._data).read(control.code.archive)  # maintenance may have removed it
                 now_us = wall_clock_us()
                 deployments.record(

@@ -1,0 +1,136 @@
+"""The port of the shared root: the names of an application that all its hosts see, each with bytes.
+
+The journal lies here, and all that comes back after the loss of a host. What one host needs for itself (locks, sockets,
+stores, scratch) lies in its host root, an ordinary folder; `files.layout` says which name belongs to which root. This
+module defines the port. `local_root` keeps the names as files, and then both roots are one folder; `store_root` keeps
+them in an object store.
+
+A name is a path with slashes, relative to the root. Bytes appear whole or not at all. When a method returns, its effect
+is durable. All methods raise `OSError` if the disk or the store fails; callers translate it with `files.durable.storage`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol, Self
+
+
+class UnclearOutcome(OSError):
+    """Nobody can say whether a name was created: it may appear later, or be there already.
+
+    The same call with the same bytes finds out.
+    """
+
+
+class SharedRoot(Protocol):
+    """Names with bytes, which several processes and hosts share; `str` of it is for people.
+
+    Attributes:
+        answers_prove: Whether what was written once is there for good. A folder on a disk is open to every hand, so a
+            commit looks at its parts again; an object store answers for itself.
+        may_tear: Whether a loss of power may leave a part of a file under its name.
+        keeps_s: For how long at least a name stays after it became useless, in seconds. A process that was
+            stopped may still read it, or take it for free and create it again.
+        look_s: The shortest and the longest time between two looks for a name that others will create.
+    """
+
+    @property
+    def answers_prove(self) -> bool: ...  # noqa: D102 -- above
+
+    @property
+    def may_tear(self) -> bool: ...  # noqa: D102
+
+    @property
+    def keeps_s(self) -> int: ...  # noqa: D102
+
+    @property
+    def look_s(self) -> tuple[float, float]: ...  # noqa: D102
+
+    def folder(self, name: str) -> Self:
+        """Return the root of the names below a name; it has no further names."""
+
+    def make_folders(self, *names: str) -> None:
+        """Let names directly in the root, and directly below some names, be written from now on."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Create a name, unless others have created it.
+
+        Returns:
+            Whether the name has these bytes now: True also if an earlier call of anybody gave it the same bytes, False
+            if it has other bytes, which stay.
+
+        Raises:
+            UnclearOutcome: The name may or may not have the bytes.
+            OSError: The name does not have them.
+        """
+
+    def add(self, name: str, data: bytes | memoryview) -> None:
+        """Write a name that nobody else writes, and that nobody reads before he is told of it."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Give a name other bytes; a reader gets the former ones or these."""
+
+    def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
+        """Replace a name by what `edit` makes of its bytes, such that no change of another process is lost.
+
+        Args:
+            edit: Gets the bytes, None if the name does not exist, and returns the new ones, None to leave the name as
+                it is. It may be called several times, because others change the name meanwhile.
+        """
+
+    def writing(self, name: str) -> AbstractContextManager[Path]:
+        """Give the path of a file to write, which need not exist; after the block its bytes replace the name's.
+
+        For what is too large for memory. A block that raises leaves the name as it was.
+        """
+
+    def reading(self, name: str) -> AbstractContextManager[Path]:
+        """Give the path of a file with the bytes of a name, to be read within the block; raises as `get` does."""
+
+    def get(self, name: str) -> bytes:
+        """Return the bytes of a name.
+
+        Raises:
+            FileNotFoundError: The name does not exist.
+        """
+
+    def has(self, name: str) -> bool:
+        """Say whether a name exists."""
+
+    def size(self, name: str) -> int | None:
+        """Return the number of bytes of a name; None if it does not exist."""
+
+    def stamp(self, name: str) -> object:
+        """Return a value that is another one as soon as a name was written again; None if the name does not exist."""
+
+    def age_s(self, name: str) -> float:
+        """Return the seconds since a name was written; 0 if it does not exist."""
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        """Yield the names directly in a folder, in any order and relative to it; none if the folder does not exist.
+
+        A name that is added or removed meanwhile may be missing.
+        """
+
+    def version(self, folder: str) -> object:
+        """Return a value that another call returns again only if no name in a folder has come or gone since."""
+
+    def settle(self, folder: str) -> None:
+        """Make durable what this process has seen in a folder: its writer may not have done it yet."""
+
+    def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
+        """Rename a name if its bytes are torn; return the new name, None if nothing was renamed.
+
+        No whole bytes are ever renamed, also if another process writes them meanwhile.
+        """
+
+    def remove(self, name: str) -> None:
+        """Remove a name; one that does not exist is no error."""
+
+    def alone(
+        self, folder: str = "", timeout_s: float | None = None
+    ) -> AbstractContextManager[bool]:
+        """Keep the other processes of this host out of a folder; yields False if one was in it for too long.
+
+        Other hosts are not kept out: what they may destroy needs `create` or `change`.
+        """

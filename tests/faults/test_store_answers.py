@@ -1,0 +1,265 @@
+"""A name in an object store is created once, whatever the network makes of the answers."""
+
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ConfigError
+from penstock.files import store_root
+from penstock.files.shared_root import UnclearOutcome
+from penstock.files.store_root import StoreRoot
+from tests.object_store import (
+    CONFLICT,
+    CUT_ANSWER,
+    CUT_REQUEST,
+    LOST_ANSWER,
+    NOT_FOUND,
+    SLOW_DOWN,
+    Fault,
+    HostileProxy,
+    StoreServer,
+)
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def proxy(store_server: StoreServer) -> Iterator[HostileProxy]:
+    with HostileProxy(store_server.port) as hostile:
+        yield hostile
+
+
+@pytest.fixture
+def near(store_server: StoreServer, tmp_path: Path) -> StoreRoot:
+    """The store as others see it."""
+    return store_server.root(tmp_path / "near", tmp_path.name)
+
+
+@pytest.fixture
+def far(store_server: StoreServer, proxy: HostileProxy, tmp_path: Path) -> StoreRoot:
+    """The same store behind the proxy."""
+    return store_server.root(tmp_path / "far", tmp_path.name, proxy.port)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests be given up soon."""
+    monkeypatch.setattr(store_root, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(store_root, "_CREATE_PATIENCE_S", 0.4)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [LOST_ANSWER],
+        [CUT_ANSWER],
+        [CUT_REQUEST],
+        [CONFLICT],
+        [SLOW_DOWN, SLOW_DOWN],
+        [CUT_ANSWER, CONFLICT, SLOW_DOWN, LOST_ANSWER],
+    ],
+    ids=["500 after", "cut after", "cut before", "409", "503", "all"],
+)
+def test_create_is_ours_whatever_the_answer_was(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy, faults: list[Fault]
+) -> None:
+    """A create whose answers are lost or wrong is asked again, and says that the bytes are its own."""
+    proxy.faults["PUT"] = deque(faults)
+    assert far.create("a", b"ours")
+    assert near.get("a") == b"ours"
+    assert not near.create("a", b"theirs")
+
+
+@pytest.mark.parametrize("fault", [LOST_ANSWER, CUT_REQUEST, CONFLICT, SLOW_DOWN])
+def test_name_of_another_is_another_s_whatever_the_answer_was(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy, fault: Fault
+) -> None:
+    """A rival that was faster is found, however unclear the answers are."""
+    assert near.create("a", b"theirs")
+    proxy.faults["PUT"] = deque([fault])
+    assert not far.create("a", b"ours")
+    assert near.get("a") == b"theirs"
+
+
+def test_rival_between_two_tries_wins(far: StoreRoot, near: StoreRoot, proxy: HostileProxy) -> None:
+    """A request that was lost on its way is no claim: another may take the name before it is asked again."""
+    faults = deque([CUT_REQUEST, Fault(first=lambda path: near.create("a", b"theirs"))])
+    proxy.faults["PUT"] = faults
+    assert not far.create("a", b"ours")
+    assert near.get("a") == b"theirs"
+
+
+def test_missing_name_after_an_unclear_answer_is_not_final(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy
+) -> None:
+    """A store may deny for a moment what it has written; only the same create, asked again, tells."""
+    proxy.faults["PUT"] = deque([LOST_ANSWER])
+    proxy.faults["GET"] = deque([NOT_FOUND, NOT_FOUND])
+    assert far.create("a", b"ours")
+    assert near.get("a") == b"ours"
+    assert not proxy.faults["GET"], "the name was missing twice"
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("fault", [LOST_ANSWER, CUT_ANSWER, CUT_REQUEST, SLOW_DOWN])
+def test_outcome_that_stays_unclear_is_said_to_be(
+    far: StoreRoot, proxy: HostileProxy, fault: Fault
+) -> None:
+    """A caller who must give up learns that the name may exist; the same call finds out later."""
+    proxy.always = {"PUT": fault, "GET": SLOW_DOWN}
+    with pytest.raises(UnclearOutcome):
+        far.create("a", b"ours")
+    proxy.always = {}
+    assert far.create("a", b"ours")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_late_write_of_a_create_that_was_given_up_does_no_harm(
+    store_server: StoreServer,
+    near: StoreRoot,
+    proxy: HostileProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Requests that waited in the network meet the condition when they arrive."""
+    waits: list[str] = []
+    arrives = threading.Event()
+
+    def wait(path: str) -> None:
+        waits.append(path)
+        arrives.wait(LONG_S)
+
+    monkeypatch.setattr(store_root, "_ANSWER_S", 0.2)
+    proxy.always = {"PUT": Fault(first=wait)}
+    with pytest.raises(UnclearOutcome):
+        store_server.root(tmp_path, tmp_path.name, proxy.port).create("a", b"ours")
+    assert near.create("a", b"theirs")
+    arrives.set()
+    deadline = time.monotonic() + LONG_S
+    while len(proxy.statuses) < len(waits):
+        assert time.monotonic() < deadline, "a request is lost in the proxy"
+        time.sleep(0.01)
+    assert set(proxy.statuses) == {412}
+    assert near.get("a") == b"theirs"
+
+
+@pytest.mark.parametrize("fault", [LOST_ANSWER, CUT_ANSWER, CONFLICT])
+def test_change_whose_answer_was_lost_is_made_once(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy, fault: Fault
+) -> None:
+    """A change is not applied to what it has made itself."""
+    near.add("a", b"one")
+    proxy.faults["PUT"] = deque([fault])
+    far.change("a", lambda data: (data or b"") + b", two")
+    assert near.get("a") == b"one, two"
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda root: root.get("a"),
+        lambda root: root.has("a"),
+        lambda root: list(root.names()),
+        lambda root: root.add("b", b""),
+        lambda root: root.remove("a"),
+    ],
+)
+def test_store_that_is_away_is_an_error_that_says_so(
+    far: StoreRoot, proxy: HostileProxy, ask: Callable[[StoreRoot], object]
+) -> None:
+    """Without an answer there is neither a name nor none; afterwards everything works again."""
+    proxy.always = dict.fromkeys(("GET", "PUT", "HEAD", "DELETE", "POST"), SLOW_DOWN)
+    with pytest.raises(OSError, match=r"\S") as raised:
+        ask(far)
+    assert not isinstance(raised.value, FileNotFoundError)
+    assert raised.value.errno == errno.EIO
+    proxy.always = {}
+    far.add("a", b"")
+    ask(far)
+
+
+def test_killed_store_is_waited_for(store_server: StoreServer, near: StoreRoot) -> None:
+    """A store that is killed and comes back has what it has answered for, and the call in between succeeds."""
+    assert near.create("a", b"ours")
+    store_server.kill()
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(near.create("b", b"ours")))
+    asking.start()
+    time.sleep(0.05)  # the call meets nobody at least once
+    store_server.start()
+    asking.join(LONG_S)
+    assert answers == [True]
+    assert (near.get("a"), near.get("b")) == (b"ours", b"ours")
+
+
+def test_store_with_conditions_is_accepted(near: StoreRoot) -> None:
+    """A trial passes, and leaves nothing."""
+    near.check_conditions()
+    assert list(near.names()) == []
+
+
+def test_store_whose_condition_lets_several_win_is_refused(
+    store_server: StoreServer, far: StoreRoot, proxy: HostileProxy
+) -> None:
+    """Two drivers would both commit; the refusal says what is wrong, and what to use."""
+
+    def forget(path: str) -> None:
+        (store_server.folder.parent / path.partition("?")[0].lstrip("/")).unlink(missing_ok=True)
+
+    proxy.always = {"PUT": Fault(first=forget)}
+    with pytest.raises(
+        ConfigError, match=r"cannot keep two drivers apart: of 8 writers .*Amazon S3"
+    ):
+        far.check_conditions()
+
+
+@pytest.mark.parametrize(
+    ("bucket", "wrong", "reason"),
+    [
+        ("shared", {"secret_access_key": "wrong"}, "SignatureDoesNotMatch"),
+        ("shared", {"access_key_id": "nobody"}, "No user exists"),
+        ("missing", {}, "NoSuchBucket"),
+    ],
+)
+def test_refusal_is_said_at_once(
+    store_server: StoreServer, tmp_path: Path, bucket: str, wrong: dict[str, str], reason: str
+) -> None:
+    """Wrong credentials and a missing bucket are no unclear answers; the error has the store's own words."""
+    root = StoreRoot(f"s3://{bucket}/x", tmp_path, store_server.access() | wrong)
+    with pytest.raises(ConfigError, match=f"s3://{bucket}/x cannot be used.*{reason}"):
+        root.check_conditions()
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3:///path", "gs://bucket/path", "s3://bucket/p?q=1", "bucket"]
+)
+def test_url_that_names_no_bucket_is_refused(tmp_path: Path, url: str) -> None:
+    """Only `s3://BUCKET` and `s3://BUCKET/PREFIX` are places."""
+    with pytest.raises(ConfigError, match="s3://BUCKET/PREFIX"):
+        StoreRoot(url, tmp_path)
+
+
+def test_fork_of_a_user_is_refused_and_harms_nobody(near: StoreRoot) -> None:
+    """A child that was forked has no threads of the client; it is told so, and its parent goes on."""
+    near.add("a", b"one")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            near.get("a")
+        except OSError as error:
+            os.write(writer, str(error.strerror).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        assert answer.read() == b"an object store cannot be used in a fork of its user"
+    os.waitpid(child, 0)
+    assert near.get("a") == b"one"
