@@ -6,7 +6,7 @@ from `src/penstock/native/_core.pyx`.
 An editable installation gets the compiled module beside its source; a wheel contains it and is for one interpreter.
 `PENSTOCK_NATIVE` in the environment decides: with `require`, a failed build is an error; with `disable`, a pure wheel is
 made; without it, a failed build is reported, and the wheel is pure. `PENSTOCK_SANITIZE=1` builds with AddressSanitizer and
-UndefinedBehaviorSanitizer, for `scripts/fuzz_native`.
+UndefinedBehaviorSanitizer, for `scripts/fuzz_native`. A level of optimization in `CFLAGS` replaces `-O3`.
 """
 
 import os
@@ -90,13 +90,17 @@ def build(root: Path, folder: Path) -> Path:
     from setuptools import Distribution, Extension  # noqa: PLC0415
 
     digest = runpy.run_path(str(root / FOLDER / "digest.py"))["source_digest"](root / FOLDER)
-    flags = ["-O1", *SANITIZERS] if os.environ.get("PENSTOCK_SANITIZE") else ["-O3"]
+    if os.environ.get("PENSTOCK_SANITIZE"):
+        flags = ["-O1", "-g1", *SANITIZERS]  # the lines of a report, without the variables
+    else:  # Python's own flags ask for debug information, which takes a third of the compiler's time
+        level = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
+        flags = [*level, "-g0"]
     extension = Extension(
         "penstock.native._core",
         [str(root / FOLDER / "_core.pyx")],
         define_macros=[("PENSTOCK_SOURCE", f'"{digest}"')],
         extra_compile_args=flags,
-        extra_link_args=SANITIZERS if len(flags) > 1 else [],
+        extra_link_args=[flag for flag in flags if flag in SANITIZERS],
     )
     distribution = Distribution(
         {
