@@ -44,7 +44,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(source) as archive:
         archive.extractall(folder, filter="data")
     unpacked = folder / source.name.removesuffix(".tar.gz")
-    quick = {**os.environ, "CFLAGS": "-O0"}  # nothing here measures the speed of the compiled module
+    quick = {
+        **os.environ,
+        "CFLAGS": "-O0",
+    }  # nothing here measures the speed of the compiled module
     subprocess.run([*build, "wheel"], cwd=unpacked, env=quick, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built

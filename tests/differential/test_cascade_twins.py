@@ -59,7 +59,7 @@ def begun() -> LocalRuntime:
     return serial
 
 
-@drawn(80)
+@drawn(50)
 @given(programs)
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""

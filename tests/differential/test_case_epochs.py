@@ -12,11 +12,17 @@ from tests.differential.inline import Inline
 from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
 
 
-@pytest.mark.parametrize("limits", [WHOLE, CUT], ids=["whole", "cut"])
 @pytest.mark.parametrize(
-    ("partitions", "overlapped"), [(1, False), (2, False), (2, True), (3, False)],
-    ids=["1", "2", "2-overlapped", "3"],
-)  # fmt: skip
+    ("partitions", "overlapped", "limits"),
+    [
+        (1, False, CUT),
+        (2, False, WHOLE),  # tests/spark/test_spark_streams.py has the cut ones
+        (2, True, WHOLE),
+        (2, True, CUT),
+        (3, False, CUT),  # and there are the whole ones
+    ],
+    ids=["1-cut", "2-whole", "2-overlapped-whole", "2-overlapped-cut", "3-cut"],
+)
 def test_cases_in_epochs(
     tmp_path: Path,
     partitions: int,

@@ -316,7 +316,9 @@ class Load:
                     batch = [self._entry(next(self._traffic)) for _ in range(size)]
                     self._append(batch)
                     self._append(self._draw.sample(self._sent, 1 + len(batch) // 10))
-                self._closing.wait(0.01)
+                # Hundreds of requests each second, so that many epochs are under way when something is killed; at
+                # full speed, the tests would mostly process requests while they wait for a start of Java.
+                self._closing.wait(0.05)
         except BaseException as error:
             if self._refusable and isinstance(error, REFUSED):
                 return

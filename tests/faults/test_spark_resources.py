@@ -17,7 +17,8 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
 
-BACKLOG = 100_000
+BACKLOG = 10_000
+EPOCH = 4_000  # records at most
 PYTHON_BYTES_MAX = 600 << 20
 JAVA_BYTES_MAX = 2 << 30
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of executors; a driver has these always
@@ -25,15 +26,28 @@ RESTARTED = "the query failed and is restarted"
 FAILURES = 6  # one more than a failure may repeat if a request could be its cause
 
 
-def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """While workers, Spark or the driver cannot write, nothing is acknowledged; then all is."""
+def test_backlog_and_full_disk_delay_and_lose_nothing(tmp_path: Path, seed: int) -> None:
+    """A driver that starts with a backlog of several epochs answers all, within bounded memory.
+
+    Then workers, Spark or the driver cannot write: nothing is acknowledged, and afterwards all is. In the end its Java
+    process is killed: the driver ends in good order, so that its supervisor starts another one.
+    """
     bank, data = Bank(), tmp_path / "data"
     watch = Watch(bank.app, data, bank.conserved)
-    with Load(bank, data, seed, most=200) as load:
+    with Load(bank, data, seed, most=0) as load:
+        load.send(BACKLOG)
+        largest = {"python": 0, "java": 0}
         # Java writes files only between two micro-batches, so each micro-batch ends with its first epoch.
-        with DriverProcess(bank.spec, data, batch_ms=0) as driver:
-            load.finish()
-            wait_for(lambda: load.committed == len(load.acknowledged), "an answer to everything")
+        with DriverProcess(bank.spec, data, batch_ms=0, epoch_records_max=EPOCH) as driver:
+
+            def caught_up() -> bool:
+                assert driver.alive, driver.errors()[-3_000:]
+                for process in [psutil.Process(driver.pid), *driver.below("")]:
+                    note_size(process, largest)
+                return load.committed == len(load.acknowledged)
+
+            wait_for(caught_up, "an answer to everything", 300, look_s=0.25)
+            assert max(one["records"] for one in driver.epochs()) <= EPOCH < BACKLOG // 2
             watch.check(load.acknowledged, all_answered=True)
             for whom in (workers_and_parents, java, itself):
                 # An open micro-batch needs no file of Java, so its epochs go on after the failure.
@@ -48,8 +62,14 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, seed: int) -> None:
                 wait_for(
                     lambda: load.committed == len(load.acknowledged), "an answer to everything"
                 )
-            driver.stop()
+            driver.note_below()
+            for process in java(driver):
+                process.kill()
+            assert driver.wait_end() == GAVE_UP, driver.errors()[-3_000:]
+            assert "Java process has ended" in driver.last("failed")["message"]
         watch.check(load.acknowledged, all_answered=True)
+        assert 0 < largest["python"] < PYTHON_BYTES_MAX
+        assert 0 < largest["java"] < JAVA_BYTES_MAX
 
 
 def limit_files(processes: Sequence[psutil.Process], size: int) -> None:
@@ -78,34 +98,6 @@ def wait_for_failures(driver: DriverProcess, count: int) -> None:
         return len(driver.logged(RESTARTED)) >= count
 
     wait_for(failed, "repeated failures")
-
-
-def test_long_backlog_takes_bounded_memory(tmp_path: Path, seed: int) -> None:
-    """A driver that starts with 100,000 waiting requests answers all, within bounded memory.
-
-    Then its Java process is killed: the driver ends in good order, so that its supervisor starts another one.
-    """
-    bank, data = Bank(), tmp_path / "data"
-    with Load(bank, data, seed, most=0) as load:
-        load.send(BACKLOG)
-        largest = {"python": 0, "java": 0}
-        with DriverProcess(bank.spec, data) as driver:
-
-            def caught_up() -> bool:
-                assert driver.alive, driver.errors()[-3_000:]
-                for process in [psutil.Process(driver.pid), *driver.below("")]:
-                    note_size(process, largest)
-                return load.committed == len(load.acknowledged)
-
-            wait_for(caught_up, "an answer to everything", 300, look_s=0.25)
-            assert max(one["records"] for one in driver.epochs()) <= 10_000
-            driver.note_below()
-            for process in java(driver):
-                process.kill()
-            assert driver.wait_end() == GAVE_UP, driver.errors()[-3_000:]
-            assert "Java process has ended" in driver.last("failed")["message"]
-        assert 0 < largest["python"] < PYTHON_BYTES_MAX
-        assert 0 < largest["java"] < JAVA_BYTES_MAX
 
 
 def note_size(process: psutil.Process, largest: dict[str, int]) -> None:

@@ -88,7 +88,7 @@ def test_steps_overlap_requests(
 
 @pytest.mark.parametrize(
     ("partitions", "limits"),
-    [(2, CUT), (3, WHOLE)],  # `test_case_epochs` has all, without Spark
+    [(2, CUT), (3, WHOLE)],  # `test_case_epochs` has the others, without Spark
     ids=["2-cut", "3-whole"],
 )
 def test_cases_on_spark(tmp_path: Path, partitions: int, limits: Limits) -> None:
