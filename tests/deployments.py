@@ -15,6 +15,9 @@ from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 
+_WRITTEN = ("jars", "store", "newsroom")
+"""The modules that tests write for themselves."""
+
 
 @pytest.fixture
 def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -23,7 +26,7 @@ def kept_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     known = set(sys.modules)
     yield
     for name in set(sys.modules) - known:
-        if name.startswith("jars"):
+        if name.startswith(_WRITTEN):
             del sys.modules[name]
 
 

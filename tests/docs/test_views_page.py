@@ -1,12 +1,8 @@
 """The page on views is true: its program runs, its commands exist, and its tables are those of the code."""
 
 import re
-import shlex
 from pathlib import Path
 
-import pytest
-
-from penstock.cli.main import execute
 from penstock.process.config import TargetSettings, load_config
 from penstock.process.view_files import ViewState
 from penstock.process.view_standing import STARTING, STOPPED, UNDECLARED
@@ -46,19 +42,3 @@ def test_settings_of_the_page_are_read(tmp_path: Path) -> None:
     assert config.target_settings("archive") == TargetSettings(
         url_file=Path("/run/secrets/archive-url")
     )
-
-
-def test_commands_of_the_page_exist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each command is understood: without an application that has run, it asks for one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "store.py").write_text(snippets("docs/VIEWS.md")[0])
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    commands = [line for block in blocks for line in block.splitlines()]
-    assert len(commands) == 6
-    for command in commands:
-        assert execute(shlex.split(command)[1:]) in (0, 2)
-        told = capsys.readouterr()
-        assert "Usage" not in told.err
-        assert "data" in told.err or "views" in told.out
