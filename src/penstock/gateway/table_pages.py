@@ -7,6 +7,7 @@ gateway remembers anything. A caller that was cut off goes on at the position of
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
+import xxhash
 from msgspec import Meta, Struct
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
@@ -30,11 +32,14 @@ from penstock.state.stores import PartitionedReader
 _BYTES: Final = 512 << 10
 """A page ends with the epoch, or with the key, whose changes reach this size."""
 
-_MARK: Final = "~"
 _decode: Final = msgspec.msgpack.Decoder().decode
 _pack: Final = msgspec.msgpack.Encoder().encode
-POSITION: Final = r"^\d{1,18}(~[!-~]*)?$"
+POSITION: Final = r"^\d{1,18}-[0-9a-f]{8}(~[!-~]*)?$"
 """A regular expression for a position."""
+
+_PARTS: Final = re.compile(
+    r"(?P<number>[0-9]{1,18})-(?P<journal>[0-9a-f]{8})(?P<mark>~(?P<after>.*))?"
+)
 
 
 class Position(NamedTuple):
@@ -42,29 +47,31 @@ class Position(NamedTuple):
 
     Attributes:
         number: The number of the next atom of the table.
+        journal: A hash of the identity of the journal: in a fork, the same number can be another atom.
         after: The last key whose rows the caller has; None if it has all.
     """
 
     number: int
+    journal: str
     after: str | None
 
     def __str__(self) -> str:
-        if self.after is None:
-            return str(self.number)
-        return f"{self.number}{_MARK}{quote(self.after, safe='')}"
+        rest = "" if self.after is None else f"~{quote(self.after, safe='')}"
+        return f"{self.number}-{self.journal}{rest}"
 
 
 def position_of(name: str, text: str) -> Position:
     """Return a position that a request names; `name` is that of the field."""
-    number, mark, after = text.partition(_MARK)
+    parts = _PARTS.fullmatch(text)
     try:
-        if not (number.isascii() and number.isdecimal() and len(number) <= 18):
-            raise ValueError(number)
-        return Position(int(number), unquote(after, errors="strict") if mark else None)
+        if parts is None:
+            raise ValueError(text)
+        after = unquote(parts["after"], errors="strict") if parts["mark"] else None
     except ValueError as error:
         raise RequestError(
             f"{name}={text} is no position; take the `position` of a page"
         ) from error
+    return Position(int(parts["number"]), parts["journal"], after)
 
 
 class PageBody(Struct, frozen=True):
@@ -161,6 +168,7 @@ class TableReader:
         self._atoms = atoms
         self._entities = entities
         self._threads = threads
+        self._mark = xxhash.xxh32_hexdigest(journal.identity.encode())
 
     async def page(self, question: TableQuestion) -> TablePage:
         """Return the next page.
@@ -183,11 +191,11 @@ class TableReader:
         table, limit = question.stream, question.limit
         newest = newest_epoch(self._journal) if scanned is None else scanned.epoch
         published = self._atoms.published_at(table.name, newest)
-        number, after = question.position or Position(published, "")
-        if number > published:
+        number, mark, after = question.position or Position(published, self._mark, "")
+        if number > published or mark != self._mark:
             raise RequestError(
-                f"table {table.name} has published {published} atoms, so {number} is a position of another table or "
-                "journal; begin without `after`"
+                f"after={question.position} is a position of another table, or of another journal, such as that of a fork; "
+                "drop the copy, and begin without `after`"
             )
         first, epoch, size = number, newest, 0
         events: list[bytes] = []
@@ -203,7 +211,9 @@ class TableReader:
         if number == published and scanned is not None and len(events) < limit:
             events += _readable(table.events, scanned.events)
             after = scanned.after
-        return TablePage(table, Position(number, after), epoch, events, number - first, published)
+        return TablePage(
+            table, Position(number, mark, after), epoch, events, number - first, published
+        )
 
     def _atoms_from(
         self, table: PublishedTable[Any], number: int, published: int

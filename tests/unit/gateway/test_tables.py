@@ -101,6 +101,9 @@ def test_rows_and_then_changes(shop: Shop, client: httpx.Client) -> None:
     assert page["epoch"] == shop.driver.driver.epoch
     after = page_of(client, after=page["position"])
     assert (after["changes"], after["position"]) == ([], page["position"])
+    number, _, mark = page["position"].partition("-")
+    beyond = client.get("/tables/open_orders", params={"after": f"{int(number) + 1}-{mark}"})
+    assert beyond.json()["error"]["code"] == "request"
     shop.call("o3", "ship")
     shop.call("o4", "add", more=10)
     page = page_of(client, after=page["position"], wait=20)
@@ -162,8 +165,12 @@ def test_server_sent_events_resume_in_the_middle_of_the_rows(
     ("fields", "code", "told"),
     [
         ({"after": "x"}, "request", "after=x is no position"),
-        ({"after": "999999"}, "request", "is a position of another table or journal"),
-        ({"after": "3~%ff"}, "request", "is no position"),
+        (
+            {"after": "1-00000000"},
+            "request",
+            "is a position of another table, or of another journal",
+        ),
+        ({"after": "3-00000000~%ff"}, "request", "is no position"),
         ({"limit": "0"}, "request", "limit"),
         ({"from": "3"}, "request", "there is no field"),
     ],
@@ -205,8 +212,10 @@ def test_forgotten_changes_name_the_remedy(
             raise atoms.gone(stream, start, 5)
         yield
 
+    _, page = whole(client)
+    _, _, mark = page["position"].partition("-")
     monkeypatch.setattr(atoms.AtomReader, "atoms", gone)
-    answer = client.get("/tables/open_orders", params={"after": "0"})
+    answer = client.get("/tables/open_orders", params={"after": f"0-{mark}"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (410, "gone")
     assert "begin with the rows again, without `after`" in error["message"]
