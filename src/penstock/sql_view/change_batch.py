@@ -80,6 +80,7 @@ class ChangeBatch:
         kinds: The kinds of rows that the batch takes.
         rows: The number of changes, transactions and atoms.
         size: Their bytes.
+        rows_max: The number of rows with which it is full.
     """
 
     epoch: Epoch
@@ -91,6 +92,7 @@ class ChangeBatch:
     epochs: list[tuple[int, int, int]] = field(default_factory=list)
     rows: int = 0
     size: int = 0
+    rows_max: int = ROWS_MAX
 
     def take(self, journal: Journal, commit: Commit) -> None:
         """Add the next epoch."""
@@ -117,7 +119,7 @@ class ChangeBatch:
     @property
     def full(self) -> bool:
         """Whether the batch has reached a limit."""
-        return self.rows >= ROWS_MAX or self.size >= BYTES_MAX
+        return self.rows >= self.rows_max or self.size >= BYTES_MAX
 
     def newest_requests(self, most: int) -> pa.Table:
         """Return the last `most` processed requests, as `REQUESTS`, by epoch and log position."""
@@ -149,14 +151,18 @@ def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[Chang
 
 
 def journal_batches(
-    journal: Journal, after: Epoch, upto: Epoch, kinds: frozenset[PartKind] = EVERYTHING
+    journal: Journal,
+    after: Epoch,
+    upto: Epoch,
+    kinds: frozenset[PartKind] = EVERYTHING,
+    rows_max: int = ROWS_MAX,
 ) -> Iterator[ChangeBatch]:
     """Yield the epochs of (after, upto] as batches of some kinds of rows."""
-    batch = ChangeBatch(after, kinds)
+    batch = ChangeBatch(after, kinds, rows_max=rows_max)
     for commit in journal.commits(after, upto):
         batch.take(journal, commit)
         if batch.full:
             yield batch
-            batch = ChangeBatch(batch.epoch, kinds)
+            batch = ChangeBatch(batch.epoch, kinds, rows_max=rows_max)
     if batch.epochs:
         yield batch

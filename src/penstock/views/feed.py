@@ -22,7 +22,7 @@ from penstock.views.tables import ViewTables, merged
 from penstock.views.target import Position, TableChange
 
 _STEP: Final = 20_000
-"""Entities or atoms that become rows at once while a view is filled."""
+"""Entities or atoms that become rows at once: all of their rows are in memory."""
 
 _KINDS: Final = frozenset({PartKind.CHANGES, PartKind.EVENTS})
 _EVENT_COLUMNS: Final = ("stream", "atom", "epoch", "time_us", "events")
@@ -64,7 +64,7 @@ class Feed:
 
     def batches(self, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
         """Yield the epochs of (after, upto] as batches."""
-        return journal_batches(self._journal, after, upto, _KINDS)
+        return journal_batches(self._journal, after, upto, _KINDS, _STEP)
 
     def filling(self, tables: ViewTables, epoch: Epoch) -> "Filling":
         """Return the rows of all tables at an epoch, which is the newest one or a little older.
