@@ -21,7 +21,8 @@ from penstock.deployment.loading import Location, lines_of, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside, load_instead
 from penstock.deployment.source import imported_code, loaded_code
 from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
-from penstock.files.layout import JOURNAL, RUN
+from penstock.files.layout import RUN
+from penstock.files.local_root import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     NAME,
@@ -99,7 +100,7 @@ def remove_unpacked(data: Path) -> int:
 
     A process that still runs an older version may have missed the latest deployments, so some are kept.
     """
-    every = Deployments(data / JOURNAL).every()
+    every = Deployments(journal_root(data)).every()
     kept = {deployment.code.archive for deployment in every[-KEPT:]}
     surplus = [path for path in (data / RUN / CODE).glob("*") if path.name not in kept]
     for path in surplus:
@@ -119,7 +120,7 @@ def deployment_in_force(data: Path, journal: Journal | None = None) -> Deploymen
             return None
         with closing(directory.open_journal_of(name)) as opened:
             return deployment_in_force(data, opened)
-    return deployment_at(Deployments(data / JOURNAL).every(), Epoch(newest_epoch(journal) + 1))
+    return deployment_at(Deployments(journal_root(data)).every(), Epoch(newest_epoch(journal) + 1))
 
 
 def _holds(folder: Path, files: dict[str, bytes]) -> bool:
@@ -180,7 +181,7 @@ def _continued(data: Path, spec: str) -> tuple[DeployedCode | None, Deployment |
     if in_force is None or not in_force.live:
         return None, None
     code = loaded_code(spec)
-    continues = replaces_source(in_force, Deployments(data / JOURNAL).every(), code)
+    continues = replaces_source(in_force, Deployments(journal_root(data)).every(), code)
     return code, in_force if continues else None
 
 
@@ -222,7 +223,7 @@ class CodeInForce:
         self._clock = clock
         self._location = locate(spec)
         self._source = None if is_unpacked(data, self._location) else imported_code(spec)
-        self._deployments = Deployments(data / JOURNAL)
+        self._deployments = Deployments(journal_root(data))
         self._stamp: object = ()
         self._every: tuple[Deployment, ...] = ()
         self._failed: Deployment | None = None

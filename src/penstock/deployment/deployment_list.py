@@ -6,6 +6,7 @@ from penstock.base.deployment_answers import ListedDeployment
 from penstock.deployment.code_in_force import deployment_in_force
 from penstock.errors import ConfigError
 from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.journal.deployments import Deployment, Deployments, version_changes
 
 
@@ -15,7 +16,7 @@ def list_deployments(data: Path) -> list[ListedDeployment]:
         raise ConfigError(
             f"there is no journal in {data}; name the application's directory with --data"
         )
-    every = Deployments(data / JOURNAL).every()
+    every = Deployments(journal_root(data)).every()
     present = deployment_in_force(data)
     pairs = zip((None, *every), every, strict=False)
     return [_listed(former, each, in_force=each == present) for former, each in pairs]

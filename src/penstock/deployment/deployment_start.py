@@ -18,7 +18,7 @@ from penstock.deployment.source import (
 )
 from penstock.errors import OperationalError
 from penstock.files.durable import storage
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     Deployment,
@@ -64,7 +64,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         )
     code, archive = packed(location, sources)
     tags = {name: shape.tag for name, shape in app.shapes.items()}
-    deployments = Deployments(data / JOURNAL)
+    deployments = Deployments(journal_root(data))
     with storage(f"store the source of {location.module}"), deployments.root.alone():
         Archives(data).put(archive)
         former = deployment_at(deployments.every(), since)
@@ -91,7 +91,7 @@ def remove_surplus_archives(
     Raises:
         Corrupt: The file of deployments is damaged.
     """
-    deployments = Deployments(data / JOURNAL)
+    deployments = Deployments(journal_root(data))
     with storage("remove source archives"), deployments.root.alone():
         needed = needed_archives(deployments.every(), journal.first())
         return Archives(data).remove_others(needed.union(waiting()), GRACE_S)

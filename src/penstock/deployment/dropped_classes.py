@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import ConfigError
+from penstock.files.local_root import journal_root
 from penstock.journal.deployments import Deployments
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory
@@ -51,7 +52,7 @@ def dropped(names: Collection[str]) -> Drop:
 
 def classes_in_force(data: Path) -> Drop:
     """Return the classes of the code in force, of which a deployment without one of its applications lacks some."""
-    every = Deployments(DataDirectory(data).journal_path).every()
+    every = Deployments(journal_root(data)).every()
     return Drop(tuple(every[-1].shapes)) if every else NOTHING_DROPPED
 
 

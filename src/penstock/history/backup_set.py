@@ -20,6 +20,7 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
+from penstock.files.local_root import journal_root
 from penstock.files.sealed import checksum_of
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
@@ -132,7 +133,7 @@ def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
         # The snapshots are listed first, so that the journal below holds each of their epochs.
         files = [*_snapshot_files(data, journal.identity), *_small_files(data)]
         first, newest = _ends(journal, data)
-    inventory = Inventory(data / JOURNAL)
+    inventory = Inventory(journal_root(data))
     stored = inventory.head()
     for unit in inventory.units(newest.epoch):
         stored += inventory.files(unit)

@@ -26,6 +26,7 @@ from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
 from penstock.files.layout import JOURNAL, LOG, SNAPSHOTS
+from penstock.files.local_root import journal_root
 from penstock.files.lock import locked_directory
 from penstock.files.sealed import seal
 from penstock.history import copying
@@ -186,7 +187,7 @@ def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Bra
         waiting = log.end() - end
     assert waiting >= 0, "the log holds all positions that the epoch has read"
     # The settings of the copy may name the targets of the original, so nothing is written before an operator says so.
-    views = Deployments(data / JOURNAL).views()
+    views = Deployments(journal_root(data)).views()
     if views:
         hold(data, Held(origin, wall_clock_us()))
     held = tuple(views)
@@ -265,7 +266,7 @@ def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:
     Args:
         keeps_log: Whether deployments may wait in its log; then all archives stay.
     """
-    deployments = Deployments(data / JOURNAL)
+    deployments = Deployments(journal_root(data))
     deployments.keep_committed(epoch)
     if not keeps_log:
         kept = {deployment.code.archive for deployment in deployments.every()}

@@ -17,7 +17,7 @@ from penstock.deployment.loading import Location, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.deployment.source import code_of
 from penstock.errors import ConfigError, Corrupt, DefinitionError
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.files.temporary_folder import temporary_folder
 from penstock.history.reader import HistoryReader
 from penstock.journal.deployments import (
@@ -77,7 +77,7 @@ class CodeVersions:
         self._data = history.data
         location = locate(spec)
         self._present = CodeVersion(app, location)
-        every = () if present_only else Deployments(self._data / JOURNAL).every()
+        every = () if present_only else Deployments(journal_root(self._data)).every()
         self._deployments = every
         self._code = code_of(location)[0] if every else None
         self._loaded: dict[int, CodeVersion] = {}

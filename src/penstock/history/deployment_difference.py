@@ -17,7 +17,7 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.side_modules import load_aside
 from penstock.errors import ConfigError, Gone, TimedOut
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
 from penstock.journal.deployments import Deployment, Deployments
 from penstock.journal.shapes import Shapes
@@ -44,7 +44,7 @@ def deployment_difference(data: Path, number: int, work_s: float = WORK_S) -> De
     Args:
         work_s: How long the imports and the comparison may take.
     """
-    every = Deployments(data / JOURNAL).every()
+    every = Deployments(journal_root(data)).every()
     if not 1 <= number <= len(every):
         raise ConfigError(
             f"there is no deployment {number}; the newest one has the number {len(every)}"
@@ -86,7 +86,7 @@ def _findings(question: DifferenceQuestion) -> Iterator[CheckFinding]:
 
 def _class_changes(question: DifferenceQuestion, now: App) -> Iterator[CheckFinding]:
     """Compare the classes as they were stored before the deployment with the classes that it has brought."""
-    for name, versions in Shapes(question.data / JOURNAL, {}).versions().items():
+    for name, versions in Shapes(journal_root(question.data), {}).versions().items():
         before = tuple(version for version in versions if version.since < question.since)
         if before and name in now.stored:
             comparison = compare_classes({name: before}, now.stored, question.since)

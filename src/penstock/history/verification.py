@@ -51,7 +51,7 @@ from penstock.files.layout import (
     STATE,
     SUBJECT_KEYS,
 )
-from penstock.files.local_root import LocalRoot
+from penstock.files.local_root import LocalRoot, journal_root
 from penstock.files.sealed import size_and_checksum_of
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
@@ -779,7 +779,7 @@ class JournalFiles:
 def check_archives(data: Path, first: Epoch) -> Iterator[Finding]:
     """Check the file of deployments, and the archives of the code that ran epochs from `first` on."""
     try:
-        every = Deployments(data / JOURNAL).every()
+        every = Deployments(journal_root(data)).every()
     except Corrupt as error:
         yield unrecoverable(str(error), f"{JOURNAL}/{DEPLOYMENTS}")
         return
@@ -1129,7 +1129,7 @@ def _report_without_journal(
     data: Path, app: App, error: Exception, progress: Progress
 ) -> VerificationReport:
     """Check the files of a journal that cannot be opened, because it is damaged, or the records that destroy erased keys are."""
-    epoch = newest_listed(data / JOURNAL)
+    epoch = newest_listed(journal_root(data))
     files = _files_of(data, epoch, progress)
     findings = [*files.look(), *check_keys(data)]
     with (

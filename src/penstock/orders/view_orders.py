@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.errors import ConfigError, RequestError
-from penstock.files.layout import JOURNAL, VIEWS
+from penstock.files.layout import VIEWS
+from penstock.files.local_root import journal_root
 from penstock.journal.delta import identity_of
 from penstock.journal.deployments import Deployments
 from penstock.log.clock import wall_clock_us
@@ -125,7 +126,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Note the order durably, or remove a view, and return how the views stand then."""
         place.directory()  # there is a journal
         data, left = place.settings.data, ""
-        declared = Deployments(data / JOURNAL).views()
+        declared = Deployments(journal_root(data)).views()
         known = [*declared, *(path.name for path in (data / VIEWS).glob("*") if path.is_dir())]
         if self.view not in known:
             raise RequestError(unknown("view", self.view, sorted(set(known))))
@@ -185,7 +186,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if report.epoch == BEFORE_FIRST:
             return ""  # no fill has ended
         settings, folder = place.settings, folder_of(place.settings.data, self.view)
-        journal = identity_of(settings.data / JOURNAL)
+        journal = identity_of(journal_root(settings.data))
         try:
             address = settings.target_settings(self.view).address()
             tables = TablesOfView(

@@ -18,6 +18,7 @@ from penstock.files import private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
 from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
+from penstock.files.local_root import journal_root
 from penstock.files.lock import Claimed, claim
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
@@ -75,7 +76,7 @@ class DataDirectory:
     @property
     def app_name(self) -> str | None:
         """The name of the application whose journal lies here; None before the first start."""
-        return app_of(self.journal_path)
+        return app_of(journal_root(self.path))
 
     def create(self, key_service: str = "") -> None:
         """Create the directory, durably and private; see `files.private`.
@@ -139,7 +140,7 @@ class DataDirectory:
             ClassChanged: It would; the message names the types, and a remedy.
         """
         following = Epoch(newest_epoch(journal) + 1)
-        Deployments(self.journal_path).check(following, waiting_types(app))
+        Deployments(journal_root(self.path)).check(following, waiting_types(app))
 
     def open_journal(
         self, app: App, secret: bytes | None = None, dropped: Collection[str] = ()
@@ -157,7 +158,7 @@ class DataDirectory:
             ClassChanged: A class cannot read its stored entities; nothing was written.
             Corrupt: The journal is damaged.
         """
-        journal = DeltaJournal(self.journal_path, app.name, app.stored, secret, dropped)
+        journal = DeltaJournal(journal_root(self.path), app.name, app.stored, secret, dropped)
         if secret is not None:
             # The journal continues another one, from which the application has its removed classes and its keys.
             journal.keys = lambda: app.keys
@@ -196,7 +197,7 @@ class DataDirectory:
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""
-        return DeltaJournal(self.journal_path, app_name)
+        return DeltaJournal(journal_root(self.path), app_name)
 
     def open_log(self, limits: LogLimits | None = None) -> SqliteLog:
         """Open the log; create it if it does not exist. A process without `limits` must not append.

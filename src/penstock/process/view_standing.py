@@ -7,7 +7,8 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, PenstockError
-from penstock.files.layout import ERASURES, JOURNAL, VIEWS
+from penstock.files.layout import ERASURES, VIEWS
+from penstock.files.local_root import journal_root
 from penstock.process.view_files import (
     ROLE,
     Held,
@@ -84,7 +85,7 @@ def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
     """
     from penstock.journal.deployments import Deployments  # noqa: PLC0415 -- a command's help does not need the model
 
-    declared = Deployments(data / JOURNAL).views()
+    declared = Deployments(journal_root(data)).views()
     left = {path.name for path in (data / VIEWS).glob("*") if path.is_dir()}.difference(declared)
     if not declared and not left:
         return []
@@ -106,7 +107,7 @@ def _erased_in(data: Path, newest: Epoch) -> "list[Certificate]":
     from penstock.process.erasures import Erasures  # noqa: PLC0415 -- the model, as above
 
     try:
-        return Erasures(data).every(identity_of(data / JOURNAL), newest)
+        return Erasures(data).every(identity_of(journal_root(data)), newest)
     except Corrupt:
         return []  # the appliers wait for it, and say so; the other views must be shown
 

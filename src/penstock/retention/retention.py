@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import Deployments
 from penstock.process.config import Config, HistoryConfig
@@ -154,7 +154,7 @@ def _views(
     ]
     if not behind:
         return
-    declared = Deployments(config.data / JOURNAL).views()
+    declared = Deployments(journal_root(config.data)).views()
     bounds, most = [journal.first()], config.history
     if most.views_s:
         bounds.append(_first_since(journal, newest, now_us - most.views_s * 1_000_000))

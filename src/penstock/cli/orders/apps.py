@@ -10,6 +10,7 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
+from penstock.files.local_root import journal_root
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,10 +76,9 @@ def _rows_type() -> "type[list[ListedDeployment]]":
 
 def _print_source(data: Path, source: tuple[int, Path], *, as_json: bool) -> None:
     """Write the source of a deployment into a directory, and print how many files it has."""
-    from penstock.files.layout import JOURNAL
     from penstock.journal.deployments import Deployments
 
-    answer = _write_source(data, Deployments(data / JOURNAL).every(), *source)
+    answer = _write_source(data, Deployments(journal_root(data)).every(), *source)
     line = (
         f"{counted(len(answer['files']), 'file', 'files')} of deployment {source[0]}: {source[1]}"
     )

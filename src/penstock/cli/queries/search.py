@@ -9,6 +9,7 @@ from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.running.view import named_view
 from penstock.errors import ConfigError, RequestError, ViewUnavailable
+from penstock.files.local_root import journal_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,6 @@ def _local_answer(data: "Path", name: str, question: dict[str, object]) -> "Sear
     import msgspec
 
     from penstock.client.results import SearchAnswer
-    from penstock.files.layout import JOURNAL
     from penstock.journal.deployments import Deployments
     from penstock.model.application import unknown
     from penstock.process.view_files import folder_of, read_report
@@ -99,7 +99,7 @@ def _local_answer(data: "Path", name: str, question: dict[str, object]) -> "Sear
         from penstock.views.search_index import SearchIndex, SearchQuery
     except ImportError as error:
         raise ConfigError("a search needs a library: pip install 'penstock[search]'") from error
-    declared = Deployments(data / JOURNAL).views()
+    declared = Deployments(journal_root(data)).views()
     if declared and name not in declared:
         raise RequestError(unknown("view", name, declared))
     report = read_report(data, name)

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.journal.deployments import NAME, Deployments
 from penstock.process import presence, view_files
 from penstock.process.config import Config
@@ -93,7 +93,7 @@ class Appliers:
         """Read nothing yet."""
         self._options = options
         self._settings = settings
-        self._deployments = Deployments(settings.data / JOURNAL)
+        self._deployments = Deployments(journal_root(settings.data))
         self._stamp: object = None
         self._children: list[Child] = []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cli.options import AppOptions, schema_changes, with_deployed_code
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ def replacement_in(settings: "Config") -> "Deployment | None":
     """Return the deployment that runs instead of the source; None if the source runs."""
     from penstock.journal.deployments import Deployments
 
-    if not any(each.live for each in Deployments(settings.data / JOURNAL).every()):
+    if not any(each.live for each in Deployments(journal_root(settings.data)).every()):
         return None  # known without the journal, whose readers take time to load
     from penstock.deployment.code_in_force import replacement_of
 

@@ -22,7 +22,7 @@ from penstock.deployment.deployment_list import list_deployments
 from penstock.deployment.loading import locate
 from penstock.deployment.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 from penstock.errors import RequestError
-from penstock.files.layout import JOURNAL
+from penstock.files.local_root import journal_root
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_desk import OrderDesk, ok, order_in
@@ -114,7 +114,7 @@ class DeploymentHandler:
         The report compares it with the deployment before; the first one has no changes.
         """
         text = request.path["number"]
-        every = await asyncio.to_thread(Deployments(self._config.data / JOURNAL).every)
+        every = await asyncio.to_thread(Deployments(journal_root(self._config.data)).every)
         if not any(text == str(each.number) for each in every):
             raise HttpError(404, "not-found", f"there is no deployment {text!r}")
         async with self._comparing:

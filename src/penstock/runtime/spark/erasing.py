@@ -8,6 +8,7 @@ import msgspec
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
 from penstock.files.layout import SUBJECT_KEYS
+from penstock.files.local_root import journal_root
 from penstock.journal.shapes import Shapes
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Erase
@@ -15,7 +16,6 @@ from penstock.model.entity_type import EntityType
 from penstock.model.personal import rows_of
 from penstock.model.shape import is_personal
 from penstock.model.versions.stored_class import stored_type
-from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures
 from penstock.runtime.spark.control import ControlEffect, Refused
 
@@ -25,7 +25,7 @@ class Eraser:
 
     def __init__(self, data: Path, journal: str) -> None:
         self._data = data
-        self._shapes = Shapes(DataDirectory(data).journal_path, {})
+        self._shapes = Shapes(journal_root(data), {})
         self._journal = journal
         self._erasures = Erasures(data)
 

@@ -12,7 +12,8 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
 from penstock.errors import ConfigError, Corrupt, PenstockError, UserError
 from penstock.files.durable import storage
-from penstock.files.layout import JOURNAL, STATE
+from penstock.files.layout import STATE
+from penstock.files.local_root import journal_root
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.log.clock import wall_clock_us
@@ -63,13 +64,13 @@ class DeployExecutor:
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
-        deployments = Deployments(self._data / JOURNAL)
+        deployments = Deployments(journal_root(self._data))
         with storage("refuse a deployment"), deployments.root.alone():
             deployments.keep_prefix(epoch)
             forget_later_versions(deployments.root, epoch)
 
     def _record(self, control: Deploy, since: Epoch, loaded: LoadedClasses) -> None:
-        deployments = Deployments(self._data / JOURNAL)
+        deployments = Deployments(journal_root(self._data))
         with storage("record a deployment"):
             Shapes(deployments.root, {}).replace(loaded.schemas)
             with deployments.root.alone():
