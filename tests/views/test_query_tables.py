@@ -131,8 +131,12 @@ def test_tables_are_the_answer_at_each_shown_epoch(
     with applier(tmp_path, app, NAME):
         check(tmp_path, book)
         epochs = set()
-        for _ in range(60):
-            book.write()
+        for _ in range(6):
+            first = book.epoch
+            for _ in range(10):
+                book.write()
+                epochs.add(compare(path, book))
+            wait_for(lambda: (shown_or_none(path) or 0) > first, "progress")  # noqa: B023
             epochs.add(compare(path, book))
         check(tmp_path, book)
     assert 1 < answering.asked < 60
@@ -252,6 +256,19 @@ def answered(data: Path, shown: App, patch: pytest.MonkeyPatch) -> Iterator[Delt
 def rows(data: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(folder_of(data, "shown") / "view.sqlite")) as connection:
         return connection.execute(query).fetchall()
+
+
+def test_view_is_filled_before_the_first_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application without an epoch has an empty table, which follows from then on."""
+    shown = shop(BY_GROUP)
+    with answered(tmp_path, shown, monkeypatch) as journal, applier(tmp_path, shown, "shown"):
+        assert await_state(tmp_path, "shown", ViewState.FOLLOWING).epoch == -1
+        assert rows(tmp_path, "SELECT * FROM shown") == []
+        commit(journal, shown, {("Item", "a"): {"group": "g", "stock": 3}})
+        await_state(tmp_path, "shown", ViewState.FOLLOWING, 0)
+        assert rows(tmp_path, "SELECT _key, stock FROM shown") == [("g", 3)]
 
 
 def test_rows_without_a_key_of_their_own_are_listed(

@@ -32,7 +32,7 @@ Row = tuple[Any, ...]
 _MEMORY_MB: Final = 256
 """The memory for parsing a query, and for a slice of two results."""
 
-SLICE: Final = 500_000
+SLICE: Final = 250_000
 """Rows of both tables that are compared at once."""
 
 

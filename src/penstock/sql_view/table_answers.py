@@ -6,7 +6,7 @@ file of it can be read in place. The metadata of a stream has the SQL types of t
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +15,6 @@ from penstock.base.ids import Epoch
 from penstock.errors import QueryError
 from penstock.sql_view import query_guard
 from penstock.sql_view.query import QueryLimits, QueryResult, read, translating_errors
-from penstock.sql_view.query_body import Count
 from penstock.sql_view.query_pool import Encoded
 from penstock.sql_view.result_format import ResultFormat, encode_result
 from penstock.sql_view.view_store import ViewStore
@@ -38,11 +37,11 @@ class TablesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of `POST /tables`.
 
     Attributes:
-        min_epoch: The oldest epoch that may answer.
+        min_epoch: The oldest epoch that may answer; -1 before the first.
     """
 
     queries: list[NamedQuery]
-    min_epoch: Count
+    min_epoch: Annotated[int, msgspec.Meta(ge=-1)]
 
 
 def run_queries(store: ViewStore, queries: Sequence[NamedQuery], limits: QueryLimits) -> Encoded:

@@ -38,7 +38,7 @@ FAILED_MAX: Final = 1_000
 """The most keys of one table that are listed because several rows have them."""
 
 _STEP: Final = 20_000
-_MEMORY_MB: Final = 256
+_MEMORY_MB: Final = 192
 """The memory of DuckDB for one slice."""
 
 _PRESENT: Final = "present_answer"
