@@ -38,6 +38,7 @@ EXAMPLES = [
     "examples.talk.initialised:app",
     "examples/bank",
     "tests.counting_app:app",
+    "tests.streams.table_app:shop",
 ]
 PRINT = (
     "import sys, msgspec\n"

@@ -672,7 +672,7 @@ def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
             return _rewritten(rest | summary, renamed)
         case dict():
             return {key: _rewritten(value, renamed) for key, value in schema.items()}
-        case list():
+        case list() | tuple():  # a tuple is the default of a field
             return [_rewritten(item, renamed) for item in schema]
         case _:
             return schema
