@@ -51,6 +51,7 @@ def test_each_epoch_is_replayed_with_its_code(
     assert found["deployments"] == [1, None]  # the second deployment has the present source
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_the_present_code_shows_the_effect_of_a_change(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_what_if_without_an_archive_names_its_own_way_out(
     assert execute([*words, "--code", kiosk.spec]) == 0
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_a_difference_names_the_deployment_and_changed_versions(
     kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def test_part_of_a_journal_begins_with_the_state_before_it(
     assert (found["first"], found["last"], found["requests"]) == (1, 1, 3)
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_first_difference_names_attribute_request_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_first_difference_names_attribute_request_and_line(
     assert {"place": "reply", "attribute": "", "recorded": 2, "replayed": 9} in first["findings"]
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_replay_goes_on_after_a_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def asked(
     return code, msgspec.json.decode(out)
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_changed_event_is_found(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """State and replies are as recorded; the difference is the first event that the code changes."""
     then, now, of = (
@@ -100,6 +101,7 @@ def test_what_if_counts_atoms(data: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "stream shouts: 1 atom differs\n" in out
 
 
+@pytest.mark.usefixtures("no_experiments")
 def test_kept_outcome_has_its_atoms(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
