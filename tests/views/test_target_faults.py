@@ -198,8 +198,10 @@ def test_view_waits_alone(
         assert not any(secret in text for text in written)
 
 
-def test_server_that_is_down_costs_no_other_view(desk: Desk, postgres: Cluster) -> None:
-    """While the server is down the other view shows each epoch; afterwards nothing has to be done."""
+def test_server_that_is_down_costs_no_other_view(
+    desk: Desk, postgres: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the server is down the other view shows each epoch, and the log says so once; then nothing has to be done."""
     desk.agrees(BROKEN, BESIDE)
     postgres.stop()
     try:
@@ -207,6 +209,8 @@ def test_server_that_is_down_costs_no_other_view(desk: Desk, postgres: Cluster) 
         for _ in range(20):
             desk.book.write(20)
         desk.agrees(BESIDE)
+        reasons = [each.reason for each in caplog.records if each.message == "applier.waits"]  # type: ignore[attr-defined]
+        assert len(reasons) == len(set(reasons)) > 0
     finally:
         postgres.start()
     desk.agrees(BROKEN, BESIDE)

@@ -109,6 +109,8 @@ class _Undeclared(Exception):
 class Applier:
     """Feeds one view; for one thread."""
 
+    _warned = ""  # the reason that the log has last been told
+
     def __init__(  # noqa: PLR0913 -- the parts that the process has opened
         self,
         app: App,
@@ -560,8 +562,11 @@ class Applier:
         reason = (
             error.reason if isinstance(error, TargetProblem) else str(error) or type(error).__name__
         )
-        if not isinstance(error, Overtaken):
-            _log.warning("applier.waits", extra={"view": self._name, "reason": reason})
+        # A target may be down for days: each reason is told once, until the view has gone on.
+        if not isinstance(error, Overtaken) and (not self._failures or reason != self._warned):
+            told = {"view": self._name, "reason": reason, "remedy": remedy}
+            _log.warning("applier.waits", extra={key: text for key, text in told.items() if text})
+            self._warned = reason
         if not isinstance(error, TargetProblem):
             _log.debug("applier.error", exc_info=error)
         self._close()

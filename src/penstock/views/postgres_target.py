@@ -489,7 +489,8 @@ class PostgresTarget:
 
     def _problem(self, error: psycopg.Error) -> TargetProblem:
         state = error.sqlstate or ""
-        said = self._without_secret(error.diag.message_primary or str(error)).strip()
+        text = self._without_secret(error.diag.message_primary or str(error))
+        said = " ".join(text.split())  # libpq writes several lines
         if not state:  # libpq gives none to an error that ends or prevents a connection
             return TargetProblem(f"PostgreSQL: {said}", self._login_remedy(said))
         if state == "2BP01":  # its detail has the names of the objects
