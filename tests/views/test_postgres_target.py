@@ -36,18 +36,21 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.cluster import Cluster
 from penstock import App, entity, key
-from penstock.errors import ConfigError, DefinitionError, ViewUnavailable
+from penstock.errors import ConfigError, DefinitionError, RequestError, ViewUnavailable
 from penstock.model.views.target_choice import TargetChoice, sqlite
 from penstock.model.views.target_choice import postgres as postgres_choice
 from penstock.model.views.view import ViewPlan
 from penstock.model.views.view import view as show
+from penstock.orders.view_orders import TablesOfView
 from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of
 from penstock.views.postgres_target import PostgresTarget
 from penstock.views.reading import QueryBounds
+from penstock.views.removal import removed
 from penstock.views.target import (
     UNSHOWN,
     ColumnShape,
@@ -601,3 +604,17 @@ def test_drop_leaves_what_users_have_made(view: View) -> None:
     view.target.drop(position_of(1))
     tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{view.schema}'"
     assert view.all(tables) == [("prices",)]
+
+
+def test_view_is_removed_with_its_address(view: View) -> None:
+    """The order to remove a view needs its kind, schema and address; those of another journal are refused."""
+    journal = position_of(1).journal
+    tables = TablesOfView("reporting", "postgres", view.schema, view.address, "", journal)
+    with pytest.raises(RequestError, match="filled from another data directory"):
+        removed(replace(tables, journal="another"))
+    with pytest.raises(ConfigError, match=r"set views.reporting.url"):
+        removed(replace(tables, address=""))
+    with pytest.raises(RequestError, match="leads to a place without its tables"):
+        removed(replace(tables, schema="elsewhere"))
+    assert removed(tables) == ""
+    assert view.all(f"SELECT count(*) FROM pg_tables WHERE schemaname = '{view.schema}'") == [(0,)]

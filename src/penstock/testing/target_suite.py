@@ -436,6 +436,7 @@ class TargetSuite:
         assert target.position() == Standing(None)
         with pytest.raises(Overtaken):
             target.drop(position_of(1))
+        target.purge()
         target.load(None, position_of(3), list(model), _parts(model))
         self._check(target, tmp_path, model, position_of(3))
         target.close()

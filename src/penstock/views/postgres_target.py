@@ -366,6 +366,8 @@ class PostgresTarget:
         The write-ahead log of the server, its standbys and its backups are left to its operator.
         """
         with self._opened() as connection:
+            if META not in _Catalog(connection, self._schema).tables:
+                return  # the files of dropped tables are gone
             # Older snapshots may see the dead rows, so that they would be written again. Those of a later call may not.
             if self._horizon is None:
                 self._horizon = _value(connection, "SELECT pg_current_xact_id()::xid::text")
