@@ -187,6 +187,18 @@ def test_erasure_names_views_without_an_applier(persons: Persons) -> None:
         assert not certificate.views[1].passed
 
 
+def test_view_that_has_never_run_is_named(persons: Persons) -> None:
+    """Its target may have rows of another time; its first fill has none of the person, and changes its entry."""
+    (made,) = erase(persons, "ada")
+    assert [(each.view, each.state) for each in made.views] == [
+        ("files", "stopped"),
+        ("index", "stopped"),
+    ]
+    with appliers(app, persons.folder, *FILES):
+        wait_for(lambda: all(each.passed for each in persons.certificates()[0].views), "the fill")
+        assert names_in_file(persons.folder) == {"bob", "cyd"}
+
+
 def test_two_erasures_while_a_view_is_filled(persons: Persons) -> None:
     """The view starts with the erasures: each certificate waits for it, and its tables never show a person again."""
     with appliers(app, persons.folder, *FILES):

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import ClassVar, Final
 
 import msgspec
@@ -101,8 +102,7 @@ def _passed_by_views(
     """Wait until the views with personal data have passed an erasure, or cannot; note in the certificate which have not."""
     data, epoch = place.settings.data, Epoch(certificate.epoch)
     while True:
-        views = [each for each in view_standings(data, epoch) if _concerns(each, app)]
-        late = [each for each in views if not each.target or epoch in each.unerased]
+        views, late = _views_about(data, app, epoch)
         if place.told is not None:
             done = len(views) - len(late) + sum(each.filled or 0.0 for each in late)
             place.told(round(100 * done), 100 * len(views))
@@ -110,13 +110,22 @@ def _passed_by_views(
         if not waiting or time.monotonic() > deadline:
             break
         time.sleep(_LOOK_AT_VIEWS_S)
-    if views:
+    for _ in range(2):  # a view may have passed it while it was named as late
         passages = [_passage(each, passed=each not in late) for each in views]
         Erasures(data).note({certificate.hash}, passages)
+        views, late = _views_about(data, app, epoch)
     # What the appliers have noted has their epochs.
     with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
         stored = Erasures(data).every(journal.identity, newest_epoch(journal))
     return next((each for each in stored if each.hash == certificate.hash), certificate)
+
+
+def _views_about(
+    data: Path, app: App, epoch: Epoch
+) -> tuple[list[ViewStanding], list[ViewStanding]]:
+    """Return the views with personal data, and those of them that have not passed the erasure of an epoch."""
+    views = [each for each in view_standings(data, epoch) if _concerns(each, app)]
+    return views, [each for each in views if not each.target or epoch in each.unerased]
 
 
 def _concerns(view: ViewStanding, app: App) -> bool:

@@ -97,6 +97,10 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
         """The certificate as the journal has it, without the views."""
         return msgspec.structs.replace(self, views=(), views_hash="")
 
+    def names(self, view: str) -> bool:
+        """Say whether it has an entry of a view."""
+        return any(each.view == view for each in self.views)
+
     def noting(self, passages: Iterable[ViewPassage]) -> "Certificate":
         """Return the certificate with the entries of views; a view that has passed stays so."""
         known = {each.view: each for each in self.views}

@@ -153,7 +153,8 @@ class Applier:
         # The newest erasure that the target has passed; None: no applier has told of it.
         self._passed = None if former is None else former.passed
         self._gaps = read_gaps(data, name)
-        self._owed = "", ""  # why the last erasure has not been passed yet, and the remedy
+        # Whether its first fill has ended just now; and why the last erasure has not been passed yet, with the remedy.
+        self._is_new, self._owed = False, ("", "")
         self._stops = Stops(data, name)
         # The facts about the target stay known while it does not answer.
         known = former or ViewReport(name, "", ViewState.FILLING)
@@ -376,8 +377,7 @@ class Applier:
             order = self._orders.rebuild
             after = self._load(newest if answers is None else answers.epoch, standing, answers)
         self._rebuilt = max(self._rebuilt, order)
-        if standing.position is None and self._passed is None:
-            self._passed = newest_hash(self._erased)  # there was no row of them
+        self._is_new = standing.position is None and self._passed is None
         assert self._target is not None
         self._standing = Standing(after, self._target.position().failed)
         self._stops.shown(after.epoch)
@@ -459,7 +459,8 @@ class Applier:
             return
         assert self._target is not None
         try:
-            self._target.purge()
+            if not self._is_new:  # else there was no row of an erased person
+                self._target.purge()
         except TargetProblem as error:
             # The tables are right, and their readers must not wait for the program that keeps the former rows.
             self._owed = (
@@ -470,7 +471,11 @@ class Applier:
             return
         target, epoch = self._plan.target, position.epoch
         passage = ViewPassage(self._name, target.kind, PASSED, epoch, wall_clock_us())
-        Erasures(self._data).note({each.hash for each in ahead}, [passage])
+        # A new view has a part in those erasures alone whose orders have named it.
+        noted = [each for each in self._erased_now() if each.names(self._name)]
+        hashes = {each.hash for each in (noted if self._is_new else ahead)}
+        Erasures(self._data).note(hashes, [passage])
+        self._is_new = False
         self._passed, self._owed = newest_hash(ahead), ("", "")
         _log.info("applier.passed", extra={"view": self._name, "epoch": epoch})
 
