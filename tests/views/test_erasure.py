@@ -150,8 +150,8 @@ def test_view_that_is_paused_passes_later(persons: Persons) -> None:
         )
         assert late.reason == f"by bob: lunch; it has not passed the erasure of epoch {made.epoch}"
         assert made.views[1].passed
-        assert views(persons)["files"].unerased == (made.epoch,)
-        assert views(persons)["public"].unerased == ()
+        assert views(persons)["files"].unerased == [made.epoch]
+        assert views(persons)["public"].unerased == []
         assert "ada" in names_in_file(persons.folder)
         texts = findings(persons)
         assert any(
@@ -176,7 +176,7 @@ def test_erasure_names_views_without_an_applier(persons: Persons) -> None:
     hold(persons.folder, Held("restored from a test", 0))
     (second,) = erase(persons, "bob")
     assert {each.state for each in second.views} == {"held"}
-    assert views(persons)["files"].unerased == (first.epoch, second.epoch)
+    assert views(persons)["files"].unerased == [first.epoch, second.epoch]
     end_hold(persons.folder)
     with appliers(app, persons.folder, "files"):
         wait_for(lambda: not views(persons)["files"].unerased, "the passage")
@@ -281,7 +281,7 @@ def test_copy_of_a_time_before_an_erasure(persons: Persons, tmp_path: Path) -> N
         assert names_in_file(copy) == {"bob", "cyd"}
         assert bytes_about(copy / "views", "ada") == []
         known = {each.name: each for each in view_standings(copy, Epoch(made.epoch))}
-        assert known["files"].unerased == ()
+        assert known["files"].unerased == []
 
 
 def test_certificate_of_earlier_versions_stays_valid() -> None:

@@ -81,7 +81,7 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
     time_us: int
     journal: str
     hash: str = ""
-    views: tuple[ViewPassage, ...] = ()
+    views: list[ViewPassage] = []
     views_hash: str = ""
 
     def sealed(self) -> "Certificate":
@@ -95,7 +95,7 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def recorded(self) -> "Certificate":
         """The certificate as the journal has it, without the views."""
-        return msgspec.structs.replace(self, views=(), views_hash="")
+        return msgspec.structs.replace(self, views=[], views_hash="")
 
     def names(self, view: str) -> bool:
         """Say whether it has an entry of a view."""
@@ -107,7 +107,7 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
         for each in passages:
             if each.view not in known or not known[each.view].passed:
                 known[each.view] = each
-        views = tuple(known[name] for name in sorted(known))
+        views = [known[name] for name in sorted(known)]
         return msgspec.structs.replace(self, views=views).sealed()
 
     def counts(self, journal: str, upto: Epoch) -> bool:

@@ -68,8 +68,8 @@ class ViewStanding(msgspec.Struct, frozen=True):
     rebuilding: bool
     time_us: int
     personal: bool = False
-    unerased: tuple[Epoch, ...] = ()
-    gaps: tuple[str, ...] = ()
+    unerased: list[Epoch] = []
+    gaps: list[str] = []
     asked_ms: float | None = None
     rests: bool = False
 
@@ -112,13 +112,13 @@ def _erased_in(data: Path, newest: Epoch) -> "list[Certificate]":
         return []  # the appliers wait for it, and say so; the other views must be shown
 
 
-def _unerased(erased: "list[Certificate]", passed: str) -> tuple[Epoch, ...]:
+def _unerased(erased: "list[Certificate]", passed: str) -> list[Epoch]:
     """Return the epochs of the erasures that a view has not passed."""
     if not erased:
-        return ()
+        return []
     from penstock.process.erasures import behind  # noqa: PLC0415 -- as above
 
-    return tuple(Epoch(each.epoch) for each in behind(erased, passed))
+    return [Epoch(each.epoch) for each in behind(erased, passed)]
 
 
 def _standing_of(
@@ -135,10 +135,10 @@ def _standing_of(
     failed = 0 if report is None else report.failed
     try:
         orders, hold = read_orders(data, name), held(data)
-        gaps = tuple(gap.text for gap in read_gaps(data, name))
+        gaps = [gap.text for gap in read_gaps(data, name)]
         state, reason, remedy = _state_of(name, report, orders, hold, runs=runs)
     except PenstockError as error:  # a damaged file; the applier refuses to go on, too
-        orders, state, gaps = ViewOrders(), ViewState.REFUSED.value, ()
+        orders, state, gaps = ViewOrders(), ViewState.REFUSED.value, []
         reason, remedy = str(error), ""
     if not is_declared:
         state, reason = UNDECLARED, "the newest deployment does not declare it"
@@ -152,7 +152,7 @@ def _standing_of(
         reason = "; ".join(filter(None, (reason, *gaps)))
         remedy = remedy or "history.views_s and history.views_mb say how much is kept for a view"
     personal = report is not None and report.personal
-    unerased = _unerased(erased, report.passed) if report is not None and personal else ()
+    unerased = _unerased(erased, report.passed) if report is not None and personal else []
     if unerased:
         more = f" and {len(unerased) - 1} later ones" if unerased[1:] else ""
         late = f"it has not passed the erasure of epoch {unerased[0]}{more}"
