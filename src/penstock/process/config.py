@@ -131,8 +131,7 @@ class ViewConfig:
     )
     tables_percent: int = setting(
         25,
-        "most of the time, in percent, that the queries of the [SQL tables](VIEWS.md#sql-tables) of one view take; 25 is a "
-        "quarter of a core",
+        "most of the time, in percent, that the queries of the SQL tables of one view take; 25 is a quarter of a core",
         at_least=1,
         at_most=100,
     )
