@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -18,7 +19,8 @@ from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.sql_view import change_batch as fold
+from penstock.sql_view import view as sql_view
+from penstock.sql_view.change_batch import journal_batches
 from penstock.sql_view.query import Query
 from penstock.sql_view.view import View
 from tests.checkout import TOP
@@ -148,12 +150,13 @@ def test_lagging_view_folds_in_bounded_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long journal is applied in many transactions, each ending with an epoch."""
-    monkeypatch.setattr(fold, "ROWS_MAX", 10)
+    in_steps = partial(journal_batches, rows_max=10)
+    monkeypatch.setattr(sql_view, "journal_batches", in_steps)
     journal = MemoryJournal()
     written = Written(journal)
     for number in range(35):
         written.painters({number: "Ada", 0: str(number)})
-    steps = [one.epoch for one in fold.journal_batches(journal, Epoch(-1), Epoch(34))]
+    steps = [one.epoch for one in in_steps(journal, Epoch(-1), Epoch(34))]
     assert steps == [5, 10, 15, 20, 25, 30, 34]
     with following(tmp_path, journal) as view:
         assert len(painters(view)) == 35

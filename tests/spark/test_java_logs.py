@@ -11,10 +11,12 @@ import pytest
 pytestmark = pytest.mark.spark
 
 PROGRAM = """
+import logging
 import sys
 from pathlib import Path
 from penstock.process.config import Config
 from penstock.runtime.spark.session import start_session
+logging.disable()  # Python may tell that the connection ends with the session; only Java's lines count here
 folder = Path(sys.argv[1])
 config = Config(folder, cores=1, log_format=sys.argv[2], driver_memory_mb=700)
 session = start_session("logs", config, folder)
