@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import event
 
 from penstock.base.ids import (
     BUCKETS,
@@ -19,6 +20,8 @@ from penstock.base.ids import (
     Epoch,
     Fingerprint,
     LogPartition,
+    Lsn,
+    RequestId,
     bucket_of,
     entity_key,
     fingerprint_of,
@@ -36,8 +39,9 @@ from penstock.journal.api import SCHEMAS, PartKind
 from penstock.journal.atoms import decode_atom
 from penstock.log.api import Record
 from penstock.model.application import App
-from penstock.model.request import decode_failure, is_continuation
+from penstock.model.request import cut_of, decode_failure, is_continuation
 from penstock.model.streams.stream import Atom
+from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark.rows import (
     RoundRows,
     Tables,
@@ -96,6 +100,9 @@ class Answer:
     request_id: str
     error: str | None
     data: bytes
+
+
+LOG_MAX = 250
 
 
 class Simulation:
@@ -241,6 +248,40 @@ class Simulation:
         lsns = rows["lsn"].to_pylist()
         assert lsns == [record.lsn for record in records], "one reply each"
         return answers_of(rows)
+
+    def equals(
+        self, serial: LocalRuntime, bodies: Sequence[bytes], size: int
+    ) -> tuple[list[Record], int]:
+        """Process a log in epochs of `size` records, and compare each with one thread, in replies, state and streams.
+
+        Returns:
+            The log, with the records that epochs have appended, and the number of records that were processed: a cascade
+            that goes on for ever ends with `LOG_MAX` records.
+        """
+        first = len(serial._known)
+        log = [
+            Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
+            for index, body in enumerate(bodies)
+        ]
+        done = 0
+        while done < len(log) < LOG_MAX:
+            records = log[done : done + size]
+            answers = self.epoch(records, [b""] * len(records))
+            done += len(records)
+            cuts = {later.request_id: cut_of(later.body) for later in self.later}
+            expected = serial.replay(records, cuts=cuts)
+            assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
+            assert self.state == serial.state
+            assert self.streams == serial.streams
+            log += [
+                Record(Lsn(first + len(log) + index), later.request_id, later.body, 1_000_000)
+                for index, later in enumerate(self.later)
+            ]
+            event("rounds", self.rounds)
+        for answer in self.sent:
+            _, reply = serial._known[RequestId(answer.request_id)]
+            assert answer == Answer(reply.request_id, reply.error, reply.data)
+        return log, done
 
 
 def rows_of(parts: list[Tables], part_kind: PartKind) -> pa.Table:

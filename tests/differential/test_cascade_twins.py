@@ -11,14 +11,12 @@ from itertools import accumulate, cycle
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from penstock.base.ids import Lsn, RequestId
-from penstock.log.api import Record
 from penstock.model.call import Call
 from penstock.model.request import NOT_CUT, cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.cascade_app import NAMES, app, bodies
 from tests.differential.programs import drawn
-from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
+from tests.differential.simulation import LIMITS, Layout, Simulation
 
 
 @dataclass(frozen=True)
@@ -65,29 +63,7 @@ def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""
     serial = begun()
     simulation = Simulation(app, program.layout, serial.state, program.clock_of())
-    first = len(serial._known)
-    log = [
-        Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
-        for index, body in enumerate(program.bodies)
-    ]
-    done = 0
-    while done < len(log) < 250:
-        records = log[done : done + program.epoch]
-        answers = simulation.epoch(records, [b""] * len(records))
-        done += len(records)
-        cuts = {later.request_id: cut_of(later.body) for later in simulation.later}
-        expected = serial.replay(records, cuts=cuts)
-        assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
-        assert simulation.state == serial.state
-        assert simulation.streams == serial.streams
-        log += [
-            Record(Lsn(first + len(log) + index), later.request_id, later.body, 1_000_000)
-            for index, later in enumerate(simulation.later)
-        ]
-        event("rounds", simulation.rounds)
-    for answer in simulation.sent:
-        _, reply = serial._known[RequestId(answer.request_id)]
-        assert answer == Answer(reply.request_id, reply.error, reply.data)
+    log, _ = simulation.equals(serial, program.bodies, program.epoch)
     event("cut", any(cut_of(record.body) != NOT_CUT for record in log))
     event("later", len(log) - len(program.bodies) > 0)
     event("streams", sum(map(len, serial.streams.values())) // 20 * 20)

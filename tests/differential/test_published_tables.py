@@ -11,14 +11,11 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from penstock import Put
-from penstock.base.ids import Lsn, RequestId
-from penstock.log.api import Record
 from penstock.model.application_set import combined
 from penstock.model.call import Call
-from penstock.model.request import cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.programs import drawn
-from tests.differential.simulation import LIMITS, Answer, Layout, Simulation
+from tests.differential.simulation import LIMITS, Layout, Simulation
 from tests.differential.table_app import (
     NAMES,
     UNLUCKY,
@@ -126,25 +123,7 @@ def test_epochs_publish_the_changes_of_one_thread(program: Program) -> None:
     state = {key: row for key, row in serial.state.items() if not key.startswith("$scanned")}
     simulation = Simulation(app, program.layout, state, clock)
     simulation.streams |= {name: list(atoms) for name, atoms in serial.streams.items()}
-    first = len(serial._known)
-    log = [
-        Record(Lsn(first + index), RequestId(f"r{index}"), body, 1_000 * index)
-        for index, body in enumerate(program.bodies)
-    ]
-    done = 0
-    while done < len(log) < 250:
-        records = log[done : done + program.epoch]
-        answers = simulation.epoch(records, [b""] * len(records))
-        done += len(records)
-        cuts = {later.request_id: cut_of(later.body) for later in simulation.later}
-        expected = serial.replay(records, cuts=cuts)
-        assert answers == [Answer(one.request_id, one.error, one.data) for one in expected]
-        assert simulation.state == serial.state
-        assert simulation.streams == serial.streams
-        log += [
-            Record(Lsn(first + len(log) + index), later.request_id, later.body, 1_000_000)
-            for index, later in enumerate(simulation.later)
-        ]
+    log, done = simulation.equals(serial, program.bodies, program.epoch)
     if done == len(log):
         assert folded(serial) == copied(serial) == expected_planks(serial)
     event("atoms", len(serial.streams["planks"]) // 5 * 5)

@@ -6,20 +6,17 @@ import shlex
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.deployment.deployment_start import deploy
-from penstock.deployment.loading import load_app
-from penstock.process.data_directory import DataDirectory
 from tests.checkout import TOP
 from tests.deployments import kept_imports
 from tests.docs.conftest import Run
-from tests.views.processes import driving, feeding, serving
+from tests.views.processes import deployed
 from tests.waiting import wait_for
 
 __all__ = ["kept_imports"]
@@ -40,17 +37,7 @@ def newsroom(penstock: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert run == "penstock run newsroom"
     assert penstock(*shlex.split(new)[1:])[0] == 0
     spec, data = str(Path("newsroom").absolute()), DATA.absolute()
-    app = load_app(spec)
-    directory = DataDirectory(data)
-    directory.create("")
-    with closing(directory.open_journal(app)) as journal:
-        journal.deploy()
-        deploy(data, spec, app, journal)
-    with ExitStack() as stack:
-        stack.enter_context(driving(spec, data))
-        for name in app.views:
-            stack.enter_context(feeding(spec, data, name))
-        url = stack.enter_context(serving(spec, data))
+    with deployed(spec, data) as url:
         monkeypatch.setenv("PENSTOCK_GATEWAY_PORT", str(urlsplit(url).port))
         yield
 

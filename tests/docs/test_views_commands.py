@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -15,18 +15,16 @@ import pytest
 
 from penstock.cli.main import execute
 from penstock.client.synchronous import Client
-from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.history.restore import fork
 from penstock.process import presence
-from penstock.process.data_directory import DataDirectory
 from penstock.sql_view.server import ROLE
 from tests.checkout import TOP
 from tests.deployments import kept_imports
 from tests.docs.conftest import Run
 from tests.docs.test_newsroom import queried
 from tests.docs.test_pages import snippets
-from tests.views.processes import driving, feeding, serving
+from tests.views.processes import deployed
 from tests.waiting import wait_for
 
 __all__ = ["kept_imports"]
@@ -79,20 +77,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.chdir(tmp_path)
     Path("store.py").write_text(snippets("docs/VIEWS.md")[0] + CATALOGUE)
     spec, data = str(Path("store.py").absolute()), Path(".penstock/store").absolute()
-    app = load_app(spec)
-    directory = DataDirectory(data)
-    directory.create("")
-    with closing(directory.open_journal(app)) as journal:
-        journal.deploy()
-        deploy(data, spec, app, journal)
-    with ExitStack() as stack:
-        stack.enter_context(driving(spec, data))
-        for name in app.views:
-            stack.enter_context(feeding(spec, data, name))
-        stack.enter_context(sql_view(spec, data))
-        url = stack.enter_context(serving(spec, data))
+    with (
+        deployed(spec, data) as url,
+        sql_view(spec, data),
+        Client(url, load_app(spec)) as client,
+    ):
         monkeypatch.setenv("PENSTOCK_GATEWAY_PORT", str(urlsplit(url).port))
-        yield Store(url, stack.enter_context(Client(url, app)))
+        yield Store(url, client)
 
 
 def test_page_is_true_from_top_to_bottom(store: Store, penstock: Run) -> None:

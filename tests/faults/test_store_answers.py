@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,18 +27,6 @@ from tests.object_store import (
 )
 
 LONG_S = 60.0
-
-
-@pytest.fixture
-def proxy(store_server: StoreServer) -> Iterator[HostileProxy]:
-    with HostileProxy(store_server.port) as hostile:
-        yield hostile
-
-
-@pytest.fixture
-def near(store_server: StoreServer, tmp_path: Path) -> StoreRoot:
-    """The store as others see it."""
-    return store_server.root(tmp_path / "near", tmp_path.name)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A journal in an object store: no false fence, no lost epoch, and no name that is forgotten too early."""
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +25,6 @@ from tests.object_store import (
 )
 
 SMALL = CompactionPolicy(newest=2, epochs=4, grace_s=0)
-
-
-@pytest.fixture
-def proxy(store_server: StoreServer) -> Iterator[HostileProxy]:
-    with HostileProxy(store_server.port) as hostile:
-        yield hostile
-
-
-@pytest.fixture
-def near(store_server: StoreServer, tmp_path: Path) -> StoreRoot:
-    return store_server.root(tmp_path / "near", tmp_path.name)
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from penstock.base.ids import Lsn
+from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.process import presence
 from penstock.process.config import TargetSettings
@@ -56,6 +57,22 @@ def serving(spec: str, data: Path, **urls: str) -> Iterator[str]:
     with _running(_serve, spec, data, urls, theirs):
         assert ours.poll(60), "the gateway does not start"
         yield ours.recv()
+
+
+@contextmanager
+def deployed(spec: str, data: Path) -> Iterator[str]:
+    """Deploy an application into a new directory, and run its driver, its views and a gateway; yields the URL."""
+    app = load_app(spec)
+    directory = DataDirectory(data)
+    directory.create("")
+    with closing(directory.open_journal(app)) as journal:
+        journal.deploy()
+        deploy(data, spec, app, journal)
+    with ExitStack() as stack:
+        stack.enter_context(driving(spec, data))
+        for name in app.views:
+            stack.enter_context(feeding(spec, data, name))
+        yield stack.enter_context(serving(spec, data))
 
 
 @contextmanager

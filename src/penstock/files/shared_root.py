@@ -1,7 +1,7 @@
 """The port of the shared root: the names of an application that all its hosts see, each with bytes.
 
-The journal lies here, and all that comes back after the loss of a host. What one host needs for itself (locks, sockets,
-stores, scratch) lies in its host root, an ordinary folder; `files.layout` says which name belongs to which root. This
+The journal lies here, and all data that come back after the loss of a host. The locks, sockets, stores and scratch files of
+a host lie in its host root, an ordinary folder; `files.layout` says which name belongs to which root. This
 module defines the port. `local_root` keeps the names as files, and then both roots are one folder; `store_root` keeps
 them in an object store.
 
@@ -16,7 +16,7 @@ from typing import Protocol, Self
 
 
 class UnclearOutcome(OSError):
-    """Nobody can say whether a name was created: it may appear later, or be there already.
+    """It is not known whether a name was created: it may appear later, or be there already.
 
     The same call with the same bytes finds out.
     """
@@ -26,10 +26,10 @@ class SharedRoot(Protocol):
     """Names with bytes, which several processes and hosts share; `str` of it is for people.
 
     Attributes:
-        answers_prove: Whether what was written once is there for good. A folder on a disk is open to every hand, so a
+        answers_prove: Whether bytes that were written stay for good. Any program may change a folder on a disk, so a
             commit looks at its parts again; an object store answers for itself.
         may_tear: Whether a loss of power may leave a part of a file under its name.
-        keeps_s: For how long at least a name stays after it became useless, in seconds. A process that was
+        keeps_s: A useless name stays for at least this number of seconds. A process that was
             stopped may still read it, or take it for free and create it again.
         look_s: The shortest and the longest time between two looks for a name that others will create.
     """
@@ -65,13 +65,13 @@ class SharedRoot(Protocol):
         """
 
     def add(self, name: str, data: bytes | memoryview) -> None:
-        """Write a name that nobody else writes, and that nobody reads before he is told of it."""
+        """Write a name that no other process writes, and that no process reads before it is told of it."""
 
     def replace(self, name: str, data: bytes) -> None:
         """Give a name other bytes; a reader gets the former ones or these."""
 
     def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
-        """Replace a name by what `edit` makes of its bytes, such that no change of another process is lost.
+        """Replace the bytes of a name by those that `edit` returns; no change of another process is lost.
 
         Args:
             edit: Gets the bytes, None if the name does not exist, and returns the new ones, None to leave the name as
@@ -81,7 +81,7 @@ class SharedRoot(Protocol):
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """Give the path of a file to write, which need not exist; after the block its bytes replace the name's.
 
-        For what is too large for memory. A block that raises leaves the name as it was.
+        For bytes that do not fit into memory. A block that raises leaves the name as it was.
         """
 
     def reading(self, name: str) -> AbstractContextManager[Path]:
@@ -116,7 +116,7 @@ class SharedRoot(Protocol):
         """Return a value that another call returns again only if no name in a folder has come or gone since."""
 
     def settle(self, folder: str) -> None:
-        """Make durable what this process has seen in a folder: its writer may not have done it yet."""
+        """Make the names durable that this process has seen in a folder: their writers may not have done it yet."""
 
     def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
         """Rename a name if its bytes are torn; return the new name, None if nothing was renamed.
@@ -132,5 +132,5 @@ class SharedRoot(Protocol):
     ) -> AbstractContextManager[bool]:
         """Keep the other processes of this host out of a folder; yields False if one was in it for too long.
 
-        Other hosts are not kept out: what they may destroy needs `create` or `change`.
+        Other hosts are not kept out: data that they may destroy need `create` or `change`.
         """

@@ -1,9 +1,9 @@
 """The shared root in an object store: one object for each name, through `obstore`.
 
-`create` is the fence of the whole application, so it must be right whatever an answer says. An answer may be lost after
+`create` is the fence of the whole application, so it must be right also if an answer is wrong. An answer may be lost after
 the write, come late, or be wrong: S3 says "conflict" although nothing was written, and a proxy says 500 although the
-object is there. So an answer that is not a plain yes is never believed: the bytes under the name are compared, and as
-long as there are none, the same bytes are put again under the same condition. Two calls with different bytes never both
+object is there. So an answer that is not a plain yes is never believed: the bytes under the name are compared, and while the name
+does not exist, the same bytes are put again under the same condition. Two calls with different bytes never both
 return True, if the store honours the condition; `check_conditions` tries that at the start.
 
 `obstore` repeats nothing here. Its own repetitions would hide which answers were clear. It is an extra
@@ -45,7 +45,7 @@ _ANSWER_S: Final = 5.0
 _PATIENCE_S: Final = 4.0
 """How long a request is repeated; afterwards the caller tells its own caller, and tries again later."""
 _CREATE_PATIENCE_S: Final = 30.0
-"""The same for a create: to give up leaves an epoch of which nobody knows whether it exists."""
+"""The same for a create: after giving up, it is unknown whether the epoch exists."""
 _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_LAST_S: Final = 1.0
 
@@ -127,7 +127,7 @@ class StoreRoot:
             except exceptions.AlreadyExistsError as error:
                 # A conflict may come for a write of our own whose answer was lost, and although nothing was written.
                 reason: Exception = error
-                with suppress(OSError):  # also where the name is not there
+                with suppress(OSError):  # also if the name does not exist
                     return self.get(name) == data
             except (exceptions.BaseError, OSError) as error:
                 if is_clear and isinstance(error, _REFUSALS):
@@ -142,7 +142,7 @@ class StoreRoot:
         raise AssertionError("the pauses have no end")
 
     def add(self, name: str, data: bytes | memoryview) -> None:
-        """Write a name that nobody else writes."""
+        """Write a name that no other process writes."""
         self.replace(name, data)
 
     def replace(self, name: str, data: bytes | memoryview) -> None:
@@ -151,7 +151,7 @@ class StoreRoot:
         self._asked(lambda: obstore.put(self._client, self._key(name), plain))
 
     def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
-        """Replace what `edit` changes, as the port says."""
+        """Replace the bytes of a name by those that `edit` returns, as the port says."""
         asked: bytes | None = None
         while True:
             before, e_tag = self._found(name)
@@ -233,7 +233,7 @@ class StoreRoot:
         return object()
 
     def settle(self, folder: str) -> None:
-        """Do nothing: what a store shows is durable."""
+        """Do nothing: each object that a store shows is durable."""
 
     def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
         """Return None: an object is whole."""
@@ -368,7 +368,7 @@ def _os_error(error: Exception) -> OSError:
 
 
 def _text_of(error: Exception) -> str:
-    """Return what the store says, else the first line of the message; the rest is the client's own state."""
+    """Return the message of the store, or the first line of the client's; its other lines are its own state."""
     said = _SAID.search(str(error))
     if said is not None:
         return f"{said[1]}: {said[2]}"

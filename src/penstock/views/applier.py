@@ -144,9 +144,8 @@ class Applier:
         self._app = app
         self._target: Target | None = None
         self._standing: Standing | None = None  # None: not read since the target was opened
-        self._verified: Position | None = (
-            None  # it was compared with the journal, or written from it
-        )
+        # It was compared with the journal, or written from it.
+        self._verified: Position | None = None
         self._failures = 0  # consecutive
         former = read_report(data, name)
         self._rebuilt = 0 if former is None else former.rebuilt
@@ -350,9 +349,8 @@ class Applier:
         try:
             self._target.apply(before, after, changes)
         except Overtaken:
-            self._standing = (
-                None  # what the other process has written may be right: it is looked at again
-            )
+            # The rows of the other process may be right: the target is looked at again.
+            self._standing = None
             raise
         self._verified = after
         if self._queries is not None and answers is not None:

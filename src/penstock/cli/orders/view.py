@@ -188,7 +188,9 @@ def _give(
 def show_views(state: "ViewsState", console: "Console") -> None:
     """Print how the views stand."""
     if not state.views:
-        console.print("No deployment has declared a view; penstock run deploys the application.")
+        console.print(
+            "The newest deployment declares no view; penstock run and penstock deploy deploy an application."
+        )
         return
     table = folding_table("View", "Target", "State", "Epoch", "Lag", "Failed rows")
     for each in state.views:

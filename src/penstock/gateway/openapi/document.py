@@ -308,37 +308,15 @@ class Operations:
         is_failed = stream.annotation is FailedAtom
         event = _FAILED_ATOM if is_failed else self._schemas.written(stream.annotation)
         atom = {"properties": {"events": {"type": "array", "items": event}}}
+        route = replace(_FOLLOW, path=f"/streams/{stream.name}", name=f"follow.{stream.name}")
         body = {**_ATOMS, "properties": {"atoms": {"items": atom}}}
-        content: Content = {
-            JSON: {"schema": body},
-            MSGPACK: {"schema": {}},
-            MEDIA_TYPE: {"schema": {"type": "string"}},
-        }
-        return replace(
-            _FOLLOW,
-            path=f"/streams/{stream.name}",
-            name=f"follow.{stream.name}",
-            tag=STREAMS,
-            summary=f"Follow stream {stream.name}.",
-            answers=(replace(_FOLLOW.answers[0], content=content),),
-        )
+        return _followed(route, f"Follow stream {stream.name}.", body)
 
     def _table(self, table: PublishedTable[Any]) -> Route:
         change = self._schemas.written(table.annotation)
+        route = replace(_TABLE, path=f"/tables/{table.name}", name=f"table.{table.name}")
         body = {**_PAGE, "properties": {"changes": {"type": "array", "items": change}}}
-        content: Content = {
-            JSON: {"schema": body},
-            MSGPACK: {"schema": {}},
-            MEDIA_TYPE: {"schema": {"type": "string"}},
-        }
-        return replace(
-            _TABLE,
-            path=f"/tables/{table.name}",
-            name=f"table.{table.name}",
-            tag=STREAMS,
-            summary=f"Copy table {table.name}, and follow its changes.",
-            answers=(replace(_TABLE.answers[0], content=content),),
-        )
+        return _followed(route, f"Copy table {table.name}, and follow its changes.", body)
 
     def _route(self, route: AppRoute) -> Route:
         """Return the operation of a path that the application has declared."""
@@ -676,3 +654,14 @@ def _rewritten(schema: Any, renamed: Mapping[str, str]) -> Any:
             return [_rewritten(item, renamed) for item in schema]
         case _:
             return schema
+
+
+def _followed(route: Route, summary: str, body: Schema) -> Route:
+    """Return a route with pages of JSON or MessagePack, and with server-sent events; `body` describes a page."""
+    content: Content = {
+        JSON: {"schema": body},
+        MSGPACK: {"schema": {}},
+        MEDIA_TYPE: {"schema": {"type": "string"}},
+    }
+    answers = (replace(route.answers[0], content=content),)
+    return replace(route, tag=STREAMS, summary=summary, answers=answers)
