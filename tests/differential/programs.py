@@ -29,7 +29,12 @@ FIRST_SPOT = Spot(Hall.BIG, 0)
 KINDS = ("Alpha", "Beta", "Gamma")
 HURRY = "PENSTOCK_TESTS_HURRY" in os.environ  # only whether something fails is asked
 IN_PYTHON = os.environ.get("PENSTOCK_NATIVE") == "disable"  # the second run of the suite
-PHASES = (Phase.generate,) if HURRY else (Phase.generate, Phase.target, Phase.shrink)
+# The explicit examples run first: each is a program that a defect or a mutant needs.
+PHASES = (
+    (Phase.explicit, Phase.generate)
+    if HURRY
+    else (Phase.explicit, Phase.generate, Phase.target, Phase.shrink)
+)
 
 
 def drawn(count: int) -> settings:

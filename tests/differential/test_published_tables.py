@@ -107,9 +107,12 @@ def copied(serial: LocalRuntime) -> dict[tuple[str, int], Plank]:
 
 
 OVERTAKEN = Program(
-    (body("a", "grow", 2), body("a", "grow", 1), body("a", "grow", 1)), Layout(1), 1, (1.0,)
+    (body("a", "spread", Crate("b"), 2), body("a", "grow", 1), body("b", "grow", 1)),
+    Layout(1),
+    1,
+    (1.0,),
 )
-"""Each cascade is cut behind its first step, so the next record comes before its rest."""
+"""The first cascade is cut behind its second request, so the next records come before its rest."""
 
 
 @drawn(50)
