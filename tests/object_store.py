@@ -43,14 +43,7 @@ class StoreServer:
         built = subprocess.run([_BUILD], capture_output=True, text=True, check=False)
         if built.returncode:
             raise StoreMissing(built.stderr.strip())
-        self._command = [
-            built.stdout.strip(),
-            "--port",
-            f"{HOST}:{self.port}",
-            "--quiet",
-            "posix",
-            str(folder),
-        ]
+        self._command = [built.stdout.strip(), f"{HOST}:{self.port}", str(folder)]
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
