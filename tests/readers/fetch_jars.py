@@ -1,4 +1,4 @@
-"""Fetch the Java archives that a lock names, with Spark's own means, and check their digests.
+"""Fetch the Java archives that a lock names, with the Ivy that Spark brings along, and check their digests.
 
     python fetch_jars.py LOCK FOLDER
 
@@ -6,15 +6,22 @@ A line of the lock is a SHA-256 and Maven coordinates. Used by scripts/readers.
 """
 
 import hashlib
-import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from penstock.runtime.spark.java import java_home
+from penstock.runtime.spark.jvm import spark_home
+
+MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="penstock" module="readers"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default"/>'
 
 
 def main(lock: Path, folder: Path) -> None:
@@ -33,24 +40,20 @@ def main(lock: Path, folder: Path) -> None:
 
 
 def found(scratch: str) -> list[Path]:
-    return list((Path(scratch) / "ivy" / "jars").glob("*.jar"))
+    return list((Path(scratch) / "jars").glob("*.jar"))
 
 
 def fetch(names: list[str], scratch: Path) -> None:
-    os.environ["JAVA_HOME"] = str(java_home(scratch))
-    settings = {
-        "spark.jars.ivy": str(scratch / "ivy"),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-    }
-    builder = SparkSession.builder.master("local[1]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    for name in names:
-        session.sql(f"ADD JAR ivy://{name}?transitive=false")
-    session.stop()
+    module = scratch / "ivy.xml"
+    dependencies = "".join(DEPENDENCY.format(*name.split(":")) for name in names)
+    module.write_text(MODULE.format(dependencies=dependencies))
+    jars = spark_home() / "jars"
+    archives = [str(path) for word in ("ivy", "commons-cli") for path in jars.glob(f"{word}-*.jar")]
+    command = [str(java_home(scratch) / "bin" / "java"), "-cp", ":".join(archives)]
+    command += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "org.apache.ivy.Main"]
+    command += ["-ivy", str(module), "-cache", str(scratch / "cache"), "-types", "jar"]
+    command += ["-retrieve", str(scratch / "jars" / "[artifact]-[revision].[ext]")]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
