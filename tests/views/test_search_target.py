@@ -1,7 +1,10 @@
 """The search index as a target: positions, replacement, damage, kills, and what issues of other systems report."""
 
+import fcntl
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from penstock.views import search_target
+from penstock.views.search_fields import Contents
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import Overtaken, Row, TableChange, TargetProblem
@@ -27,6 +32,7 @@ from tests.views.search_rows import (
     order,
     position,
 )
+from tests.waiting import wait_for
 
 
 def _changes(*, touched: list[str], rows: list[Row]) -> list[TableChange]:
@@ -285,6 +291,71 @@ def test_a_killed_writer_leaves_a_whole_epoch(tmp_path: Path, how: str, at: str)
     assert found(tmp_path) == []
     assert len([each for each in (tmp_path / "index").iterdir() if each.is_dir()]) == 1
     target.close()
+
+
+_MERGED = 8
+"""The number of segments that tantivy merges."""
+
+
+def _segments(meta: Path) -> int:
+    return len(json.loads(meta.read_bytes())["segments"])
+
+
+def _killed_before_a_merge(folder: Path, meta: Path, epoch: int, rows: list[Row]) -> None:
+    """Change an index in a process that is killed when the change is in force, and before segments are merged."""
+    child = os.fork()
+    if child == 0:
+        document = search_target.position_document
+
+        def locking(contents: Contents) -> object:
+            # Behind the commit, and before merges, tantivy waits for this lock.
+            fcntl.flock(os.open(meta.parent / ".tantivy-meta.lock", os.O_RDWR), fcntl.LOCK_EX)
+            return document(contents)
+
+        search_target.position_document = locking  # type: ignore[assignment]
+        changed(SearchTarget(folder, CHOICE), epoch, [], rows)
+        os._exit(1)
+    wait_for(lambda: _segments(meta) == _MERGED, "the commit")
+    os.kill(child, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.faults
+def test_a_kill_before_a_merge_loses_no_deletion(tmp_path: Path) -> None:
+    """The next process merges what a killed one has left, while it makes its own change: the first deletion of it counts."""
+    target = filled(tmp_path, [item(f"{each}", "old") for each in range(10)])
+    for epoch in range(1, _MERGED - 1):
+        changed(target, epoch, [], [item(f"{each}{epoch}", "old") for each in "ab"])
+    target.close()
+    (meta,) = tmp_path.glob("index/*/meta.json")
+    _killed_before_a_merge(tmp_path, meta, _MERGED - 1, [item("last", "old")])
+    keys = found(tmp_path)
+    target = SearchTarget(tmp_path, CHOICE)
+    # The segment of this row had its last deletion in the last commit: that of the former position.
+    changed(target, _MERGED, ["a6"], [item("a6", "new")])
+    target.close()
+    assert _segments(meta) < _MERGED
+    assert found(tmp_path) == keys
+    assert found(tmp_path, "new") == ["a6"]
+
+
+def test_files_of_a_killed_commit_are_in_nobodys_way(tmp_path: Path) -> None:
+    """A process that is killed before its commit is in force leaves files; the same change can be made again."""
+    filled(tmp_path / "killed", [item("a", "old"), item("b", "old")]).close()
+    shutil.copytree(tmp_path / "killed", tmp_path / "whole")
+    change = 1, ["a"], [item("a", "new")]
+    whole = SearchTarget(tmp_path / "whole", CHOICE)
+    changed(whole, *change)
+    whole.close()
+    (directory,) = tmp_path.glob("whole/index/*/")
+    (deletions,) = directory.glob("*.del")
+    for left in (deletions, directory / ".managed.json"):
+        shutil.copy(left, tmp_path / "killed" / "index" / directory.name)
+    again = SearchTarget(tmp_path / "killed", CHOICE)
+    changed(again, *change)
+    again.close()
+    assert found(tmp_path / "killed", "new") == ["a"]
+    assert found(tmp_path / "killed") == ["a", "b"]
 
 
 @pytest.mark.faults

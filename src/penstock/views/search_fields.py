@@ -40,6 +40,8 @@ _EXACT: Final = "="
 
 POSITION_OWNER: Final = "position"
 """The owner of the document with the position; the owners of rows contain a NUL."""
+NO_OWNER: Final = ""
+"""An owner that no document has."""
 
 WORDS: Final = "words"
 """The name of the tokenizer: words of letters and digits, in lower case, without accents."""

@@ -24,6 +24,7 @@ from penstock.files import durable
 from penstock.model.views.target_choice import TargetChoice
 from penstock.views.search_fields import (
     FORMAT,
+    NO_OWNER,
     OWNER,
     POSITION_OWNER,
     WORDS,
@@ -125,6 +126,12 @@ class SearchTarget:
             with self._writing():
                 writer = self._writer(index)
             with _ending_on_error(writer), self._writing():
+                # A commit that was killed may have left a file with the name of one of this commit's.
+                writer.garbage_collect_files()
+                # The first operation has the number of the last commit. If a killed process has left segments to be
+                # merged, their merge begins before this commit and takes operations up to that number: it would apply
+                # the first deletion to some segments, and count it as applied to all. So the first one deletes nothing.
+                writer.delete_documents_by_term(OWNER, NO_OWNER)
                 for change in changes:
                     name = change.shape.name
                     table = fields.tables[name]
