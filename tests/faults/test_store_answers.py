@@ -107,7 +107,6 @@ def test_outcome_that_stays_unclear_is_said_to_be(
     assert far.create("a", b"ours")
 
 
-@pytest.mark.usefixtures("hasty")
 def test_late_write_of_a_create_that_was_given_up_does_no_harm(
     store_server: StoreServer,
     near: StoreRoot,
@@ -123,10 +122,13 @@ def test_late_write_of_a_create_that_was_given_up_does_no_harm(
         waits.append(path)
         arrives.wait(LONG_S)
 
-    monkeypatch.setattr(store_root, "_ANSWER_S", 0.2)
     proxy.always = {"PUT": Fault(first=wait)}
-    with pytest.raises(UnclearOutcome):
-        store_server.root(tmp_path, tmp_path.name, proxy.port).create("a", b"ours")
+    with monkeypatch.context() as hasty:
+        hasty.setattr(store_root, "_PATIENCE_S", 0.2)
+        hasty.setattr(store_root, "_CREATE_PATIENCE_S", 0.4)
+        hasty.setattr(store_root, "_ANSWER_S", 0.2)
+        with pytest.raises(UnclearOutcome):
+            store_server.root(tmp_path, tmp_path.name, proxy.port).create("a", b"ours")
     assert near.create("a", b"theirs")
     arrives.set()
     deadline = time.monotonic() + LONG_S

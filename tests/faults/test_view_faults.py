@@ -212,6 +212,7 @@ def test_file_holds_an_epoch_or_not(tmp_path: Path) -> None:
     with following(tmp_path, journal) as view:
         assert painters(view) == [(1, "Ada")]
         written.changes(("Painter", "2", None), ("Painter", "1", b"\xc1"))
+        wait_for(lambda: view.problem, "the failure")
         with pytest.raises(ViewUnavailable, match=r"epoch 0, and 1 is asked for .*no shape"):
             view.ask(Query("SELECT 1", timeout_ms=1_500))
         assert view.ask(Query("SELECT name FROM Painter", min_epoch=0)).epoch == 0

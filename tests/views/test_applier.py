@@ -57,12 +57,12 @@ def reported(data: Path) -> ViewReport:
 
 
 def await_state(data: Path, state: ViewState) -> ViewReport:
-    def reached() -> bool:
+    def reached() -> ViewReport | None:
         report = read_report(data, NAME)
-        return report is not None and report.state is state
+        return report if report and report.state is state else None
 
-    wait_for(reached, f"the state {state}")
-    return reported(data)
+    report: ViewReport = wait_for(reached, f"the state {state}")
+    return report
 
 
 def check(data: Path, book: Book, epoch: Epoch | None = None) -> None:

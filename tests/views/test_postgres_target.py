@@ -374,11 +374,11 @@ def test_server_that_is_frozen_is_noticed(
     postgres: Cluster, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that keeps its connections open and says nothing costs a writer and a reader a bounded time each."""
-    monkeypatch.setattr("penstock.views.postgres_target.PROBE_S", 0.2)
-    monkeypatch.setattr("penstock.views.postgres_target.PROBE_TIMEOUT_S", 1)
-    monkeypatch.setattr("penstock.views.postgres_target.READ_S", 0.2)
     reading = view.target.reading()
-    with postgres.frozen():
+    with postgres.frozen(), monkeypatch.context() as hasty:
+        hasty.setattr("penstock.views.postgres_target.PROBE_S", 0.2)
+        hasty.setattr("penstock.views.postgres_target.PROBE_TIMEOUT_S", 1)
+        hasty.setattr("penstock.views.postgres_target.READ_S", 0.2)
         with pytest.raises(TargetProblem, match="PostgreSQL") as caught:
             view.target.apply(position_of(1), position_of(2), [])
         assert caught.value.remedy == ""

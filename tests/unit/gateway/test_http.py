@@ -166,13 +166,14 @@ def test_sent_request_is_answered_later(shop: httpx.Client) -> None:
 def test_delayed_request_waits_until_it_is_due(shop: httpx.Client) -> None:
     """`?delay=` makes a request durable that runs once, and not before its time."""
     create(shop, "late")
-    began = time.time()
-    answer = shop.post("/send/Item/late/add", params={"delay": 0.5}, json=[2])
-    place = answer.headers["location"]
-    scheduled = shop.get(place).json()
+    far = shop.post("/send/Item/late/add", params={"delay": 600}, json=[3])
+    scheduled = shop.get(far.headers["location"]).json()
     assert scheduled["status"] == "scheduled"
     due = datetime.fromisoformat(scheduled["due"])
     assert due.timestamp() == pytest.approx(scheduled["due_us"] / 1e6)
+    began = time.time()
+    answer = shop.post("/send/Item/late/add", params={"delay": 0.5}, json=[2])
+    place = answer.headers["location"]
     while (told := shop.get(place).json())["status"] != "answered":
         assert time.time() - began < DEADLINE_S
     assert time.time() - began >= 0.5

@@ -159,7 +159,14 @@ def test_companion_that_is_lost_changes_nothing(
     method: str,
 ) -> None:
     """If a handler ends or stops the companion, or closes its files, the replay runs all further epochs itself."""
-    monkeypatch.setattr(replays, "_IDLE_S", 0.2)
+    noted = SpanReplay.take
+
+    def impatient(span: SpanReplay, changes: Any) -> None:
+        noted(span, changes)
+        monkeypatch.setattr(replays, "_IDLE_S", 0.2)  # it has done what it does
+
+    monkeypatch.setattr(replays, "_IDLE_S", 60.0)
+    monkeypatch.setattr(SpanReplay, "take", impatient)
     journal_of(TILL, tmp_path, adding(method, 3))
     code, found = replayed()
     assert (code, found["divergence"]) == (0, None)
