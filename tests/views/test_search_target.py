@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import tantivy
 
 from penstock.views import search_target
-from penstock.views.search_fields import Contents
+from penstock.views.search_fields import Contents, position_document
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import Overtaken, Row, TableChange, TargetProblem
@@ -305,14 +306,13 @@ def _killed_before_a_merge(folder: Path, meta: Path, epoch: int, rows: list[Row]
     """Change an index in a process that is killed when the change is in force, and before segments are merged."""
     child = os.fork()
     if child == 0:
-        document = search_target.position_document
 
-        def locking(contents: Contents) -> object:
+        def locking(contents: Contents) -> tantivy.Document:
             # Behind the commit, and before merges, tantivy waits for this lock.
             fcntl.flock(os.open(meta.parent / ".tantivy-meta.lock", os.O_RDWR), fcntl.LOCK_EX)
-            return document(contents)
+            return position_document(contents)
 
-        search_target.position_document = locking  # type: ignore[assignment]
+        pytest.MonkeyPatch().setattr(search_target, "position_document", locking)
         changed(SearchTarget(folder, CHOICE), epoch, [], rows)
         os._exit(1)
     wait_for(lambda: _segments(meta) == _MERGED, "the commit")
