@@ -51,7 +51,7 @@ def record(gateway: RunningGateway, spec: str) -> Deployment:
     assert gateway.driver is not None
     last = gateway.driver.journal.last()
     since = Epoch(0 if last is None else last.epoch + 1)
-    deployments = Deployments(DataDirectory(data).journal_path)
+    deployments = Deployments(DataDirectory(data).journal_root)
     recorded = deployments.record(since, time.time_ns() // 1_000, stored_code(data, spec), {})
     assert recorded is not None
     return recorded

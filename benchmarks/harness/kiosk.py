@@ -112,7 +112,7 @@ class _Audit:
 
     def __init__(self, data: Path, journal: DeltaJournal, app: App) -> None:
         self._journal, self._app = journal, app
-        self._deployments = Deployments(DataDirectory(data).journal_path).every()
+        self._deployments = Deployments(DataDirectory(data).journal_root).every()
         self._archives = Archives(data)
         self._state: dict[tuple[str, str], dict[str, Any]] = {}
         self._replies: dict[str, Any] = {}

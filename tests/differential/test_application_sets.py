@@ -94,7 +94,7 @@ def test_one_application_is_upgraded_while_the_others_run(tmp_path: Path) -> Non
     data, market = tmp_path / "data", shutil.copytree(MARKET, tmp_path / "market")
     with own_modules(PLACES):
         code, archive = code_of(locate(str(market)))
-        Archives(data).folder.parent.mkdir()
+        data.mkdir()
         Archives(data).put(archive)
         inline = Inline(data, 2, unpacked(data, code).spec, "market")
         Deployments(data / "journal").record(Epoch(0), 0, code, {})

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.deployment.archives import Archives, pack
+from penstock.deployment.archives import Archives, file_of, pack
 from penstock.deployment.code_in_force import spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
 from penstock.errors import JournalUnavailable, StateUnavailable
@@ -119,10 +119,10 @@ def test_a_deployment_that_does_not_fit_changes_nothing(shop: Shop) -> None:
     shop.deploy(shop.version("raise KeyboardInterrupt"))
     shop.deploy(shop.version(SHOP.replace('"shop"', '"kiosk"'), **FIRST))
     gone = shop.version(attributes="stock: int = 1", step="3")
-    Archives(shop.data).path_of(gone.archive).unlink()
+    (shop.data / file_of(gone.archive)).unlink()
     shop.deploy(gone)
     changed = shop.version(attributes="stock: int = 1", step="4")
-    Archives(shop.data).path_of(changed.archive).write_bytes(b"else")
+    (shop.data / file_of(changed.archive)).write_bytes(b"else")
     shop.deploy(changed)
     shop.call("bump")
     errors = ["class-changed", "config", "config", "config", "corrupt", "corrupt"]
@@ -190,7 +190,7 @@ def test_a_refused_record_leaves_nothing_of_an_earlier_attempt(shop: Shop) -> No
         shop.runtime.advance(3)
     assert len(Deployments(shop.data / "journal").every()) == 2
     shop.runtime.journal.commit = commit  # type: ignore[method-assign]
-    Archives(shop.data).path_of(code.archive).write_bytes(b"else")
+    (shop.data / file_of(code.archive)).write_bytes(b"else")
     shop.call("bump")
     assert shop.run() == ["tea", 1, "corrupt", 2]
     assert len(Deployments(shop.data / "journal").every()) == 1

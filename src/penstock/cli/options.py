@@ -20,7 +20,7 @@ import typer
 from penstock.cli import completion
 from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError
-from penstock.files.layout import JOURNAL
+from penstock.files.roots import has_journal, use_store
 from penstock.native import choice
 from penstock.process.config import Config, Setting, help_of, load_config, parse_assignment
 
@@ -78,7 +78,11 @@ AppOption = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Data directory; default .penstock/<app name>."),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Data directory, or s3://BUCKET/PREFIX; default .penstock/<app name>.",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
@@ -154,7 +158,7 @@ def schema_changes(application: "App", settings: "Config") -> "Sequence[SchemaCh
     Raises:
         ClassChanged: A class cannot read its stored entities; nothing was written.
     """
-    if not (settings.data / JOURNAL).exists():  # nothing is stored, and no reader is needed
+    if not has_journal(settings.data):  # nothing is stored, and no reader is needed
         return ()
     from penstock.process.data_directory import DataDirectory
 
@@ -270,7 +274,11 @@ class DataOptions:
                 **{name: flag for name, flag in flags.items() if flag is not None},
             },
         )
-        if not next(filter(Path.exists, (settings.data, *settings.data.parents)), NOWHERE).is_dir():
+        if settings.store:
+            use_store(settings.data, settings.store)
+        elif not next(
+            filter(Path.exists, (settings.data, *settings.data.parents)), NOWHERE
+        ).is_dir():
             raise ConfigError(f"the data directory {settings.data} is a file, or is below a file")
         return settings
 

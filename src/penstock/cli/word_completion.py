@@ -15,7 +15,7 @@ from penstock.cli.app_word import split_app
 from penstock.cli.completion import application_names, silent
 from penstock.cli.options import DIRECTORY, NOWHERE, DataOptions
 from penstock.deployment.loading import load_app
-from penstock.files.layout import JOURNAL, LOG
+from penstock.files.roots import has_journal, journal_root
 
 if TYPE_CHECKING:
     from penstock.model.application import App
@@ -85,7 +85,7 @@ def _open_streams(app: "App") -> Iterator[str]:
 def stored_classes(ctx: typer.Context) -> Iterator[str]:
     """Complete CLASS or ENTITY: the classes whose entities are stored in data directories."""
     for data in _data_directories(ctx):
-        yield from msgspec.json.decode((data / JOURNAL / "_shapes.json").read_bytes())["shapes"]
+        yield from msgspec.json.decode(journal_root(data).get("_shapes.json"))["shapes"]
 
 
 @silent
@@ -103,4 +103,4 @@ def stored_streams(ctx: typer.Context) -> Iterator[str]:
 def _data_directories(ctx: typer.Context) -> list[Path]:
     chosen = _options(ctx).settings().data
     directories = sorted(DIRECTORY.iterdir()) if chosen == NOWHERE else [chosen]
-    return [data for data in directories if (data / LOG).exists()]
+    return [data for data in directories if has_journal(data)]

@@ -7,9 +7,6 @@ data directory and are never changed; a changed archive is found by its name.
 
 import hashlib
 import io
-import math
-import os
-import time
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import Corrupt, OperationalError, PenstockError
-from penstock.files import durable
 from penstock.files.layout import ARCHIVES
+from penstock.files.roots import shared_root
 
 _SUFFIX: Final = ".zip"
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
@@ -72,19 +69,20 @@ def hash_of(archive: bytes) -> str:
 
 
 class Archives:
-    """The archives of one data directory."""
+    """The archives of one application."""
 
     def __init__(self, data: Path) -> None:
         """Name the data directory; nothing is read yet."""
-        self.folder = data / ARCHIVES
+        self._root = shared_root(data)
 
-    def path_of(self, name: str) -> Path:
-        """Return the file of an archive."""
-        return self.folder / f"{name}{_SUFFIX}"
+    def names(self) -> list[str]:
+        """Return the names of all archives."""
+        found = self._root.names(ARCHIVES)
+        return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
 
-    def paths(self) -> list[Path]:
-        """Return the files of all archives."""
-        return sorted(self.folder.glob(f"*{_SUFFIX}"))
+    def has(self, name: str) -> bool:
+        """Say whether an archive is there, perhaps damaged."""
+        return self._root.has(file_of(name))
 
     def put(self, archive: bytes) -> str:
         """Store an archive durably, unless it is there undamaged; return its name.
@@ -93,14 +91,9 @@ class Archives:
             OSError: The disk is full or fails.
         """
         name = hash_of(archive)
-        path = self.path_of(name)
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700)
-            durable.sync_directory(self.folder.parent)
-        if not path.is_file() or path.read_bytes() != archive:
-            durable.replace(path, archive)
-        else:
-            os.utime(path)  # its time of grace begins again
+        # Also if it is there: its time of grace begins again.
+        self._root.make_folders(ARCHIVES)
+        self._root.replace(file_of(name), archive)
         return name
 
     def read(self, name: str) -> bytes:
@@ -110,9 +103,9 @@ class Archives:
             Corrupt: The archive is missing, or was changed.
             OperationalError: It cannot be read.
         """
-        path = self.path_of(name)
+        path = f"{self._root}/{file_of(name)}"
         try:
-            archive = path.read_bytes()
+            archive = self._root.get(file_of(name))
         except FileNotFoundError as error:
             raise Corrupt(f"{path} is missing; put the file back from a backup") from error
         except OSError as error:
@@ -151,19 +144,20 @@ class Archives:
         Raises:
             OSError: The disk fails.
         """
-        until = time.time() - grace_s
-        others = [path for path in self.folder.glob(f"*{_SUFFIX}*") if path.stem not in needed]
-        surplus = [path for path in others if _stored_at(path) <= until]
-        for path in surplus:
-            path.unlink(missing_ok=True)
-        if surplus:
-            durable.sync_directory(self.folder)
-        return len(surplus)
+        count = 0
+        for file in list(self._root.names(ARCHIVES)):
+            # A file on its way to a name has a longer name.
+            if _SUFFIX not in file or file.removesuffix(_SUFFIX) in needed:
+                continue
+            # One that does not exist any more has no age.
+            if self._root.age_s(f"{ARCHIVES}/{file}") >= grace_s:
+                self._root.remove(f"{ARCHIVES}/{file}")
+                count += 1
+        if count:
+            self._root.settle(ARCHIVES)
+        return count
 
 
-def _stored_at(path: Path) -> float:
-    """Return when a file was stored, in seconds; a temporary file that has got its name meanwhile was stored just now."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return math.inf
+def file_of(name: str) -> str:
+    """Return the name of the file of an archive, in the shared root."""
+    return f"{ARCHIVES}/{name}{_SUFFIX}"

@@ -22,7 +22,7 @@ from penstock.deployment.side_modules import LoadedCode, load_aside, load_instea
 from penstock.deployment.source import imported_code, loaded_code
 from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
 from penstock.files.layout import RUN
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     NAME,

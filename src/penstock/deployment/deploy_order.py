@@ -24,7 +24,6 @@ from penstock.deployment.loading import locate
 from penstock.deployment.source import code_of
 from penstock.errors import ConfigError
 from penstock.files.durable import storage
-from penstock.files.lock import locked_directory
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.log.api import Log
@@ -132,7 +131,7 @@ def append_deployment(
     with (
         closing(directory.open_journal_of(name)) as journal,
         closing(directory.open_log(config)) as log,
-        locked_directory(directory.journal_path),  # maintenance removes no archive meanwhile
+        directory.journal_root.alone(),  # maintenance removes no archive meanwhile
     ):
         newest = newest_code(config.data, journal, log)
         if newest == code:
@@ -151,7 +150,7 @@ def wait_for_deployment(
     """Wait until a deployment is in force."""
     reply = settled(settings, appended.lsn, timeout_s, "the deployment")
     reply.value()
-    every = Deployments(DataDirectory(settings.data).journal_path).every()
+    every = Deployments(DataDirectory(settings.data).journal_root).every()
     deployment = deployment_at(every, Epoch(reply.epoch + 1))
     assert deployment is not None, "the driver records a deployment before it answers"
     return deployment
@@ -267,7 +266,7 @@ class Rollback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def carry_out(self, place: Place, timeout_s: float) -> DeploymentResult:
         """Append the deployment of the former code, and wait until it is in force."""
         directory, _ = place.directory()
-        code = former_code(Deployments(directory.journal_path).every(), self.number)
+        code = former_code(Deployments(directory.journal_root).every(), self.number)
         return put_in_force(place, code, timeout_s, drop=dropped(self.drop))
 
 

@@ -5,14 +5,13 @@ from pathlib import Path
 from penstock.base.deployment_answers import ListedDeployment
 from penstock.deployment.code_in_force import deployment_in_force
 from penstock.errors import ConfigError
-from penstock.files.layout import JOURNAL
-from penstock.files.local_root import journal_root
+from penstock.files.roots import has_journal, journal_root
 from penstock.journal.deployments import Deployment, Deployments, version_changes
 
 
 def list_deployments(data: Path) -> list[ListedDeployment]:
     """Return the deployments of a data directory, in order."""
-    if not (data / JOURNAL).is_dir():
+    if not has_journal(data):
         raise ConfigError(
             f"there is no journal in {data}; name the application's directory with --data"
         )

@@ -18,7 +18,7 @@ from penstock.deployment.source import (
 )
 from penstock.errors import OperationalError
 from penstock.files.durable import storage
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import (
     Deployment,

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import ConfigError
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.deployments import Deployments
 from penstock.model.application import App
 from penstock.process.data_directory import DataDirectory

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from penstock.files import durable
-from penstock.files.layout import JOURNAL
 from penstock.files.lock import locked_directory
 from penstock.files.shared_root import SharedRoot, UnclearOutcome
 
@@ -194,13 +193,3 @@ class LocalRoot:
 def rooted(place: "SharedRoot | Path | str") -> SharedRoot:
     """Return a root, of which the folder may be given instead."""
     return LocalRoot(Path(place)) if isinstance(place, (str, Path)) else place
-
-
-def shared_root(data: Path) -> SharedRoot:
-    """Return the shared root of a data directory; the directory itself is the root of this host."""
-    return LocalRoot(data)
-
-
-def journal_root(data: Path) -> SharedRoot:
-    """Return the root of the journal of a data directory."""
-    return shared_root(data).folder(JOURNAL)

@@ -9,10 +9,20 @@ A name is a path with slashes, relative to the root. Bytes appear whole or not a
 is durable. All methods raise `OSError` if the disk or the store fails; callers translate it with `files.durable.storage`.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
+
+from penstock.errors import ConfigError
+
+SCHEME: Final = "s3://"
+"""How the name of a place in an object store begins."""
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
+_FOLDER: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._=-]{1,200}")
+"""Stores and their clients differ in the other characters."""
 
 
 class UnclearOutcome(OSError):
@@ -134,3 +144,22 @@ class SharedRoot(Protocol):
 
         Other hosts are not kept out: data that they may destroy need `create` or `change`.
         """
+
+
+def place_of(url: str) -> str:
+    """Return the URL of a place in an object store in its only spelling.
+
+    Raises:
+        ConfigError: It names no bucket, or more than a place.
+    """
+    bucket, *folders = [part for part in url.removeprefix(SCHEME).split("/") if part] or [""]
+    if (
+        not url.startswith(SCHEME)
+        or not _BUCKET.fullmatch(bucket)
+        or not all(map(_FOLDER.fullmatch, folders))
+    ):
+        raise ConfigError(
+            f"{url!r} is no place in an object store; write s3://BUCKET/PREFIX, with letters, digits, dots, dashes and "
+            "underscores in PREFIX"
+        )
+    return SCHEME + "/".join((bucket, *folders))

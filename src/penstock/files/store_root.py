@@ -6,42 +6,29 @@ object is there. So an answer that is not a plain yes is never believed: the byt
 does not exist, the same bytes are put again under the same condition. Two calls with different bytes never both
 return True, if the store honours the condition; `check_conditions` tries that at the start.
 
-`obstore` repeats nothing here. Its own repetitions would hide which answers were clear. It is an extra
-(`penstock[cluster]`), so nothing imports this module before a root is in a store.
+`store_client` sends the requests, from forks, too.
 """
 
 import errno
-import os
 import random
-import re
 import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
-
-import obstore
-from obstore import exceptions
-from obstore.store import S3Store
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import ConfigError
 from penstock.files.lock import locked_file
-from penstock.files.shared_root import UnclearOutcome
+from penstock.files.shared_root import SCHEME, UnclearOutcome, place_of
+from penstock.files.store_client import Client, ConditionFailed, Refused
 
-if TYPE_CHECKING:  # the library has no such names when it runs
-    from obstore import GetResult, PutMode
-    from obstore.store import ClientConfig, RetryConfig
+if TYPE_CHECKING:
+    from obstore import PutMode
 
-SCHEME: Final = "s3"
-
-_ANSWER_S: Final = 5.0
-"""How long one request may take."""
 _PATIENCE_S: Final = 4.0
 """How long a request is repeated; afterwards the caller tells its own caller, and tries again later."""
 _CREATE_PATIENCE_S: Final = 30.0
@@ -52,25 +39,9 @@ _PAUSE_LAST_S: Final = 1.0
 _LOOK_S: Final = (0.01, 0.25)
 _KEEPS_S: Final = 86_400
 
-_SAID: Final = re.compile("<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
-
 _RIVALS: Final = 8
 _TRIALS: Final = 3
 _PROBE: Final = "_probe"
-
-_CONDITIONS: Final = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
-"""The answers that the condition of a request does not hold."""
-_REFUSALS: Final = (
-    exceptions.PermissionDeniedError,
-    exceptions.UnauthenticatedError,
-    exceptions.InvalidPathError,
-    exceptions.NotSupportedError,
-    OSError,  # of this process, or the bucket is missing
-)
-"""The answers that nothing was written, and that a repetition is in vain."""
-
-_user: int | None = None
-"""The process that has used a store first; its forks cannot."""
 
 T = TypeVar("T")
 
@@ -94,13 +65,11 @@ class StoreRoot:
         Raises:
             ConfigError: The URL names no bucket.
         """
-        scheme, bucket, path, *extra = urlsplit(url)
-        if scheme != SCHEME or not bucket or any(extra):
-            raise ConfigError(f"{url!r} is no place in an object store; write s3://BUCKET/PREFIX")
-        self._url = url.rstrip("/")
+        self._url = place_of(url)
+        bucket, _, path = self._url.removeprefix(SCHEME).partition("/")
         self._host = host
-        self._prefix = f"{path.strip('/')}/" if path.strip("/") else ""
-        self._store = _s3(bucket, options or {})
+        self._prefix = f"{path}/" if path else ""
+        self._client = Client(bucket, options or {})
 
     def __str__(self) -> str:
         return self._url
@@ -111,7 +80,7 @@ class StoreRoot:
         below._url = f"{self._url}/{name}"
         below._host = self._host / name
         below._prefix = f"{self._prefix}{name}/"
-        below._store = self._store
+        below._client = self._client
         return below
 
     def make_folders(self, *names: str) -> None:
@@ -123,21 +92,21 @@ class StoreRoot:
         is_clear = True  # no request so far can have written, or can still write
         for pause_s in _pauses():
             try:
-                self._put(name, data, "create")
-            except exceptions.AlreadyExistsError as error:
+                self._client.put(self._key(name), data, "create")
+            except ConditionFailed as error:
                 # A conflict may come for a write of our own whose answer was lost, and although nothing was written.
-                reason: Exception = error
+                reason: OSError = error
                 with suppress(OSError):  # also if the name does not exist
                     return self.get(name) == data
-            except (exceptions.BaseError, OSError) as error:
-                if is_clear and isinstance(error, _REFUSALS):
-                    raise _os_error(error) from error
+            except OSError as error:
+                if is_clear and isinstance(error, Refused):
+                    raise
                 reason = error
             else:
                 return True
             is_clear = False
-            if isinstance(reason, _REFUSALS) or time.monotonic() + pause_s > deadline:
-                raise UnclearOutcome(errno.EIO, _text_of(reason)) from reason
+            if isinstance(reason, Refused) or time.monotonic() + pause_s > deadline:
+                raise UnclearOutcome(errno.EIO, reason.strerror) from reason
             time.sleep(pause_s)
         raise AssertionError("the pauses have no end")
 
@@ -148,7 +117,7 @@ class StoreRoot:
     def replace(self, name: str, data: bytes | memoryview) -> None:
         """Give a name other bytes."""
         plain = memoryview(data).cast("B")  # buffers of Arrow have signed bytes
-        self._asked(lambda: obstore.put(self._client, self._key(name), plain))
+        self._asked(lambda: self._client.put(self._key(name), plain))
 
     def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
         """Replace the bytes of a name by those that `edit` returns, as the port says."""
@@ -163,33 +132,29 @@ class StoreRoot:
             if asked is None or asked == before:
                 return
             mode: PutMode = "create" if e_tag is None else {"e_tag": e_tag}
-            with suppress(*_CONDITIONS):
-                self._asked(partial(self._put, name, asked, mode))
+            with suppress(ConditionFailed):
+                self._asked(partial(self._client.put, self._key(name), asked, mode))
                 return
 
     def _found(self, name: str) -> tuple[bytes | None, str | None]:
         """Return the bytes and the tag of a name; None for both if it does not exist."""
         try:
-            answer = self._asked(lambda: obstore.get(self._client, self._key(name)))
+            return self._asked(lambda: self._client.get(self._key(name)))
         except FileNotFoundError:
             return None, None
-        return bytes(answer.bytes()), answer.meta["e_tag"]
-
-    def _put(self, name: str, data: bytes, mode: "PutMode") -> None:
-        obstore.put(self._client, self._key(name), data, mode=mode, use_multipart=False)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         """Give a file to write, as the port says."""
         with self._scratch_file() as path:
             yield path
-            self._asked(lambda: obstore.put(self._client, self._key(name), path))
+            self._asked(lambda: self._client.put(self._key(name), path))
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
         """Give a file to read, as the port says."""
         with self._scratch_file() as path:
-            self._asked(lambda: _save(obstore.get(self._client, self._key(name)), path))
+            self._asked(lambda: self._client.save(self._key(name), path))
             yield path
 
     @contextmanager
@@ -200,7 +165,7 @@ class StoreRoot:
 
     def get(self, name: str) -> bytes:
         """Return the bytes of a name."""
-        return self._asked(lambda: bytes(obstore.get(self._client, self._key(name)).bytes()))
+        return self._asked(lambda: self._client.get(self._key(name)))[0]
 
     def has(self, name: str) -> bool:
         """Say whether a name exists."""
@@ -208,25 +173,23 @@ class StoreRoot:
 
     def size(self, name: str) -> int | None:
         """Return the number of bytes of a name."""
-        meta = self._meta(name)
+        meta = self._asked(lambda: self._client.head(self._key(name)))
         return None if meta is None else meta["size"]
 
     def stamp(self, name: str) -> object:
         """Return a value that another writing changes."""
-        meta = self._meta(name)
+        meta = self._asked(lambda: self._client.head(self._key(name)))
         return None if meta is None else (meta["e_tag"], meta["last_modified"])
 
     def age_s(self, name: str) -> float:
         """Return the seconds since a name was written."""
-        meta = self._meta(name)
+        meta = self._asked(lambda: self._client.head(self._key(name)))
         return 0.0 if meta is None else time.time_ns() / 1e9 - meta["last_modified"].timestamp()
 
     def names(self, folder: str = "") -> Iterator[str]:
         """Yield the names directly in a folder."""
         prefix = self._key(f"{folder}/" if folder else "")
-        answer = self._asked(lambda: obstore.list_with_delimiter(self._client, prefix))
-        for entry in (*answer["common_prefixes"], *(meta["path"] for meta in answer["objects"])):
-            yield entry.removeprefix(prefix).rstrip("/")
+        yield from self._asked(lambda: self._client.names(prefix))
 
     def version(self, folder: str) -> object:
         """Return a value that is never returned again: nothing tells of changes, so the caller lists the folder."""
@@ -241,7 +204,7 @@ class StoreRoot:
     def remove(self, name: str) -> None:
         """Remove a name."""
         with suppress(FileNotFoundError):
-            self._asked(lambda: obstore.delete(self._client, self._key(name)))
+            self._asked(lambda: self._client.delete(self._key(name)))
 
     @contextmanager
     def alone(self, folder: str = "", timeout_s: float | None = None) -> Iterator[bool]:
@@ -250,6 +213,17 @@ class StoreRoot:
         place.mkdir(parents=True, exist_ok=True)
         with locked_file(place / "alone.lock", timeout_s) as held:
             yield held is not None
+
+    def check_access(self) -> None:
+        """Look whether the store answers to this process.
+
+        Raises:
+            ConfigError: It does not; the message says why, and what helps.
+        """
+        try:
+            next(self.names(), None)
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def check_conditions(self) -> None:
         """Try whether the store honours conditions: of several writers of one name, exactly one must win.
@@ -261,9 +235,10 @@ class StoreRoot:
             for trial in range(_TRIALS):
                 self._try_conditions(f"{_PROBE}/{secrets.token_hex(8)}-{trial}")
         except OSError as error:
-            raise ConfigError(
-                f"the object store {self} cannot be used: {error.strerror}"
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"the object store {self} cannot be used: {error.strerror}")
 
     def _try_conditions(self, name: str) -> None:
         bids = [f"{number}".encode() for number in range(_RIVALS)]
@@ -291,64 +266,27 @@ class StoreRoot:
             "such as Amazon S3"
         )
 
-    @property
-    def _client(self) -> S3Store:
-        """The client, in a process that may use it.
-
-        Raises:
-            OSError: The process is a fork of one that has used a store. It would wait for the threads of its parent for
-                ever, and take the answers of its parent, which then waits, too.
-        """
-        global _user
-        if _user not in (None, os.getpid()):
-            raise OSError(errno.ENOTSUP, "an object store cannot be used in a fork of its user")
-        _user = os.getpid()
-        return self._store
-
     def _key(self, name: str) -> str:
         return self._prefix + name
-
-    def _meta(self, name: str) -> Any:
-        try:
-            return self._asked(lambda: obstore.head(self._client, self._key(name)))
-        except FileNotFoundError:
-            return None
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Repeat a request that may be repeated, for some seconds.
 
         Raises:
-            AlreadyExistsError, PreconditionError: The condition of the request does not hold.
+            ConditionFailed: The condition of the request does not hold.
             OSError: The store refuses, or does not answer.
         """
         deadline = time.monotonic() + _PATIENCE_S
         for pause_s in _pauses():
             try:
                 return ask()
-            except exceptions.BaseError as error:
-                if isinstance(error, _CONDITIONS):
+            except (FileNotFoundError, ConditionFailed, Refused):
+                raise
+            except OSError:
+                if time.monotonic() + pause_s > deadline:
                     raise
-                if isinstance(error, _REFUSALS) or time.monotonic() + pause_s > deadline:
-                    raise _os_error(error) from error
             time.sleep(pause_s)
         raise AssertionError("the pauses have no end")
-
-
-def _s3(bucket: str, options: dict[str, str]) -> S3Store:
-    client: ClientConfig = {
-        "timeout": timedelta(seconds=_ANSWER_S),
-        "connect_timeout": timedelta(seconds=_ANSWER_S / 2),
-        # The endpoint says itself whether it has a certificate: a store in a private network may have none.
-        "allow_http": True,
-    }
-    retry: RetryConfig = {"max_retries": 0}
-    return S3Store(bucket, client_options=client, retry_config=retry, **options)  # type: ignore[arg-type]
-
-
-def _save(answer: "GetResult", path: Path) -> None:
-    with path.open("wb") as file:
-        for chunk in answer:
-            file.write(chunk)
 
 
 def _with_bid(bid: bytes, data: bytes | None) -> bytes | None:
@@ -361,15 +299,3 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause_s * random.uniform(0.5, 1)
         pause_s = min(2 * pause_s, _PAUSE_LAST_S)
-
-
-def _os_error(error: Exception) -> OSError:
-    return OSError(errno.EIO, _text_of(error))
-
-
-def _text_of(error: Exception) -> str:
-    """Return the message of the store, or the first line of the client's; its other lines are its own state."""
-    said = _SAID.search(str(error))
-    if said is not None:
-        return f"{said[1]}: {said[2]}"
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -18,9 +18,10 @@ import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
+from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.files.sealed import checksum_of
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
@@ -165,8 +166,8 @@ def _snapshot_files(data: Path, journal: str) -> Iterator[FileEntry]:
 
 
 def _small_files(data: Path) -> Iterator[FileEntry]:
-    for path in savepoints.paths(data):
-        yield _entry_of(data, str(path.relative_to(data)))
+    for name in savepoints.names(data):
+        yield _entry_of(data, savepoints.file_of(name))
     for name in (KEYS, ERASURES):
         if (data / name).exists():
             yield _entry_of(data, name)
@@ -174,8 +175,8 @@ def _small_files(data: Path) -> Iterator[FileEntry]:
 
 def _archives(data: Path) -> Iterator[FileEntry]:
     """Yield the source archives of all deployments, also of those that wait in the log."""
-    for path in Archives(data).paths():
-        yield _entry_of(data, str(path.relative_to(data)))
+    for name in Archives(data).names():
+        yield _entry_of(data, archive_file(name))
 
 
 def _entry_of(data: Path, path: str) -> FileEntry:

@@ -26,8 +26,8 @@ from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
 from penstock.files.layout import JOURNAL, LOG, SNAPSHOTS
-from penstock.files.local_root import journal_root
 from penstock.files.lock import locked_directory
+from penstock.files.roots import journal_root
 from penstock.files.sealed import seal
 from penstock.history import copying
 from penstock.history.copying import translating_disk_errors

@@ -17,7 +17,7 @@ from penstock.deployment.loading import Location, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.deployment.source import code_of
 from penstock.errors import ConfigError, Corrupt, DefinitionError
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.files.temporary_folder import temporary_folder
 from penstock.history.reader import HistoryReader
 from penstock.journal.deployments import (

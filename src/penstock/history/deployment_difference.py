@@ -17,7 +17,7 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.side_modules import load_aside
 from penstock.errors import ConfigError, Gone, TimedOut
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.history.deployment_check import CheckFinding, Level, compare_interfaces, level_of
 from penstock.journal.deployments import Deployment, Deployments
 from penstock.journal.shapes import Shapes
@@ -61,7 +61,7 @@ def _asked(
     data: Path, former: Deployment, deployment: Deployment, work_s: float
 ) -> list[CheckFinding]:
     for each in (former, deployment):
-        if not Archives(data).path_of(each.code.archive).is_file():
+        if not Archives(data).has(each.code.archive):
             raise Gone(
                 f"the source of deployment {each.number} is not there any more: retention has removed its epochs"
             )

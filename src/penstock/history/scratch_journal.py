@@ -65,7 +65,7 @@ class ScratchJournal:
         self._journal = directory.open_journal(app, secret)
         if app.removed:
             removed = {name: removed_versions(each) for name, each in app.removed.items()}
-            Shapes(directory.journal_path, {}).replace(removed)
+            Shapes(directory.journal_root, {}).replace(removed)
         self._position = Lsn(0)
         self._atoms: dict[str, int] = {}
         if first > 0:

@@ -37,21 +37,21 @@ from penstock.base.ids import (
     partition_of,
 )
 from penstock.deployment.archives import Archives
+from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError, Truncated
 from penstock.files import durable
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.layout import (
-    ARCHIVES,
     CHECKPOINT,
     ERASURES,
     JOURNAL,
     LOG,
-    SAVEPOINTS,
     SNAPSHOTS,
     STATE,
     SUBJECT_KEYS,
 )
-from penstock.files.local_root import LocalRoot, journal_root
+from penstock.files.local_root import LocalRoot
+from penstock.files.roots import journal_root
 from penstock.files.sealed import size_and_checksum_of
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
@@ -470,10 +470,10 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:
     """Check that the state after each savepoint's epoch is held."""
     oldest = oldest_state(journal, Snapshots(data / SNAPSHOTS, journal.identity))
-    for path in savepoints.paths(data):
-        where = f"{SAVEPOINTS}/{path.name}"
+    for name in savepoints.names(data):
+        where = savepoints.file_of(name)
         try:
-            savepoint = savepoints.find(data, path.stem)
+            savepoint = savepoints.find(data, name)
         except Corrupt as error:
             yield unrecoverable(str(error), where)
             continue
@@ -788,7 +788,7 @@ def check_archives(data: Path, first: Epoch) -> Iterator[Finding]:
         try:
             archives.read(name)
         except Corrupt as error:
-            yield unrecoverable(str(error), f"{ARCHIVES}/{archives.path_of(name).name}")
+            yield unrecoverable(str(error), archive_file(name))
 
 
 _ORDER_COLUMNS = ("request_id", "error", "reply")

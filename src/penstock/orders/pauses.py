@@ -8,7 +8,7 @@ A pause closes admission only. Requests that are in the log run, and scheduled r
 due. Reads of entities, SQL and status are not paused.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -16,12 +16,12 @@ from typing import Final, Literal
 import msgspec
 
 from penstock.errors import Corrupt, RequestError
-from penstock.files import durable, shared_file
+from penstock.files import shared_file
 from penstock.files.layout import PAUSES
+from penstock.files.roots import shared_root
 from penstock.files.sealed import seal, unseal
 from penstock.model.limit import EVERYTHING
 
-LOCK: Final = "pauses.lock"
 EFFECTIVE_S: Final = 1.0
 """The seconds after which every gateway obeys a change of the file."""
 
@@ -76,12 +76,11 @@ class PauseFile:
 
     def __init__(self, data: Path) -> None:
         """Use a data directory; `pause` creates it if it does not exist."""
-        self.path = data / PAUSES
-        self._lock_path = data / LOCK
+        self._data = data
 
     def actions(self) -> tuple[PauseAction, ...]:
         """Return all pauses and resumes, the oldest first."""
-        return shared_file.read(self.path, decode_actions)
+        return shared_file.read(shared_root(self._data), PAUSES, decode_actions)
 
     def pauses(self) -> Pauses:
         """Return the pauses in force; raises as `actions`."""
@@ -108,19 +107,24 @@ class PauseFile:
     def note(self, action: PauseAction) -> None:
         """Record the resume of a workflow; it ends no pause of this file."""
         _check_texts(action)
-        with shared_file.changing(self.path, self._lock_path):
-            durable.replace(self.path, encode_actions((*_recent(self.actions()), action)))
+        self._change(lambda actions: (encode_actions((*_recent(actions), action)), action))
 
     def _record(self, action: PauseAction) -> PauseAction:
         _check_texts(action)
-        with shared_file.changing(self.path, self._lock_path):
-            actions = self.actions()
+
+        def edit(actions: tuple[PauseAction, ...]) -> tuple[bytes, PauseAction]:
             in_force = Pauses(actions).in_force
             if action.kind == "resume" and action.target not in in_force:
                 known = ", ".join(map(target_text, in_force)) or "nothing"
                 raise RequestError(f"{target_text(action.target)} is not paused; paused: {known}")
-            durable.replace(self.path, encode_actions((*_recent(actions), action)))
-        return action
+            return encode_actions((*_recent(actions), action)), action
+
+        return self._change(edit)
+
+    def _change(
+        self, edit: Callable[[tuple[PauseAction, ...]], tuple[bytes, PauseAction]]
+    ) -> PauseAction:
+        return shared_file.change(self._data, PAUSES, decode_actions, edit)
 
 
 def _check_texts(action: PauseAction) -> None:

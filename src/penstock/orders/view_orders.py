@@ -3,7 +3,6 @@
 The appliers obey within a second. No record of the log is needed: an order changes a store outside, and no reply.
 """
 
-import shutil
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
@@ -11,8 +10,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.errors import ConfigError, RequestError
-from penstock.files.layout import VIEWS
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.delta import identity_of
 from penstock.journal.deployments import Deployments
 from penstock.log.clock import wall_clock_us
@@ -32,7 +30,9 @@ from penstock.process.view_files import (
     change_orders,
     end_hold,
     folder_of,
+    forget_view,
     held,
+    known_views,
     read_report,
 )
 from penstock.process.view_standing import ViewStanding, view_standings
@@ -127,9 +127,9 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         place.directory()  # there is a journal
         data, left = place.settings.data, ""
         declared = Deployments(journal_root(data)).views()
-        known = [*declared, *(path.name for path in (data / VIEWS).glob("*") if path.is_dir())]
+        known = known_views(data).union(declared)
         if self.view not in known:
-            raise RequestError(unknown("view", self.view, sorted(set(known))))
+            raise RequestError(unknown("view", self.view, sorted(known)))
         if self.kind == "remove":
             left = self._remove(place, declared)
         elif self.view not in declared:
@@ -170,7 +170,7 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 left = f"its tables in {target or 'the target'} stay; drop them there when they are not read any more"
             else:
                 left = self._without_tables(place, report)
-        shutil.rmtree(folder_of(data, self.view))
+        forget_view(data, self.view)
         return left
 
     def _without_tables(self, place: Place, report: ViewReport | None) -> str:

@@ -18,6 +18,8 @@ from penstock.base.setting import Meaning, meaning_of, setting
 from penstock.engine.limits import Limits
 from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
+from penstock.files.roots import host_folder
+from penstock.files.shared_root import SCHEME, place_of
 from penstock.process import logs
 
 FILE_NAME: Final = "penstock.toml"
@@ -219,7 +221,9 @@ class Config:
     """Settings of an application's processes.
 
     Attributes:
-        data: Directory of the application: log, journal, state, checkpoint.
+        data: Directory of the application: log, journal, state, checkpoint. With an object store, the folder of this host.
+        store: The object store that `data` names as `s3://BUCKET/PREFIX`; empty if it names a directory. Processes learn it
+            from the directory; see `files.roots`.
         limits: The limits of a transaction.
         gateway: The settings of the gateways.
         view: The settings of the SQL view.
@@ -228,6 +232,12 @@ class Config:
     """
 
     data: Path
+    store: str = ""
+    host_data: Path = setting(
+        Path(),
+        "folder of this host for an application whose `data` are in an object store (`s3://BUCKET/PREFIX`): log, stores "
+        "of the state, scratch files. Empty: a folder in `~/.local/share/penstock` (`$XDG_DATA_HOME`)",
+    )
     app: str = setting("", "the application of commands that name no other")
     cores: int = setting(
         os.cpu_count() or 1, "task slots of the embedded Spark", at_least=1, at_most=1_024
@@ -320,9 +330,15 @@ class Config:
             for name, value in values.items()
             if (complaint := _range_complaint(name, value)) is not None
         ]
-        if self.data.parts[:1] == ("s3:",):
+        if str(self.data).startswith(_OF_STORES):
             complaints.append(
-                "data: an object store cannot hold a whole data directory yet, only its journal; name a directory"
+                "data: s3://BUCKET/PREFIX is no directory; `load_config` finds the folder of this host"
+            )
+        # A process that is started by another one gets the folder alone.
+        if not self.store and self.host_data not in (Path(), self.data):
+            complaints.append(
+                "host_data: only an application whose data are in an object store (data = s3://BUCKET/PREFIX) has a "
+                "folder on each host"
             )
         if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
             complaints.append(
@@ -412,6 +428,11 @@ def load_config(
             complaints.append(f"{given.where}: {error}")
     if complaints:
         raise ConfigError(_joined(complaints))
+    if isinstance(url := chosen["data"], str):
+        folder = chosen.get("host_data", Path())
+        assert isinstance(folder, Path), "`_checked` converts it"
+        data = folder if folder != Path() else host_folder(url, host_folders(environment or {}))
+        chosen |= {"data": data, "store": url}
     tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
     built: dict[str, Any] = {}
     for name, value in chosen.items():
@@ -419,6 +440,23 @@ def load_config(
         (tables[table] if dot else built)[rest or name] = value
     made = {name: _TABLES[name](**table) for name, table in tables.items()}
     return Config(**built, **made, views=views)
+
+
+def host_folders(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the folders of a host, as the XDG Base Directory Specification names it.
+
+    Raises:
+        ConfigError: No variable names the user's home.
+    """
+    named = Path(environment.get("XDG_DATA_HOME", ""))
+    if not named.is_absolute():  # the specification ignores others
+        try:
+            named = Path.home() / ".local" / "share"
+        except RuntimeError as error:
+            raise ConfigError(
+                "this user has no home directory; name a folder of this host with the setting host_data"
+            ) from error
+    return named / "penstock"
 
 
 def help_of(name: str, default: str = "") -> str:
@@ -532,6 +570,10 @@ def _spelling(view: str) -> str:
 
 _VIEWS: Final = "views"
 _OF_VIEWS: Final = f"{_VIEWS}."
+_OF_STORES: Final = SCHEME.removesuffix("/")
+"""How the name of a place in a store begins, also after a path has lost a slash of it."""
+_NO_SETTINGS: Final = frozenset({_VIEWS, "store"})
+"""Fields of `Config` that are no settings: a table with names of users, and a part of `data`."""
 
 _NEAR: Final = 0.8
 """How alike a name is that a wrong one means; a smaller ratio suggests settings of the same table."""
@@ -555,6 +597,8 @@ def _converted(setting: Setting, wanted: type) -> object:
             return int(value)
         except ValueError:
             raise ConfigError(f"{name} = {value!r}: must be a whole number") from None
+    if name == "data" and str(value).startswith(_OF_STORES):
+        return place_of(SCHEME + str(value).removeprefix(_OF_STORES))
     if wanted is Path and isinstance(value, str | Path) and str(value):
         return setting.base / Path(value).expanduser()
     if name == "app" and isinstance(value, str) and setting.base != Path():
@@ -618,7 +662,7 @@ _KINDS: Final = {
     **{
         field.name: _kind_of(field)
         for field in dataclasses.fields(Config)
-        if field.name not in _TABLES and field.name != _VIEWS
+        if field.name not in _TABLES and field.name not in _NO_SETTINGS
     },
     **{
         f"{name}.{field.name}": _kind_of(field)

@@ -17,9 +17,10 @@ from penstock.errors import ConfigError, Fenced
 from penstock.files import private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
-from penstock.files.layout import DRIVER_LOCK, JOURNAL, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
-from penstock.files.local_root import journal_root
+from penstock.files.layout import DRIVER_LOCK, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
+from penstock.files.roots import journal_root, shared_root
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
@@ -54,15 +55,21 @@ class DataDirectory:
     """The data directory of one application.
 
     Attributes:
-        path: The directory, which need not exist.
+        path: The directory, which need not exist: the folder of this host. If the shared root is in an object store, it
+            has only the data of the host.
     """
 
     path: Path
 
     @property
-    def journal_path(self) -> Path:
-        """The folder of the journal."""
-        return self.path / JOURNAL
+    def shared(self) -> SharedRoot:
+        """The shared root: the directory itself, or a place in an object store."""
+        return shared_root(self.path)
+
+    @property
+    def journal_root(self) -> SharedRoot:
+        """The root of the journal."""
+        return journal_root(self.path)
 
     @property
     def log_path(self) -> Path:
@@ -76,7 +83,7 @@ class DataDirectory:
     @property
     def app_name(self) -> str | None:
         """The name of the application whose journal lies here; None before the first start."""
-        return app_of(journal_root(self.path))
+        return app_of(self.journal_root)
 
     def create(self, key_service: str = "") -> None:
         """Create the directory, durably and private; see `files.private`.
@@ -140,7 +147,7 @@ class DataDirectory:
             ClassChanged: It would; the message names the types, and a remedy.
         """
         following = Epoch(newest_epoch(journal) + 1)
-        Deployments(journal_root(self.path)).check(following, waiting_types(app))
+        Deployments(self.journal_root).check(following, waiting_types(app))
 
     def open_journal(
         self, app: App, secret: bytes | None = None, dropped: Collection[str] = ()
@@ -158,7 +165,7 @@ class DataDirectory:
             ClassChanged: A class cannot read its stored entities; nothing was written.
             Corrupt: The journal is damaged.
         """
-        journal = DeltaJournal(journal_root(self.path), app.name, app.stored, secret, dropped)
+        journal = DeltaJournal(self.journal_root, app.name, app.stored, secret, dropped)
         if secret is not None:
             # The journal continues another one, from which the application has its removed classes and its keys.
             journal.keys = lambda: app.keys
@@ -197,7 +204,7 @@ class DataDirectory:
 
     def open_journal_of(self, app_name: str) -> DeltaJournal:
         """Open the journal for a reader that needs no code of the application; see `open_journal`."""
-        return DeltaJournal(journal_root(self.path), app_name)
+        return DeltaJournal(self.journal_root, app_name)
 
     def open_log(self, limits: LogLimits | None = None) -> SqliteLog:
         """Open the log; create it if it does not exist. A process without `limits` must not append.

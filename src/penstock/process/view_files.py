@@ -6,6 +6,7 @@ so that its appliers must not write into targets that belong to the original. `v
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -18,6 +19,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable, shared_file
 from penstock.files.layout import HELD, VIEWS
+from penstock.files.roots import shared_root, store_of
 from penstock.files.sealed import seal, unseal
 
 ROLE: Final = "applier"
@@ -27,7 +29,6 @@ T = TypeVar("T")
 
 _REPORT: Final = "report.json"
 _ORDERS: Final = "orders.json"
-_LOCK: Final = "orders.lock"
 _GAPS: Final = "gaps.json"
 _FIELD: Final = "orders"
 _HELD_FIELD: Final = "held"
@@ -151,6 +152,23 @@ def folder_of(data: Path, name: str) -> Path:
     return data / VIEWS / name
 
 
+def known_views(data: Path) -> set[str]:
+    """Return the views that have files, here or in the shared root."""
+    here = {path.name for path in (data / VIEWS).glob("*") if path.is_dir()}
+    return here | set(shared_root(data).names(VIEWS)) if store_of(data) else here
+
+
+def forget_view(data: Path, name: str) -> None:
+    """Remove all files of a view: those of this host, and its orders and gaps."""
+    with durable.storage(f"remove the files of view {name}"):
+        root = shared_root(data)
+        for file in (_ORDERS, _GAPS):
+            root.remove(_name_of(name, file))
+        folder = folder_of(data, name)
+        if folder.exists():  # else its applier ran on another host
+            shutil.rmtree(folder)
+
+
 def write_report(data: Path, report: ViewReport) -> None:
     """Replace the report of a view; on a full disk it stays as it was."""
     path = folder_of(data, report.name) / _REPORT
@@ -183,29 +201,32 @@ def read_orders(data: Path, name: str) -> ViewOrders:
     Raises:
         Corrupt: The file is damaged; the message names it.
     """
-    path = folder_of(data, name) / _ORDERS
-    return shared_file.read(path, _decoder(_FIELD, ViewOrders)) or ViewOrders()
+    return shared_file.read(shared_root(data), _name_of(name, _ORDERS), _orders_in)
 
 
 def change_orders(data: Path, name: str, change: Callable[[ViewOrders], ViewOrders]) -> ViewOrders:
     """Change the orders of a view durably, as their only writer, and return them; raises as `read_orders`."""
-    folder = folder_of(data, name)
-    with shared_file.changing(folder / _ORDERS, folder / _LOCK):
-        orders = change(read_orders(data, name))
-        durable.replace(folder / _ORDERS, seal(_FIELD, orders))
-    return orders
+
+    def edit(orders: ViewOrders) -> tuple[bytes, ViewOrders]:
+        changed = change(orders)
+        return seal(_FIELD, changed), changed
+
+    return shared_file.change(data, _name_of(name, _ORDERS), _orders_in, edit)
 
 
 def read_gaps(data: Path, name: str) -> list[Gap]:
     """Return the gaps in the tables of a view; raises as `read_orders`."""
-    return shared_file.read(folder_of(data, name) / _GAPS, _decoder(_GAPS_FIELD, list[Gap])) or []
+    return (
+        shared_file.read(shared_root(data), _name_of(name, _GAPS), _decoder(_GAPS_FIELD, list[Gap]))
+        or []
+    )
 
 
 def write_gaps(data: Path, name: str, gaps: list[Gap]) -> None:
     """Note the gaps in the tables of a view durably."""
-    path = folder_of(data, name) / _GAPS
-    with durable.storage(f"write {path}"):
-        durable.replace(path, seal(_GAPS_FIELD, gaps))
+    root, path = shared_root(data), _name_of(name, _GAPS)
+    with durable.storage(f"write {root}/{path}"):
+        root.replace(path, seal(_GAPS_FIELD, gaps))
 
 
 def held(data: Path) -> Held | None:
@@ -214,20 +235,26 @@ def held(data: Path) -> Held | None:
     Raises:
         Corrupt: The file is damaged; the message names it.
     """
-    return shared_file.read(data / HELD, _decoder(_HELD_FIELD, Held))
+    return shared_file.read(shared_root(data), HELD, _decoder(_HELD_FIELD, Held))
 
 
 def hold(data: Path, hold: Held) -> None:
     """Hold the views of a data directory, durably."""
-    with durable.storage(f"write {data / HELD}"):
-        durable.replace(data / HELD, seal(_HELD_FIELD, hold))
+    root = shared_root(data)
+    with durable.storage(f"write {root}/{HELD}"):
+        root.replace(HELD, seal(_HELD_FIELD, hold))
 
 
 def end_hold(data: Path) -> None:
     """End the hold of a data directory durably, if it has one; also a hold whose file is damaged."""
-    with durable.storage(f"remove {data / HELD}"):
-        (data / HELD).unlink(missing_ok=True)
-        durable.sync_directory(data)
+    root = shared_root(data)
+    with durable.storage(f"remove {root}/{HELD}"):
+        root.remove(HELD)
+        root.settle("")
+
+
+def _name_of(view: str, file: str) -> str:
+    return f"{VIEWS}/{view}/{file}"
 
 
 def _decoder(name: str, value_type: type[T]) -> Callable[[bytes | None], T | None]:
@@ -240,3 +267,7 @@ def _decoder(name: str, value_type: type[T]) -> Callable[[bytes | None], T | Non
             ) from error
 
     return decode
+
+
+def _orders_in(content: bytes | None) -> ViewOrders:
+    return _decoder(_FIELD, ViewOrders)(content) or ViewOrders()

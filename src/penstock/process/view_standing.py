@@ -7,8 +7,8 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, PenstockError
-from penstock.files.layout import ERASURES, VIEWS
-from penstock.files.local_root import journal_root
+from penstock.files.layout import ERASURES
+from penstock.files.roots import journal_root
 from penstock.process.view_files import (
     ROLE,
     Held,
@@ -16,6 +16,7 @@ from penstock.process.view_files import (
     ViewReport,
     ViewState,
     held,
+    known_views,
     read_gaps,
     read_orders,
     read_report,
@@ -86,7 +87,7 @@ def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
     from penstock.journal.deployments import Deployments  # noqa: PLC0415 -- a command's help does not need the model
 
     declared = Deployments(journal_root(data)).views()
-    left = {path.name for path in (data / VIEWS).glob("*") if path.is_dir()}.difference(declared)
+    left = known_views(data).difference(declared)
     if not declared and not left:
         return []
     from penstock.process import presence  # noqa: PLC0415 -- psutil, which a command's help does not need

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.deployments import Deployments
 from penstock.process.config import Config, HistoryConfig

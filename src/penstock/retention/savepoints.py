@@ -1,6 +1,6 @@
 """Savepoints: names of epochs; an epoch with a name stays readable until its name is removed.
 
-Each savepoint is a file `savepoints/NAME.json` in the data directory, which appears whole or not at
+Each savepoint is a file `savepoints/NAME.json` in the shared root, which appears whole or not at
 all and is never changed. A savepoint survives the loss of power. `leases` keeps its epoch and all
 later ones from being removed.
 """
@@ -13,8 +13,9 @@ import msgspec
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, Corrupt, OperationalError
-from penstock.files import durable
 from penstock.files.layout import SAVEPOINTS
+from penstock.files.roots import shared_root
+from penstock.files.shared_root import SharedRoot
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")  # neither an epoch nor a time
 _SUFFIX: Final = ".json"
@@ -37,20 +38,18 @@ class Savepoint(msgspec.Struct, frozen=True):
 
 def create(data: Path, savepoint: Savepoint) -> None:
     """Make a savepoint, durably."""
-    path = _path(data, savepoint.name)
+    root, name = shared_root(data), _name_of(savepoint.name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        durable.sync_directory(data)
-        durable.publish(path, msgspec.json.encode(savepoint))
-        durable.sync_directory(path.parent)
-    except FileExistsError:
+        root.make_folders(SAVEPOINTS)
+        made = root.create(name, msgspec.json.encode(savepoint))
+    except OSError as error:
+        raise OperationalError(f"cannot write {root}/{name}: {error.strerror}") from error
+    if not made:
         taken = find(data, savepoint.name)
         raise ConfigError(
             f"savepoint {savepoint.name} exists already, at epoch {taken.epoch}; remove it, or "
             "choose another name"
-        ) from None
-    except OSError as error:
-        raise OperationalError(f"cannot write {path}: {error.strerror}") from error
+        )
 
 
 def every(data: Path) -> list[Savepoint]:
@@ -59,7 +58,9 @@ def every(data: Path) -> list[Savepoint]:
     Raises:
         Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
-    return sorted(map(_read, paths(data)), key=lambda savepoint: (savepoint.epoch, savepoint.name))
+    root = shared_root(data)
+    found = (_read(root, name) for name in names(data))
+    return sorted(found, key=lambda savepoint: (savepoint.epoch, savepoint.name))
 
 
 def find(data: Path, name: str) -> Savepoint:
@@ -69,11 +70,13 @@ def find(data: Path, name: str) -> Savepoint:
         ConfigError: It does not exist; the message names the existing ones.
         Corrupt: It is damaged.
     """
-    path = _path(data, name)
-    if not path.exists():
-        there = ", ".join(path.stem for path in paths(data))
-        raise ConfigError(f"{data} has no savepoint {name}; its savepoints: {there or 'none'}")
-    return _read(path)
+    known = names(data)
+    _name_of(name)
+    if name not in known:
+        raise ConfigError(
+            f"{data} has no savepoint {name}; its savepoints: {', '.join(known) or 'none'}"
+        )
+    return _read(shared_root(data), name)
 
 
 def remove(data: Path, name: str) -> None:
@@ -83,12 +86,12 @@ def remove(data: Path, name: str) -> None:
         OperationalError: The disk fails.
     """
     find(data, name)
-    path = _path(data, name)
+    root, path = shared_root(data), _name_of(name)
     try:
-        path.unlink(missing_ok=True)
-        durable.sync_directory(path.parent)
+        root.remove(path)
+        root.settle(SAVEPOINTS)
     except OSError as error:
-        raise OperationalError(f"cannot remove {path}: {error.strerror}") from error
+        raise OperationalError(f"cannot remove {root}/{path}: {error.strerror}") from error
 
 
 def is_name(text: str) -> bool:
@@ -96,34 +99,46 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def paths(data: Path) -> list[Path]:
-    """Return the files of all savepoints, by name."""
-    files = (data / SAVEPOINTS).glob(f"*{_SUFFIX}")
-    return sorted(path for path in files if is_name(path.stem))
+def names(data: Path) -> list[str]:
+    """Return the names of all savepoints."""
+    root = shared_root(data)
+    try:
+        found = [
+            name.removesuffix(_SUFFIX) for name in root.names(SAVEPOINTS) if name.endswith(_SUFFIX)
+        ]
+    except OSError as error:
+        raise OperationalError(f"cannot read {root}/{SAVEPOINTS}: {error.strerror}") from error
+    return sorted(filter(is_name, found))
 
 
-def _path(data: Path, name: str) -> Path:
+def file_of(name: str) -> str:
+    """Return the name of the file of a savepoint, in the shared root."""
+    return f"{SAVEPOINTS}/{name}{_SUFFIX}"
+
+
+def _name_of(name: str) -> str:
     if not is_name(name):
         raise ConfigError(
             f"{name!r} cannot name a savepoint: a name is a letter and then at most "
             "99 letters, digits, dots, dashes and underscores"
         )
-    return data / SAVEPOINTS / f"{name}{_SUFFIX}"
+    return file_of(name)
 
 
-def _read(path: Path) -> Savepoint:
+def _read(root: SharedRoot, name: str) -> Savepoint:
+    path = file_of(name)
     try:
-        savepoint = msgspec.json.decode(path.read_bytes(), type=Savepoint)
+        savepoint = msgspec.json.decode(root.get(path), type=Savepoint)
     except FileNotFoundError:
-        raise ConfigError(f"the savepoint {path.stem} was removed just now") from None
+        raise ConfigError(f"the savepoint {name} was removed just now") from None
     except OSError as error:
-        raise OperationalError(f"cannot read {path}: {error.strerror}") from error
+        raise OperationalError(f"cannot read {root}/{path}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corrupt(
-            f"savepoint {path} is damaged; put the file back from a backup, or remove it"
+            f"savepoint {root}/{path} is damaged; put the file back from a backup, or remove it"
         ) from error
-    if savepoint.name != path.stem or savepoint.epoch < 0:
+    if savepoint.name != name or savepoint.epoch < 0:
         raise Corrupt(
-            f"savepoint {path} says that it is {savepoint.name} at epoch {savepoint.epoch}"
+            f"savepoint {root}/{path} says that it is {savepoint.name} at epoch {savepoint.epoch}"
         )
     return savepoint

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.deployment.archives import Archives, pack
+from penstock.deployment.archives import Archives, file_of, pack
 from penstock.deployment.code_check import check_code
 from penstock.deployment.deploy_order import append_deployment, store_code
 from penstock.deployment.dropped_classes import dropped
@@ -118,7 +118,7 @@ def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:
         with pytest.raises(error, match=part):
             append_deployment(config, store_code(config.data, str(source)))
     code = store_code(config.data, str(source))
-    Archives(config.data).path_of(code.archive).unlink()
+    (config.data / file_of(code.archive)).unlink()
     with pytest.raises(Corrupt, match="missing"):
         append_deployment(config, code)
     assert controls(config.data) == []

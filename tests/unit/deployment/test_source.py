@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.deployment import source
-from penstock.deployment.archives import Archives, hash_of, pack
+from penstock.deployment.archives import Archives, file_of, hash_of, pack
 from penstock.deployment.loading import locate
 from penstock.deployment.source import code_of, read_source
 from penstock.errors import ConfigError, Corrupt, OperationalError
@@ -185,16 +185,16 @@ def test_equal_sources_have_equal_archives(tmp_path: Path) -> None:
     assert pack(files) == pack(dict(reversed(files.items())))
     archives = Archives(tmp_path)
     name = archives.put(pack(files))
-    assert archives.put(pack(files)) == name == hash_of(archives.path_of(name).read_bytes())
+    assert archives.put(pack(files)) == name == hash_of((tmp_path / file_of(name)).read_bytes())
     assert archives.files(name) == files
-    assert archives.path_of(name).stat().st_mode & 0o077 == 0
+    assert (tmp_path / file_of(name)).stat().st_mode & 0o077 == 0
 
 
 def test_a_changed_archive_is_refused_and_the_next_start_replaces_it(tmp_path: Path) -> None:
     """A changed archive is noticed by its name."""
     archives = Archives(tmp_path)
     name = archives.put(pack({"a.py": b"1"}))
-    archives.path_of(name).write_bytes(pack({"a.py": b"2"}))
+    (tmp_path / file_of(name)).write_bytes(pack({"a.py": b"2"}))
     with pytest.raises(Corrupt, match="was changed"):
         archives.files(name)
     archives.put(pack({"a.py": b"1"}))

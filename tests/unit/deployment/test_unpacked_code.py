@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.deployment.archives import Archives, pack
+from penstock.deployment.archives import Archives, file_of, pack
 from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.loading import load, locate, set_of
 from penstock.deployment.side_modules import load_instead
@@ -122,7 +122,7 @@ def test_a_changed_folder_is_written_again(tmp_path: Path) -> None:
 def test_a_damaged_archive_is_not_unpacked(tmp_path: Path) -> None:
     """The error says what to do, and no folder appears."""
     code = deployed(tmp_path, "1")
-    Archives(tmp_path).path_of(code.archive).write_bytes(b"")
+    (tmp_path / file_of(code.archive)).write_bytes(b"")
     with pytest.raises(Corrupt, match="put the file back from a backup"):
         unpacked(tmp_path, code)
     assert not (tmp_path / "run").exists()

@@ -26,6 +26,7 @@ from penstock.errors import (
     PenstockError,
     Unauthenticated,
 )
+from penstock.files.layout import KEYS
 from penstock.gateway.auth.authentication import CREDENTIAL_BYTES_MAX, Authenticator, credential_of
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope
@@ -84,12 +85,12 @@ def test_key_identifies_its_principal(tmp_path: Path) -> None:
 def test_file_holds_no_secret(tmp_path: Path) -> None:
     """The stored hash verifies a key and is not a key itself; only its owner can read the file."""
     secret = new_key(tmp_path)
-    text = KeyStore(tmp_path).path.read_text()
+    text = (tmp_path / KEYS).read_text()
     assert secret not in text
     unguessable = secret.removeprefix(PREFIX).partition("_")[2]
     assert unguessable[:8] not in text
-    assert stat.S_IMODE(KeyStore(tmp_path).path.stat().st_mode) == 0o600
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json", "keys.lock"]
+    assert stat.S_IMODE((tmp_path / KEYS).stat().st_mode) == 0o600
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json"]
 
 
 @given(st.data())
@@ -156,7 +157,7 @@ def test_first_key_ends_anonymity_for_good(tmp_path: Path) -> None:
     assert door.identify([]) == ANONYMOUS
     secret = new_key(tmp_path)
     wait_for(lambda: not lets_in(door, []), "a refusal", NOTICED_S)
-    KeyStore(tmp_path).path.unlink()
+    (tmp_path / KEYS).unlink()
     wait_for(lambda: not lets_in(door, bearer(secret)), "a refusal", NOTICED_S)
     with pytest.raises(Unauthenticated, match="send a key or a token"):
         door.identify([])
@@ -167,7 +168,7 @@ def test_damaged_file_lets_nobody_in(tmp_path: Path, damage: bytes) -> None:
     """Damage is an error, at the start and while running; it never means that there are no keys."""
     secret = new_key(tmp_path)
     door = authenticator(tmp_path)
-    path = KeyStore(tmp_path).path
+    path = tmp_path / KEYS
     whole = path.read_bytes()
     path.write_bytes(damage)
     with pytest.raises(Corrupt):
@@ -273,7 +274,7 @@ def test_file_out_of_reach_is_an_error(tmp_path: Path) -> None:
     """A file that cannot be read or written is named, and meanwhile every caller is refused."""
     secret = new_key(tmp_path)
     door = authenticator(tmp_path)
-    path = KeyStore(tmp_path).path
+    path = tmp_path / KEYS
     path.unlink()
     path.mkdir()
     for attempt in (
@@ -302,7 +303,7 @@ def test_failed_write_leaves_the_keys_as_they_were(
     with pytest.raises(OperationalError, match="No space left"):
         new_key(tmp_path, "another")
     assert KeyStore(tmp_path).read() == before
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json", "keys.lock"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["keys.json"]
 
 
 def test_outgrown_scopes_are_named_in_the_log(

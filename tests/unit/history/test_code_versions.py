@@ -10,7 +10,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
-from penstock.deployment.archives import Archives
+from penstock.deployment.archives import Archives, file_of
 from penstock.deployment.loading import load_app
 from penstock.deployment.side_modules import SideModules, top_level
 from penstock.history.code_versions import CodeVersions
@@ -130,7 +130,7 @@ def test_what_if_without_an_archive_names_its_own_way_out(
 ) -> None:
     """Code that is missing is an error; the present code for all epochs is asked for by --code."""
     first, _ = Deployments(kiosk.data / "journal").every()
-    Archives(kiosk.data).path_of(first.code.archive).unlink()
+    (kiosk.data / file_of(first.code.archive)).unlink()
     words = ["what-if", kiosk.spec, "--data", str(kiosk.data)]
     assert execute(words) != 0
     assert f"--code {kiosk.spec} runs" in "".join(capsys.readouterr().err.replace("\n", " "))
@@ -205,7 +205,7 @@ def test_code_that_cannot_be_loaded_is_an_error_with_its_remedy(
     first, _ = Deployments(kiosk.data / "journal").every()
     files = archives.files(first.code.archive)
     if damage == "missing":
-        archives.path_of(first.code.archive).unlink()
+        (kiosk.data / file_of(first.code.archive)).unlink()
     else:
         spoiled = {path: b"import no_such_library\n" + text for path, text in files.items()}
         kiosk.redeploy(spoiled, python="3.9.1")

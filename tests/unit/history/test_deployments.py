@@ -9,10 +9,11 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.main import execute
-from penstock.deployment.archives import Archives
+from penstock.deployment.archives import Archives, file_of
 from penstock.deployment.deployment_start import deploy, remove_surplus_archives
 from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt
+from penstock.files.layout import ARCHIVES
 from penstock.history.backup import Backups
 from penstock.history.restore import fork, restore
 from penstock.history.verification import verify
@@ -49,7 +50,7 @@ def since(data: Path) -> list[int]:
 
 
 def archived(data: Path) -> int:
-    return len(list(Archives(data).folder.iterdir()))
+    return len(list((data / ARCHIVES).iterdir()))
 
 
 def test_a_driver_records_its_code_once(tmp_path: Path) -> None:
@@ -113,14 +114,16 @@ def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> N
         Archives(recorded),
         b"of a driver that died before it recorded the deployment",
     )
-    path = archives.path_of(archives.put(source))
+    path = recorded / file_of(archives.put(source))
     with closing(DataDirectory(recorded).open_journal(load_app(SHOP))) as journal:
         assert remove_surplus_archives(recorded, journal) == 0
         os.utime(path, (0, 0))
         archives.put(source)
         assert remove_surplus_archives(recorded, journal) == 0
         os.utime(path, (0, 0))
-        vanished = archives.folder / ".other.zip.1234.tmp"  # as a file that is renamed meanwhile
+        vanished = (
+            recorded / ARCHIVES / ".other.zip.1234.tmp"
+        )  # as a file that is renamed meanwhile
         vanished.symlink_to("nothing")
         assert remove_surplus_archives(recorded, journal) == 1
         vanished.unlink()
@@ -129,7 +132,7 @@ def test_retention_keeps_the_archives_that_held_epochs_need(recorded: Path) -> N
 
 def test_verify_finds_missing_and_changed_archives(recorded: Path) -> None:
     """Each damaged archive is a finding of its own."""
-    first, second, third = sorted(Archives(recorded).folder.iterdir())
+    first, second, third = sorted((recorded / ARCHIVES).iterdir())
     first.unlink()
     second.write_bytes(b"")
     found = verify(recorded, load_app(SHOP), lambda *_: None).problems
@@ -156,7 +159,7 @@ def test_a_backup_has_the_deployments_with_their_archives(recorded: Path, tmp_pa
     restore(tmp_path / "backups", tmp_path / "restored", Epoch(2))
     assert since(tmp_path / "restored") == [0, 2]
     for deployment in Deployments(tmp_path / "restored" / "journal").every():
-        path = Archives(tmp_path / "restored").path_of(deployment.code.archive)
+        path = tmp_path / "restored" / file_of(deployment.code.archive)
         assert path.read_bytes() == f"archive of {deployment.since}".encode()
 
 
@@ -179,7 +182,7 @@ def test_copies_have_live_deployments_and_those_that_wait(recorded: Path, tmp_pa
         assert Archives(copy).read(waiting) == b"waiting"
     fork(recorded, "shop", tmp_path / "before", Epoch(last.epoch - 1))
     assert since(tmp_path / "before") == [0, 2]
-    assert not Archives(tmp_path / "before").path_of(waiting).exists()
+    assert not (tmp_path / "before" / file_of(waiting)).exists()
 
 
 def test_apps_lists_deployments_and_writes_their_source(
@@ -217,7 +220,7 @@ def test_apps_says_why_it_writes_no_source(
     recorded: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     """Wrong numbers, full directories and changed archives have their own messages."""
-    for path in Archives(recorded).folder.iterdir():
+    for path in (recorded / ARCHIVES).iterdir():
         path.write_bytes(b"")
     assert execute(["apps", "--data", str(recorded), *arguments]) != 0
     assert message in " ".join(capsys.readouterr().err.split())

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Corrupt, RequestError
+from penstock.files.layout import PAUSES
 from penstock.gateway.flow.admission import watched_pauses
 from penstock.orders import pauses
 from penstock.orders.pauses import PauseFile, Pauses
@@ -55,8 +56,10 @@ def test_damage_is_no_resume(tmp_path: Path, damage: tuple[bytes | None, bytes])
     file = PauseFile(tmp_path)
     file.pause("Order", "ada", "prices", 1)
     original, changed = damage
-    damaged = changed if original is None else file.path.read_bytes().replace(original, changed)
-    file.path.write_bytes(damaged)
+    damaged = (
+        changed if original is None else (tmp_path / PAUSES).read_bytes().replace(original, changed)
+    )
+    (tmp_path / PAUSES).write_bytes(damaged)
     acts = (
         file.actions,
         lambda: file.pause("Item", "ada", "", 2),
@@ -65,7 +68,7 @@ def test_damage_is_no_resume(tmp_path: Path, damage: tuple[bytes | None, bytes])
     for act in acts:
         with pytest.raises(Corrupt, match=r"pauses\.json: .* remove the file to end all pauses"):
             act()
-    assert file.path.read_bytes() == damaged
+    assert (tmp_path / PAUSES).read_bytes() == damaged
 
 
 def test_record_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +90,7 @@ def test_file_is_its_owners_alone(tmp_path: Path) -> None:
     """Reasons and names are private."""
     file = PauseFile(tmp_path / "data")
     file.pause("*", "ada", "", 1)
-    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "data" / PAUSES).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 

@@ -222,7 +222,44 @@ def test_settings_of_views_reach_a_child_process() -> None:
     assert hash(decoded) == hash(config)
 
 
-def test_object_store_as_a_data_directory_is_refused() -> None:
-    """A URL is never taken for a folder with that name."""
-    with pytest.raises(ConfigError, match="object store cannot hold a whole data directory yet"):
-        load_config(data=Path("s3://bucket/app"))
+@pytest.mark.parametrize("given", ["s3://bucket/app", "s3://bucket//app/", Path("s3://bucket/app")])
+def test_place_in_an_object_store_has_a_folder_of_the_host(given: object) -> None:
+    """The folder is the user's, whatever the present directory is, and a path that has lost a slash means the same."""
+    environment = {"XDG_DATA_HOME": "/home/ann/data", "PENSTOCK_DATA": "elsewhere"}
+    config = load_config(data=Path(), environment=environment, flags=[flag("data", given)])
+    assert config.store == "s3://bucket/app"
+    assert config.data == Path("/home/ann/data/penstock/bucket-app-d73814ac")
+    of_child = load_config(data=config.data, environment={"PENSTOCK_DATA": str(config.data)})
+    assert (of_child.data, of_child.store) == (config.data, "")
+
+
+def test_places_in_an_object_store_share_no_folder() -> None:
+    """Places whose names are alike have folders of their own."""
+    folders = {
+        load_config(data=Path(), flags=[flag("data", f"s3://{place}")]).data
+        for place in ("abc/d-e", "abc-d/e", "abc/d/e", "abc/d.e", "abc/d_e")
+    }
+    assert len(folders) == 5
+
+
+def test_folder_of_the_host_can_be_chosen(directory: Path) -> None:
+    """A file names it from its own folder; a process that gets only the folder takes it as it is."""
+    (directory / "penstock.toml").write_text('data = "s3://bucket/app"\nhost_data = "here"\n')
+    config = load_config(data=Path())
+    assert (config.data, config.store) == (Path("here"), "s3://bucket/app")
+    of_child = load_config(data=Path(), flags=[flag("data", Path("here"))])
+    assert (of_child.data, of_child.store) == (Path("here"), "")
+    with pytest.raises(ConfigError, match=r"host_data: only an application .*s3://BUCKET/PREFIX"):
+        load_config(data=Path(), flags=[flag("data", Path("elsewhere"))])
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://", "s3:///", "s3://Bucket/app", "s3://bucket/a b", "s3://bucket/../app", "s3://b/a?q"],
+)
+def test_place_that_stores_spell_differently_is_refused(url: str) -> None:
+    """The error has the name, and the form of a good one."""
+    with pytest.raises(
+        ConfigError, match="is no place in an object store; write s3://BUCKET/PREFIX"
+    ):
+        load_config(data=Path(), flags=[flag("data", url)])

@@ -10,7 +10,7 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 
 if TYPE_CHECKING:
     from rich.console import Console

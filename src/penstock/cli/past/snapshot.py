@@ -9,6 +9,7 @@ from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import print_result
 from penstock.errors import ConfigError
+from penstock.files.roots import has_journal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,10 +44,9 @@ def command(
     from rich.console import Console
 
     application, settings = options.load()
-    from penstock.process.data_directory import DataDirectory
     from penstock.retention.maintenance import maintain
 
-    if not DataDirectory(settings.data).journal_path.is_dir():
+    if not has_journal(settings.data):
         raise ConfigError(
             f"there is no journal in {settings.data}: {application.name} has not processed any "
             "request there; name its data directory with --data"

@@ -9,7 +9,7 @@ from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.running.view import named_view
 from penstock.errors import ConfigError, RequestError, ViewUnavailable
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.deployments import NAME, Deployments
 from penstock.process import presence, view_files
 from penstock.process.config import Config

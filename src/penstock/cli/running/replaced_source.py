@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cli.options import AppOptions, schema_changes, with_deployed_code
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.errors import Forbidden, RequestError, Unauthenticated
+from penstock.files.layout import KEYS
+from penstock.files.roots import shared_root
 from penstock.gateway.auth.exposure import NOT_SET, is_loopback
-from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys
+from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, decode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, GENERATOR, Principal, check_scope
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
@@ -157,8 +159,7 @@ class Authenticator:
             secret: The secret of its journal, from which the key of its generators is computed; empty for no such key.
         """
         settings = config.gateway
-        path = KeyStore(config.data).path
-        keys = WatchedFile(path, lambda data: _ring(data, app))
+        keys = WatchedFile(shared_root(config.data), KEYS, lambda content: _ring(content, app))
         tokens = None
         if settings.jwks != NOT_SET:
             from penstock.gateway.auth.tokens import TokenVerifier  # noqa: PLC0415 -- with cryptography

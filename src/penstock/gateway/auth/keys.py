@@ -20,12 +20,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from penstock.errors import ConfigError, Corrupt, Unauthenticated
-from penstock.files import durable, shared_file
+from penstock.errors import ConfigError, Corrupt, OperationalError, Unauthenticated
+from penstock.files import shared_file
 from penstock.files.layout import KEYS
+from penstock.files.roots import shared_root
 from penstock.gateway.auth.principal import Principal, Scope
 
-LOCK: Final = "keys.lock"
 PREFIX: Final = "psk_"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -76,13 +76,15 @@ class KeyStore:
 
     def __init__(self, data: Path) -> None:
         """Use a data directory; `add` creates it if it does not exist."""
-        self.path = data / KEYS
-        self._lock_path = data / LOCK
+        self._data = data
 
     @property
     def exists(self) -> bool:
         """Whether a key was ever made here; then the gateway accepts no request without a key."""
-        return self.path.exists()
+        try:
+            return shared_root(self._data).has(KEYS)
+        except OSError as error:
+            raise OperationalError(f"cannot look for {KEYS}: {error.strerror}") from error
 
     def read(self) -> tuple[ApiKey, ...]:
         """Return the records of all keys, the oldest first.
@@ -91,7 +93,7 @@ class KeyStore:
             Corrupt: The file is damaged.
             OperationalError: It cannot be read.
         """
-        return shared_file.read(self.path, decode_keys)
+        return shared_file.read(shared_root(self._data), KEYS, decode_keys)
 
     def add(
         self, name: str, scopes: Iterable[Scope], expires: datetime | None, now: datetime
@@ -107,8 +109,9 @@ class KeyStore:
                 f"{name!r} cannot be the name of a key: use up to 64 letters, digits, dots, dashes and "
                 "underscores, and not eight hexadecimal digits, which are an id"
             )
-        with shared_file.changing(self.path, self._lock_path):
-            keys = self.read()
+        words = tuple(sorted(set(scopes)))
+
+        def edit(keys: tuple[ApiKey, ...]) -> tuple[bytes, tuple[ApiKey, str]]:
             if any(key.name == name for key in keys):
                 raise ConfigError(
                     f"a key named {name!r} exists already; revoke it, or choose another name"
@@ -117,27 +120,24 @@ class KeyStore:
             secret = f"{PREFIX}{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
             # Slow, salted hashes protect passwords, which can be guessed; 256 random bits cannot.
             digest = hashlib.sha256(secret.encode()).hexdigest()
-            words = tuple(sorted(set(scopes)))
             made = ApiKey(key_id, name, digest, secret[-_LAST:], words, now, expires)
-            self._write((*keys, made))
-        return made, secret
+            return encode_keys((*keys, made)), (made, secret)
+
+        return shared_file.change(self._data, KEYS, decode_keys, edit)
 
     def revoke(self, name_or_id: str) -> ApiKey:
         """Remove a key, and return its record."""
-        with shared_file.changing(self.path, self._lock_path):
-            keys = self.read()
+
+        def edit(keys: tuple[ApiKey, ...]) -> tuple[bytes, ApiKey]:
             for gone in keys:
                 if name_or_id in (gone.name, gone.id):
                     # The file stays when the last key goes: while it exists, no request is accepted
                     # without a key.
-                    self._write(tuple(key for key in keys if key is not gone))
-                    return gone
-        names = ", ".join(key.name for key in keys) or "none"
-        raise ConfigError(f"no key is named {name_or_id!r}; the keys are: {names}")
+                    return encode_keys(tuple(key for key in keys if key is not gone)), gone
+            names = ", ".join(key.name for key in keys) or "none"
+            raise ConfigError(f"no key is named {name_or_id!r}; the keys are: {names}")
 
-    def _write(self, keys: tuple[ApiKey, ...]) -> None:
-        """Replace the file durably; only its owner can ever read it."""
-        durable.replace(self.path, encode_keys(keys))
+        return shared_file.change(self._data, KEYS, decode_keys, edit)
 
 
 def encode_keys(keys: tuple[ApiKey, ...]) -> bytes:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import AllowedPublicKeys
 
 from penstock.errors import ConfigError, Unauthenticated
+from penstock.files.local_root import LocalRoot
 from penstock.gateway.auth.principal import Principal, granted
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.process.config import GatewayConfig
@@ -166,7 +167,9 @@ class TokenVerifier:
             OperationalError: The file cannot be read.
         """
         path, allowed = settings.jwks, allowed_algorithms(settings.jwt_algorithms)
-        self._keys = WatchedFile(path, lambda data: read_keys(path, data, allowed))
+        self._keys = WatchedFile(
+            LocalRoot(path.parent), path.name, lambda data: read_keys(path, data, allowed)
+        )
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
         self._cached: dict[bytes, tuple[Principal, float]] = {}

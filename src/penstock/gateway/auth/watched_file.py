@@ -1,79 +1,102 @@
 """A file that other processes replace while this process runs.
 
-Promises that a new content is in use within a second, that a check every `LOOK_S` costs one `stat`,
-and that a damaged file is not treated as an absent one: while the file cannot be read, its former
-content is not used either. For one thread.
+Promises that a new content is in use within a second, and that a damaged file is not treated as an absent one: while
+the file cannot be read, its former content is not used either. In a folder a check costs one `stat` every `LOOK_S`. An object
+store is asked by a thread, because the caller is an event loop, which must not wait for it. For one thread.
 """
 
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from penstock.errors import Corrupt, OperationalError, PenstockError
 from penstock.files import shared_file
+from penstock.files.local_root import LocalRoot
+from penstock.files.shared_root import SharedRoot
 
 _log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
 
+SILENT_S: Final = 5.0
+"""The seconds after which the content of a store that does not answer is not used any more."""
+
 T = TypeVar("T")
-_Identity = tuple[int, int, int, int]
 
 
 class WatchedFile(Generic[T]):
     """The decoded content of a file, kept up to date."""
 
-    def __init__(self, path: Path, read: Callable[[bytes | None], T]) -> None:
+    def __init__(self, root: SharedRoot, name: str, read: Callable[[bytes | None], T]) -> None:
         """Read the file.
 
         Args:
-            path: The file; writers replace it as a whole.
+            root: Where the file is.
+            name: Its name there; writers replace it as a whole.
             read: Decodes the bytes of the file; None if the file does not exist.
 
         Raises:
             OperationalError: It cannot be read.
             PenstockError: `read` raised it.
         """
-        self._path = path
+        self._root = root
+        self._name = name
         self._read = read
-        self._failed = False
-        self._identity = self._identity_now()
-        self._value = shared_file.read(path, read)
-        self._look_at_s = time.monotonic() + LOOK_S
+        self._failure: PenstockError | None = None
+        self._stamp = self._stamp_now()
+        self._value = shared_file.read(root, name, read)
+        self._looked_s = time.monotonic()
+        self._is_far = not isinstance(self._root, LocalRoot)
+        if self._is_far:
+            follow = partial(_follow, weakref.WeakMethod(self._look))
+            threading.Thread(target=follow, name="penstock-watch", daemon=True).start()
 
     def value(self) -> T:
         """Return the decoded content, which is at most a second old."""
-        now_s = time.monotonic()
-        if now_s >= self._look_at_s:
-            self._look_at_s = now_s + LOOK_S
+        age_s = time.monotonic() - self._looked_s
+        if age_s >= LOOK_S and not self._is_far:
             self._look()
-        if self._failed:
-            raise Corrupt(f"{self._path} cannot be used; the gateway's log says why")
+        if self._failure is not None:
+            kind = OperationalError if self._is_far else Corrupt
+            raise kind(f"{self._place} cannot be used; the gateway's log says why")
+        if self._is_far and age_s > SILENT_S:
+            raise OperationalError(
+                f"{self._place} cannot be used: the object store does not answer"
+            )
         return self._value
 
     def _look(self) -> None:
         try:
-            identity = self._identity_now()
-            if identity == self._identity and not self._failed:
-                return
-            # Read before the bytes: the next check sees a file that is replaced in between.
-            self._identity = identity
-            self._value = shared_file.read(self._path, self._read)
+            stamp = self._stamp_now()
+            if stamp != self._stamp or self._failure is not None:
+                # Read before it is used: the next check sees a file that is replaced in between.
+                self._value = shared_file.read(self._root, self._name, self._read)
+                self._stamp, self._failure = stamp, None
+                _log.info("%s has changed", self._place)
         except PenstockError as error:
-            if not self._failed:
+            if self._failure is None:
                 _log.error("requests are refused, because they need a file: %s", error)
-            self._failed = True
-            return
-        self._failed = False
-        _log.info("%s has changed", self._path)
+            self._failure = error
+        self._looked_s = time.monotonic()
 
-    def _identity_now(self) -> _Identity | None:
+    @property
+    def _place(self) -> str:
+        return f"{self._root}/{self._name}"
+
+    def _stamp_now(self) -> object:
         try:
-            stat = self._path.stat()
-        except FileNotFoundError:
-            return None
+            return self._root.stamp(self._name)
         except OSError as error:
-            raise OperationalError(f"cannot read {self._path}: {error.strerror}") from error
-        return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
+            raise OperationalError(f"cannot read {self._place}: {error.strerror}") from error
+
+
+def _follow(look_of: "weakref.WeakMethod[Callable[[], None]]") -> None:
+    """Look again and again, as long as the file is used."""
+    while (look := look_of()) is not None:
+        look()
+        del look
+        time.sleep(LOOK_S)

@@ -16,12 +16,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.errors import Overloaded, Paused, Stopping, Throttled
+from penstock.files.layout import PAUSES
+from penstock.files.roots import shared_root
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.gateway.flow.limit_table import Caller, Excess, Group, Held, Limiter, LimitTable
 from penstock.gateway.telemetry.metrics import FlowMetrics
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import Limit
-from penstock.orders.pauses import PauseFile, Pauses, decode_actions, target_text
+from penstock.orders.pauses import Pauses, decode_actions, target_text
 from penstock.process.config import GatewayConfig
 
 SIZE_MIN: Final = 2
@@ -192,8 +194,7 @@ T = TypeVar("T")
 
 def watched_pauses(data: Path) -> WatchedFile[Pauses]:
     """Return the pauses of a data directory, kept up to date."""
-    path = PauseFile(data).path
-    return WatchedFile(path, lambda data: Pauses(decode_actions(data)))
+    return WatchedFile(shared_root(data), PAUSES, lambda content: Pauses(decode_actions(content)))
 
 
 class Ticket(NamedTuple):

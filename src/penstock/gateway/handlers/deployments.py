@@ -22,7 +22,7 @@ from penstock.deployment.deployment_list import list_deployments
 from penstock.deployment.loading import locate
 from penstock.deployment.uploads import UPLOAD_BYTES_MAX, unpacked_upload
 from penstock.errors import RequestError
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_desk import OrderDesk, ok, order_in

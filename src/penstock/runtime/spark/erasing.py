@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import RequestError
 from penstock.files.layout import SUBJECT_KEYS
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.shapes import Shapes
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Erase

@@ -13,7 +13,7 @@ from penstock.deployment.code_in_force import unpacked
 from penstock.errors import ConfigError, Corrupt, PenstockError, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import STATE
-from penstock.files.local_root import journal_root
+from penstock.files.roots import journal_root
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.log.clock import wall_clock_us

@@ -181,7 +181,7 @@ class WorkerCodes:
             Corrupt: The file of shapes is missing or damaged.
         """
         with storage("read how classes are stored"):
-            return Shapes(self._directory.journal_path, code.app.stored, dropped).planned(since)
+            return Shapes(self._directory.journal_root, code.app.stored, dropped).planned(since)
 
     def close(self) -> None:
         """Close the journals, and put the modules of the process back."""

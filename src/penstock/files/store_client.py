@@ -1,0 +1,298 @@
+"""The requests to one bucket of an object store, through `obstore`, from any process, also from a fork.
+
+The library has threads that it makes once in a process, and it cannot make them anew. A fork has the library's memory without
+these threads: a request of it would wait for ever, and take the answers of its parent from descriptors that both have. So
+a fork of a process that has sent requests loads the library again, from a copy of its file. The loader takes another
+file for another library, so its memory is new. The former one is never touched again, and no process has to plan its forks.
+
+`obstore` repeats nothing here: its own repetitions would hide which answers were clear. Each error is one of three kinds,
+`ConditionFailed`, `Refused` and any other `OSError`; the last is unclear. The texts are for people.
+"""
+
+import errno
+import importlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:  # the library has no such names when it runs
+    from collections.abc import Iterator
+
+    from obstore import GetOptions, GetResult, PutMode
+    from obstore.store import S3Store
+
+ANSWER_S: Final = 5.0
+"""How long one request may take."""
+
+_PIECE: Final = 8 << 20
+"""How many bytes of a file one request reads."""
+
+_LIBRARY: Final = "obstore"
+_COMPILED: Final = "obstore._obstore"
+
+_SAID: Final = re.compile(
+    "<Code>(?P<code>[^<]*)</Code>(?:.*?<Message>(?P<text>[^<]*)</Message>)?", re.DOTALL
+)
+_STATUS: Final = re.compile(r"non-2xx status code: (\d+)")
+_NO_KEY: Final = frozenset({"", "NoSuchKey", "NotFound"})
+"""What a store says of a key that does not exist; an answer to HEAD says nothing."""
+_NO_BUCKET: Final = "NoSuchBucket"
+_FORBIDDEN: Final = frozenset({"401", "403"})
+_TOKEN_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2")
+"""Where the library asks for credentials if it has none."""
+
+T = TypeVar("T")
+
+
+class ConditionFailed(OSError):
+    """The condition of a request does not hold, or the store says so."""
+
+
+class Refused(OSError):
+    """Nothing was written, and a repetition is in vain."""
+
+
+class Client:
+    """The requests to one bucket."""
+
+    def __init__(self, bucket: str, options: dict[str, str]) -> None:
+        """Name the bucket; nothing is asked yet.
+
+        Args:
+            options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
+        """
+        self._bucket = bucket
+        self._options = options
+
+    def put(self, key: str, data: bytes | memoryview | Path, mode: "PutMode" = "overwrite") -> None:
+        """Write an object.
+
+        Args:
+            data: Its bytes, or a file with them. If they are many, they are sent in parts, unless there is a condition.
+        """
+        whole = {} if mode == "overwrite" else {"use_multipart": False}
+        self._asked(lambda library, store: library.put(store, key, data, mode=mode, **whole))
+
+    def get(self, key: str) -> tuple[bytes, str | None]:
+        """Return the bytes of an object and its tag."""
+
+        def ask(library: ModuleType, store: "S3Store") -> tuple[bytes, str | None]:
+            answer: GetResult = library.get(store, key)
+            return bytes(answer.bytes()), answer.meta["e_tag"]
+
+        return self._asked(ask)
+
+    def save(self, key: str, path: Path) -> None:
+        """Write the bytes of an object into a file, piece by piece: each request has its own time."""
+        facts = self._asked(lambda library, store: library.head(store, key))
+
+        def ask(library: ModuleType, store: "S3Store", start: int, end: int) -> bytes:
+            # All pieces are of one version; another one would be refused.
+            options: GetOptions = {"range": (start, end), "if_match": facts["e_tag"]}
+            return bytes(library.get(store, key, options=options).bytes())
+
+        with path.open("wb") as file:
+            for start in range(0, facts["size"], _PIECE):
+                end = min(start + _PIECE, facts["size"])
+                file.write(self._asked(partial(ask, start=start, end=end)))
+
+    def head(self, key: str) -> Any:
+        """Return the facts of an object: `size`, `e_tag`, `last_modified`; None if it does not exist."""
+        try:
+            return self._asked(lambda library, store: library.head(store, key))
+        except FileNotFoundError:
+            return None
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names directly below a prefix."""
+        found = self._asked(lambda library, store: library.list_with_delimiter(store, prefix))
+        keys = (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))
+        return [key.removeprefix(prefix).rstrip("/") for key in keys]
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if it exists."""
+        self._asked(lambda library, store: library.delete(store, key))
+
+    def _asked(self, ask: "Callable[[ModuleType, S3Store], T]") -> T:
+        """Send one request.
+
+        Raises:
+            FileNotFoundError: The object does not exist.
+            ConditionFailed, Refused, OSError: As the module says.
+        """
+        library = _library()
+        exceptions = library.module.exceptions
+        try:
+            return ask(library.module, library.store_of(self._bucket, self._options))
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            raise ConditionFailed(errno.EEXIST, self._text_of(error)) from error
+        except FileNotFoundError as error:
+            if _code_of(error) not in _NO_KEY:
+                raise Refused(errno.ENOENT, self._text_of(error)) from error
+            raise
+        except (
+            exceptions.PermissionDeniedError,
+            exceptions.UnauthenticatedError,
+            exceptions.InvalidPathError,
+            exceptions.NotSupportedError,
+        ) as error:
+            raise Refused(errno.EACCES, self._text_of(error)) from error
+        except exceptions.BaseError as error:
+            is_refusal = _code_of(error) == _NO_BUCKET or _status_of(error) in _FORBIDDEN
+            kind = Refused if is_refusal else OSError
+            raise kind(errno.EIO, self._text_of(error)) from error
+
+    def _text_of(self, error: Exception) -> str:
+        """Return what went wrong, with a remedy if there is one; the other lines of the library are its own state."""
+        text, code, status = str(error).strip(), _code_of(error), _status_of(error)
+        said = _SAID.search(text)
+        answer = f"{said['code']}: {said['text'] or ''}".rstrip(": ") if said else ""
+        is_missing = isinstance(error, FileNotFoundError)
+        if code == _NO_BUCKET:
+            answer = f"the bucket {self._bucket} does not exist; create it, or name another one"
+        elif any(address in text for address in _TOKEN_ADDRESSES):
+            answer = "there are no credentials; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
+        elif status in _FORBIDDEN or (is_missing and code not in _NO_KEY):
+            answer = (
+                f"it refuses the credentials ({answer or status}); check AWS_ACCESS_KEY_ID, "
+                f"AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights on the bucket {self._bucket}"
+            )
+        elif "HTTP error" in text:
+            answer = "it does not answer; check AWS_ENDPOINT_URL and the network"
+        return answer or (text.splitlines() or [type(error).__name__])[0]
+
+
+class _Library:
+    """`obstore` in one process, with a client for each bucket: a client keeps its connections."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.pid = os.getpid()
+        self.file = Path(str(sys.modules[_COMPILED].__file__))
+        self._stores: dict[tuple[object, ...], S3Store] = {}
+
+    def store_of(self, bucket: str, options: dict[str, str]) -> "S3Store":
+        """Return the client of a bucket."""
+        key = (bucket, ANSWER_S, *sorted(options.items()))
+        if (store := self._stores.get(key)) is None:
+            try:
+                made = self.module.store.S3Store(
+                    bucket,
+                    client_options={
+                        "timeout": timedelta(seconds=ANSWER_S),
+                        "connect_timeout": timedelta(seconds=ANSWER_S / 2),
+                        # The endpoint says itself whether it has a certificate: a store in a private network may have none.
+                        "allow_http": True,
+                    },
+                    retry_config={"max_retries": 0},
+                    **options,
+                )
+            except self.module.exceptions.BaseError as error:
+                first = str(error).strip().splitlines()[0]
+                raise Refused(
+                    errno.EINVAL, f"the settings AWS_… cannot be used: {first}"
+                ) from error
+            store = self._stores.setdefault(key, made)
+        return store
+
+
+_libraries: Final[list[_Library]] = []
+"""The library of this process is the last one. Those of its ancestors stay: their ends would touch what the ancestors use."""
+_loading = threading.Lock()
+
+
+def _library() -> _Library:
+    if not _libraries or _libraries[-1].pid != os.getpid():
+        with _loading:
+            if not _libraries or _libraries[-1].pid != os.getpid():
+                _libraries.append(_Library(_loaded_again() if _libraries else _loaded()))
+    return _libraries[-1]
+
+
+def _new_lock() -> None:
+    global _loading
+    _loading = threading.Lock()  # a thread that the fork lacks may have the former one
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+def _loaded() -> ModuleType:
+    try:
+        return importlib.import_module(_LIBRARY)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"data in an object store need {error.name}; install penstock[cluster]"
+        ) from error
+
+
+def _loaded_again() -> ModuleType:
+    """Load the library from a copy of its file."""
+    former = {
+        name: module
+        for name, module in sys.modules.items()
+        if name == _LIBRARY or name.startswith(f"{_LIBRARY}.")
+    }
+    with _copied(_libraries[0].file) as copy:
+        for name in former:
+            del sys.modules[name]
+        sys.meta_path.insert(0, finder := _Finder(copy))
+        try:
+            return importlib.import_module(_LIBRARY)
+        except BaseException:
+            sys.modules.update(former)
+            raise
+        finally:
+            sys.meta_path.remove(finder)
+
+
+@contextmanager
+def _copied(path: Path) -> "Iterator[str]":
+    """Give the path of a copy of a file, in memory: a folder for files on their way may forbid to run what lies in it."""
+    if not sys.platform.startswith("linux"):
+        raise Refused(errno.ENOTSUP, "a fork can use an object store only on Linux")
+    copy = os.memfd_create(path.name)
+    try:
+        with path.open("rb") as source:
+            while os.sendfile(copy, source.fileno(), os.lseek(copy, 0, os.SEEK_CUR), 1 << 30):
+                pass
+        # The loader knows a library by its path, too, so the path has the process.
+        yield f"/proc/{os.getpid()}/fd/{copy}"
+    finally:
+        os.close(copy)
+
+
+class _Finder:
+    """It finds the compiled part of the library in another file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        """Return where a module is; None for all others."""
+        if name != _COMPILED:
+            return None
+        loader = ExtensionFileLoader(name, self._path)
+        return spec_from_file_location(name, self._path, loader=loader)
+
+
+def _code_of(error: Exception) -> str:
+    said = _SAID.search(str(error))
+    return said["code"] if said else ""
+
+
+def _status_of(error: Exception) -> str:
+    found = _STATUS.search(str(error))
+    return found[1] if found else ""
