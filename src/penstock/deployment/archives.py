@@ -77,8 +77,8 @@ class Archives:
 
     def names(self) -> list[str]:
         """Return the names of all archives."""
-        found = self._root.names(ARCHIVES)
-        return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+        files = self._root.names(ARCHIVES)
+        return sorted(file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX))
 
     def has(self, name: str) -> bool:
         """Say whether an archive is there, perhaps damaged."""

@@ -117,8 +117,8 @@ class Client:
 
     def names(self, prefix: str) -> list[str]:
         """Return the names directly below a prefix."""
-        found = self._asked(lambda library, store: library.list_with_delimiter(store, prefix))
-        keys = (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))
+        listing = self._asked(lambda library, store: library.list_with_delimiter(store, prefix))
+        keys = (*listing["common_prefixes"], *(meta["path"] for meta in listing["objects"]))
         return [key.removeprefix(prefix).rstrip("/") for key in keys]
 
     def delete(self, key: str) -> None:
@@ -151,8 +151,8 @@ class Client:
             raise Refused(errno.EACCES, self._text_of(error)) from error
         except exceptions.BaseError as error:
             is_refusal = _code_of(error) == _NO_BUCKET or _status_of(error) in _FORBIDDEN
-            kind = Refused if is_refusal else OSError
-            raise kind(errno.EIO, self._text_of(error)) from error
+            error_type = Refused if is_refusal else OSError
+            raise error_type(errno.EIO, self._text_of(error)) from error
 
     def _text_of(self, error: Exception) -> str:
         """Return what went wrong, with a remedy if there is one; the other lines of the library are its own state."""
@@ -294,5 +294,5 @@ def _code_of(error: Exception) -> str:
 
 
 def _status_of(error: Exception) -> str:
-    found = _STATUS.search(str(error))
-    return found[1] if found else ""
+    told = _STATUS.search(str(error))
+    return told[1] if told else ""

@@ -232,12 +232,6 @@ class Config:
     """
 
     data: Path
-    store: str = ""
-    host_data: Path = setting(
-        Path(),
-        "folder of this host for an application whose `data` are in an object store (`s3://BUCKET/PREFIX`): log, stores "
-        "of the state, scratch files. Empty: a folder in `~/.local/share/penstock` (`$XDG_DATA_HOME`)",
-    )
     app: str = setting("", "the application of commands that name no other")
     cores: int = setting(
         os.cpu_count() or 1, "task slots of the embedded Spark", at_least=1, at_most=1_024
@@ -295,6 +289,11 @@ class Config:
         at_least=1,
     )
     driver_memory_mb: int = setting(1_024, "heap of Spark's JVM", at_least=256)
+    host_data: Path = setting(
+        Path(),
+        "folder of this host for an application whose `data` are in an object store (`s3://BUCKET/PREFIX`): log, stores "
+        "of the state, scratch files. Empty: a folder in `~/.local/share/penstock` (`$XDG_DATA_HOME`)",
+    )
     class_archive: int = setting(
         1, "1: Java reads Spark's classes from the class archive; 0: it loads each class", at_most=1
     )
@@ -314,6 +313,7 @@ class Config:
     view: ViewConfig = field(default_factory=ViewConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
+    store: str = ""
     fault: str = setting(
         "", "`step@count` kills a process at that step; for tests and demonstrations only"
     )

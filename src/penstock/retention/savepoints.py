@@ -59,8 +59,8 @@ def every(data: Path) -> list[Savepoint]:
         Corrupt: A savepoint is damaged, so that its epoch is unknown.
     """
     root = shared_root(data)
-    found = (_read(root, name) for name in names(data))
-    return sorted(found, key=lambda savepoint: (savepoint.epoch, savepoint.name))
+    stored = (_read(root, name) for name in names(data))
+    return sorted(stored, key=lambda savepoint: (savepoint.epoch, savepoint.name))
 
 
 def find(data: Path, name: str) -> Savepoint:
@@ -103,12 +103,10 @@ def names(data: Path) -> list[str]:
     """Return the names of all savepoints."""
     root = shared_root(data)
     try:
-        found = [
-            name.removesuffix(_SUFFIX) for name in root.names(SAVEPOINTS) if name.endswith(_SUFFIX)
-        ]
+        files = [file for file in root.names(SAVEPOINTS) if file.endswith(_SUFFIX)]
     except OSError as error:
         raise OperationalError(f"cannot read {root}/{SAVEPOINTS}: {error.strerror}") from error
-    return sorted(filter(is_name, found))
+    return sorted(filter(is_name, (file.removesuffix(_SUFFIX) for file in files)))
 
 
 def file_of(name: str) -> str:

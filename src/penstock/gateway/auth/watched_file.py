@@ -61,8 +61,8 @@ class WatchedFile(Generic[T]):
         if age_s >= LOOK_S and not self._is_far:
             self._look()
         if self._failure is not None:
-            kind = OperationalError if self._is_far else Corrupt
-            raise kind(f"{self._place} cannot be used; the gateway's log says why")
+            error_type = OperationalError if self._is_far else Corrupt
+            raise error_type(f"{self._place} cannot be used; the gateway's log says why")
         if self._is_far and age_s > SILENT_S:
             raise OperationalError(
                 f"{self._place} cannot be used: the object store does not answer"
