@@ -14,9 +14,6 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import processes
-from tests.processes import pytest_runtestloop  # noqa: F401 -- a hook
-
 hypothesis.settings.register_profile(
     "fixed",
     derandomize=True,
@@ -31,17 +28,37 @@ for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that the
     pytest.register_assert_rewrite(checks)
 
 SEED = pytest.StashKey[int]()
+BROWSER = "tests/browser/"
 UNIT = "tests/unit/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed` and `--processes`."""
+    """Add `--seed`."""
     parser.addoption(
         "--seed",
         metavar="NUMBER|fresh",
         help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
     )
-    processes.pytest_addoption(parser)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file to one process, and the tests in a browser to two.
+
+    Each process that runs tests in a browser starts a browser and an application of its own.
+    """
+    scheduling: Any = import_module("xdist.scheduler").LoadFileScheduling  # not every run has it
+
+    in_browser: dict[str, int] = {}
+
+    class Scheduling(scheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            if not file.startswith(BROWSER):
+                return file
+            return f"{BROWSER}{in_browser.setdefault(file, len(in_browser)) % 2}"
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # hypothesis reads its own option in the same hook
@@ -63,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files whose tests are quick behind all others, so that the processes of `--processes` end together."""
+    """Run the files whose tests are quick behind all others, so that the processes of pytest-xdist end together."""
 
     def is_quick(item: pytest.Item) -> bool:
         module = item.getparent(pytest.Module)
