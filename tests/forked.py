@@ -27,6 +27,7 @@ PRELOADED: Final = [
     "penstock.testing",
     "pytest",
     "tests.differential.inline",
+    "tests.faults.epoch_process",
 ]
 """Modules that the programs import; a module that is missing here costs time, and nothing else."""
 

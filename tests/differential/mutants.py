@@ -41,7 +41,6 @@ LIBRARIES = [
     "pyarrow.parquet",
     "pyspark.errors",
     "pytest",
-    "scipy.sparse.csgraph",
     "trio",
     "xxhash",
 ]
