@@ -93,16 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_quick)
 
 
-def pytest_collection() -> None:
-    """Collect no garbage while modules are imported and tests are found: nearly all of it stays."""
-    gc.disable()
-
-
 def pytest_collection_finish() -> None:
     """Let collections of garbage pass over the modules of all tests, of which each process has some hundred thousand objects."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
