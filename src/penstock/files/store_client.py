@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import ConfigError
+from penstock.files.store_answers import ConditionFailed, Refused
 
 if TYPE_CHECKING:  # the library has no such names when it runs
     from collections.abc import Iterator
@@ -54,14 +55,6 @@ _TOKEN_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2")
 """Where the library asks for credentials if it has none."""
 
 T = TypeVar("T")
-
-
-class ConditionFailed(OSError):
-    """The condition of a request does not hold, or the store says so."""
-
-
-class Refused(OSError):
-    """Nothing was written, and a repetition is in vain."""
 
 
 class Client:

@@ -1,15 +1,12 @@
 """The shared root in an object store: one object for each name, through `obstore`.
 
-`create` is the fence of the whole application, so it must be right also if an answer is wrong. An answer may be lost after
-the write, come late, or be wrong: S3 says "conflict" although nothing was written, and a proxy says 500 although the
-object is there. So an answer that is not a plain yes is never believed: the bytes under the name are compared, and while the name
-does not exist, the same bytes are put again under the same condition. Two calls with different bytes never both
-return True, if the store honours the condition; `check_conditions` tries that at the start.
+`create` is the fence of the whole application. `store_answers` decides what an answer means, this module asks. Two
+calls of `create` with different bytes never both return True, if the store honours the condition; `check_conditions` tries
+that at the start.
 
 `store_client` sends the requests, from forks, too.
 """
 
-import errno
 import random
 import secrets
 import tempfile
@@ -21,10 +18,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
 from penstock.files.lock import locked_file
-from penstock.files.shared_root import SCHEME, UnclearOutcome, place_of
-from penstock.files.store_client import Client, ConditionFailed, Refused
+from penstock.files.shared_root import SCHEME, place_of
+from penstock.files.store_answers import (
+    Ask,
+    Found,
+    Get,
+    Put,
+    Request,
+    changing,
+    creating,
+    repeating,
+)
+from penstock.files.store_client import Client
 
 if TYPE_CHECKING:
     from obstore import PutMode
@@ -33,8 +41,6 @@ _PATIENCE_S: Final = 4.0
 """How long a request is repeated; afterwards the caller tells its own caller, and tries again later."""
 _CREATE_PATIENCE_S: Final = 30.0
 """The same for a create: after giving up, it is unknown whether the epoch exists."""
-_PAUSE_FIRST_S: Final = 0.02
-_PAUSE_LAST_S: Final = 1.0
 
 _LOOK_S: Final = (0.01, 0.25)
 _KEEPS_S: Final = 86_400
@@ -88,27 +94,8 @@ class StoreRoot:
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a name, or compare its bytes, as the port says."""
-        deadline = time.monotonic() + _CREATE_PATIENCE_S
-        is_clear = True  # no request so far can have written, or can still write
-        for pause_s in _pauses():
-            try:
-                self._client.put(self._key(name), data, "create")
-            except ConditionFailed as error:
-                # A conflict may come for a write of our own whose answer was lost, and although nothing was written.
-                reason: OSError = error
-                with suppress(OSError):  # also if the name does not exist
-                    return self.get(name) == data
-            except OSError as error:
-                if is_clear and isinstance(error, Refused):
-                    raise
-                reason = error
-            else:
-                return True
-            is_clear = False
-            if isinstance(reason, Refused) or time.monotonic() + pause_s > deadline:
-                raise UnclearOutcome(errno.EIO, reason.strerror) from reason
-            time.sleep(pause_s)
-        raise AssertionError("the pauses have no end")
+        decision = creating(name, data, random.uniform, _CREATE_PATIENCE_S, _PATIENCE_S)
+        return carried_out(decision, self._answer)
 
     def add(self, name: str, data: bytes | memoryview) -> None:
         """Write a name that no other process writes."""
@@ -121,27 +108,7 @@ class StoreRoot:
 
     def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
         """Replace the bytes of a name by those that `edit` returns, as the port says."""
-        asked: bytes | None = None
-        while True:
-            before, e_tag = self._found(name)
-            if (
-                asked is not None and before == asked
-            ):  # the answer was lost, and the repetition refused
-                return
-            asked = edit(before)
-            if asked is None or asked == before:
-                return
-            mode: PutMode = "create" if e_tag is None else {"e_tag": e_tag}
-            with suppress(ConditionFailed):
-                self._asked(partial(self._client.put, self._key(name), asked, mode))
-                return
-
-    def _found(self, name: str) -> tuple[bytes | None, str | None]:
-        """Return the bytes and the tag of a name; None for both if it does not exist."""
-        try:
-            return self._asked(lambda: self._client.get(self._key(name)))
-        except FileNotFoundError:
-            return None, None
+        carried_out(changing(name, edit, random.uniform, _PATIENCE_S), self._answer)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -276,26 +243,33 @@ class StoreRoot:
             ConditionFailed: The condition of the request does not hold.
             OSError: The store refuses, or does not answer.
         """
-        deadline = time.monotonic() + _PATIENCE_S
-        for pause_s in _pauses():
-            try:
-                return ask()
-            except (FileNotFoundError, ConditionFailed, Refused):
-                raise
-            except OSError:
-                if time.monotonic() + pause_s > deadline:
-                    raise
-            time.sleep(pause_s)
-        raise AssertionError("the pauses have no end")
+        decision = repeating(Request(ask), random.uniform, _PATIENCE_S)
+        answer: T = carried_out(decision, self._answer)
+        return answer
+
+    def _answer(self, ask: Ask) -> object:
+        """Carry out what a decision asks for."""
+        match ask:
+            case Now():
+                return time.monotonic()
+            case Pause(seconds):
+                time.sleep(seconds)
+                return None
+            case Put(name, data, tag):
+                mode: PutMode = "create" if tag is None else {"e_tag": tag}
+                self._client.put(self._key(name), data, mode)
+                return None
+            case Get(name):
+                return self._found(name)
+            case Request(send):
+                return send()
+
+    def _found(self, name: str) -> Found:
+        try:
+            return Found(*self._client.get(self._key(name)))
+        except FileNotFoundError:
+            return Found(None, None)
 
 
 def _with_bid(bid: bytes, data: bytes | None) -> bytes | None:
     return None if data is None or bid in data else data + bid
-
-
-def _pauses() -> Iterator[float]:
-    """Yield longer and longer pauses, with chance in them: hosts that failed together do not come back together."""
-    pause_s = _PAUSE_FIRST_S
-    while True:
-        yield pause_s * random.uniform(0.5, 1)
-        pause_s = min(2 * pause_s, _PAUSE_LAST_S)

@@ -22,13 +22,25 @@ from typing import Final
 
 import msgspec
 
+from penstock.base.decision import Now, Pause, carried_out
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import Corrupt, Diverged, Fenced, JournalUnavailable
+from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files.durable import storage
-from penstock.files.shared_root import SharedRoot, UnclearOutcome
+from penstock.files.shared_root import SharedRoot
 from penstock.journal import action
 from penstock.journal.action import CommitFlaw, CommitText
 from penstock.journal.api import Commit
+from penstock.journal.head import (
+    Ask,
+    Clocks,
+    Create,
+    Has,
+    Head,
+    List,
+    Merged,
+    Settle,
+    following,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +71,7 @@ class CommitLog:
         self._merged = merged
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._newest: Epoch | None = None  # the newest that this process has seen; None: not listed
-        self._doubtful: bytes | None = None  # the text of a commit whose name may not be durable
-        self._looked = _clocks()  # when this process has looked for the newest last
+        self._head = Head(app, root.keeps_s)
 
     def name_of(self, epoch: Epoch) -> str:
         """Return the name of an epoch's commit; epoch -1 is the creation of the table."""
@@ -75,57 +85,39 @@ class CommitLog:
         """
         self.check_open()
         with self._lock, storage("look for the newest commit"):
-            known = self._scan() if self._newest is None else self._newest
-            newest = known
-            while (following := self._following(newest)) > newest:
-                newest = following
-            if newest != known or self._newest is None:
-                # The writer of the name may not have synced the directory yet.
-                self.root.settle("")
-            self._newest = newest
-            self._looked = _clocks()
-            return newest
-
-    def _following(self, epoch: Epoch) -> Epoch:
-        """Return a later epoch that exists, or the same epoch if it is the newest."""
-        if self.root.has(self.name_of(Epoch(epoch + 1))):
-            return Epoch(epoch + 1)
-        return max(epoch, self._removable())
-
-    def _removable(self) -> Epoch:
-        """Return the newest epoch whose commit may have been merged and removed since the last look for the newest."""
-        is_fresh = _clocks_since(self._looked) < self.root.keeps_s / 2
-        return BEFORE_FIRST if is_fresh else self._merged()
+            return carried_out(self._head.looking(), self._answer)
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name."""
         newest = self.newest()
         text = action.commit_text(commit, self._app)
-        if commit.epoch > newest + 1:
-            raise Diverged(f"epoch {commit.epoch} cannot follow epoch {newest}")
-        if commit.epoch <= newest and text != self._doubtful:
-            raise self._fenced(commit.epoch)
         with storage(f"commit epoch {commit.epoch}"):
-            is_ours = self._create(commit.epoch, text)
-        # The name may have been free because its commit was merged and removed.
-        if not is_ours or self._removable() >= commit.epoch:
-            raise self._fenced(commit.epoch)
-        self._doubtful = None
+            carried_out(self._head.committing(commit.epoch, text, newest), self._answer)
         with self._lock:
-            self._newest = max(commit.epoch, self._newest or commit.epoch)
+            self._head.committed(commit.epoch)
 
-    def _create(self, epoch: Epoch, text: bytes) -> bool:
-        """Create a commit; return whether it is this one. An unclear outcome is remembered, for the same text again."""
-        try:
-            return self.root.create(self.name_of(epoch), text)
-        except UnclearOutcome as error:
-            self._doubtful = text
-            raise JournalUnavailable(
-                f"cannot make sure of epoch {epoch}, whose outcome is unknown: {error.strerror}"
-            ) from error
-
-    def _fenced(self, epoch: Epoch) -> Fenced:
-        return Fenced(f"epoch {epoch} exists already: another driver runs {self._app!r}")
+    def _answer(self, ask: Ask) -> object:  # noqa: C901 -- one case for each question
+        """Carry out what a decision of `head` asks for; the most frequent questions come first."""
+        answer: object = None
+        match ask:
+            case Has(epoch):
+                answer = self.root.has(self.name_of(epoch))
+            case Merged():
+                answer = self._merged()
+            case Now():
+                answer = time.monotonic()
+            case Pause(seconds):
+                self._closed.wait(seconds)
+                self.check_open()
+            case Create(epoch, text):
+                answer = self.root.create(self.name_of(epoch), text)
+            case Clocks():
+                answer = time.time_ns() / 1e9, time.monotonic()
+            case Settle():
+                self.root.settle("")
+            case List():
+                answer = self._scan()
+        return answer
 
     def get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists.
@@ -165,18 +157,11 @@ class CommitLog:
         assert timeout_ms >= 0, "time does not run backwards"
         if epoch <= self.newest():
             return True
-        name = self.name_of(epoch)
-        deadline = time.monotonic() + timeout_ms / 1000
-        pause, longest = self.root.look_s
         with storage(f"wait for epoch {epoch}"):
-            while not self.root.has(name):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._closed.wait(min(pause, left))
-                self.check_open()
-                pause = min(2 * pause, longest)
-        return epoch <= self.newest()
+            exists = carried_out(
+                following(epoch, timeout_ms / 1000, self.root.look_s), self._answer
+            )
+        return exists and epoch <= self.newest()
 
     def quiesced(self) -> AbstractContextManager[object]:
         """Return the lock that `Journal.quiesced` holds."""
@@ -274,16 +259,6 @@ class CommitLog:
         name = self.name_of(epoch)
         file = f"commit {name} of epoch {epoch}" if epoch >= 0 else f"{name}, the journal's start,"
         return Corrupt(f"{file} {how}; put the file back from a backup of {self.root}")
-
-
-def _clocks() -> tuple[float, float]:
-    """Return the time by two clocks: the one may be set back, the other stands still while a machine sleeps."""
-    return time.time_ns() / 1e9, time.monotonic()
-
-
-def _clocks_since(clocks: tuple[float, float]) -> float:
-    """Return the seconds since a time, by the clock that has gone on further."""
-    return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
 
 
 def _name(version: int) -> str:

@@ -1,0 +1,158 @@
+"""The head of a journal: the decisions about its newest epoch, without input, output or clock.
+
+`commits` carries out what they ask for. An epoch belongs to the driver whose bytes are under its name. A name that is free
+may be an old one, whose commit was merged and removed; names stay for `keeps_s` seconds, so a process that has looked lately
+need not ask the segments.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.base.decision import Now, Pause
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Diverged, Fenced, JournalUnavailable
+from penstock.files.shared_root import UnclearOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Ask for the newest epoch in a list of all names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """Ask whether an epoch has its name."""
+
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Ask for the newest epoch in a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Ask that the names which were seen are durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Ask for the name of an epoch, for a text: whether the name has this text now; raises `UnclearOutcome`."""
+
+    epoch: Epoch
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Ask for the time by two clocks: the one may be set back, the other stands still while a machine sleeps."""
+
+
+Ask = List | Has | Merged | Settle | Create | Clocks | Now | Pause
+
+# One object of each question that is always the same: an idle driver asks a thousand times in a second.
+_LIST: Final = List()
+_MERGED: Final = Merged()
+_SETTLE: Final = Settle()
+_CLOCKS: Final = Clocks()
+_NOW: Final = Now()
+
+
+class Head:
+    """What one process knows of the newest epoch.
+
+    Attributes:
+        newest: The newest epoch that it has seen; None before the first look.
+    """
+
+    def __init__(self, app: str, keeps_s: float) -> None:
+        """Know nothing yet.
+
+        Args:
+            keeps_s: A useless name stays for this number of seconds.
+        """
+        self.newest: Epoch | None = None
+        self._app = app
+        self._keeps_s = keeps_s
+        self._doubtful: bytes | None = None  # the text of a commit whose outcome is unclear
+        self._looked = (0.0, 0.0)  # when it has looked for the newest last, by both clocks
+
+    def looking(self) -> Generator[Ask, Any, Epoch]:
+        """Find the newest committed epoch, -1 before the first; it is durable."""
+        known: Epoch = self.newest if self.newest is not None else (yield _LIST)
+        newest = known
+        while True:
+            if (yield Has(Epoch(newest + 1))):
+                newest = Epoch(newest + 1)
+            elif (removable := (yield from self._removable())) > newest:
+                newest = removable
+            else:
+                break
+        if newest != known or self.newest is None:
+            # The writer of the name may not have synced the directory yet.
+            yield _SETTLE
+        self.newest = newest
+        if self._keeps_s:
+            self._looked = yield _CLOCKS
+        return newest
+
+    def _removable(self) -> Generator[Ask, Any, Epoch]:
+        """Find the newest epoch whose commit may have been merged and removed since the last look for the newest."""
+        if self._keeps_s and self.newest is not None:
+            since = [now - then for now, then in zip((yield _CLOCKS), self._looked, strict=True)]
+            if max(since) < self._keeps_s / 2:
+                return BEFORE_FIRST
+        merged: Epoch = yield _MERGED
+        return merged
+
+    def committing(self, epoch: Epoch, text: bytes, newest: Epoch) -> Generator[Ask, Any, None]:
+        """Create the commit of an epoch, after a look that has found `newest`.
+
+        Raises:
+            Diverged: The epoch before it does not exist.
+            Fenced: The epoch is another driver's.
+            JournalUnavailable: The outcome is unknown; the same text can be committed again.
+        """
+        if epoch > newest + 1:
+            raise Diverged(f"epoch {epoch} cannot follow epoch {newest}")
+        if epoch <= newest and text != self._doubtful:
+            raise self._fenced(epoch)
+        try:
+            is_ours = yield Create(epoch, text)
+        except UnclearOutcome as error:
+            self._doubtful = text
+            raise JournalUnavailable(
+                f"cannot make sure of epoch {epoch}, whose outcome is unknown: {error.strerror}"
+            ) from error
+        # The name may have been free because its commit was merged and removed.
+        if not is_ours or (yield from self._removable()) >= epoch:
+            raise self._fenced(epoch)
+        self._doubtful = None
+
+    def committed(self, epoch: Epoch) -> None:
+        """Take note that an epoch exists."""
+        self.newest = max(epoch, self.newest or epoch)
+
+    def _fenced(self, epoch: Epoch) -> Fenced:
+        return Fenced(f"epoch {epoch} exists already: another driver runs {self._app!r}")
+
+
+def following(
+    epoch: Epoch, timeout_s: float, look_s: tuple[float, float]
+) -> Generator[Ask, Any, bool]:
+    """Wait until an epoch has its name; return False when the time is up.
+
+    Args:
+        look_s: The shortest and the longest pause between two looks.
+    """
+    deadline = (yield _NOW) + timeout_s
+    pause_s, longest_s = look_s
+    while not (yield Has(epoch)):
+        left_s = deadline - (yield _NOW)
+        if left_s <= 0:
+            return False
+        yield Pause(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, longest_s)
+    return True
