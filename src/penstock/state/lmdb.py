@@ -248,31 +248,6 @@ class LmdbState:
             raise StateUnavailable(message)
 
 
-def verify_file(path: Path, boot_id: str) -> None:
-    """Read every record of a store of any journal and partition; see `examine`.
-
-    Raises:
-        Corrupt: The store is damaged.
-        StateUnavailable: The disk fails.
-    """
-    environment = environments.attach(path, boot_id)
-    try:
-        with damage_reported(path):
-            txn = environment.begin_read()
-        try:
-            stored = txn.get(record.METADATA_KEY)
-            if stored is None and txn.stat()["entries"]:
-                raise corrupt(path, "its metadata is missing")
-            if stored is not None:
-                record.unseal_metadata(stored)
-                for _ in LmdbReader(txn, BEFORE_FIRST, path).items():
-                    pass
-        finally:
-            environment.end_read(txn)
-    finally:
-        environments.detach(environment)
-
-
 class _Encoded:
     """Changes as a store takes them, in key order.
 
