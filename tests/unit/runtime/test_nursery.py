@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from penstock.engine.execute import Limits
 from penstock.process.question import encode_question
@@ -27,18 +28,22 @@ def dead_child(code: int) -> int:
     return pid
 
 
-def test_readers_that_cannot_load_the_application_are_replaced_after_growing_pauses() -> None:
+def test_readers_that_cannot_load_the_application_are_replaced_after_growing_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each failure doubles the pause; a reader that a call has ended is replaced soon."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         nursery = Nursery(settings=None, control=theirs)  # type: ignore[arg-type]
 
         def pause_after(code: int) -> float:
-            nursery._born_s = {dead_child(code): time.monotonic()}
+            nursery._born_s = {dead_child(code): now_s}
             nursery._resume_s = 0.0
             nursery._reap()
             assert nursery._born_s == {}
-            return nursery._resume_s - time.monotonic()
+            return nursery._resume_s - now_s
 
         failing = [pause_after(os.EX_SOFTWARE) for _ in range(12)]
         assert failing[0] < failing[1] < failing[2]
