@@ -73,6 +73,7 @@ class InlineJobs(Jobs):
     def close(self) -> None:
         self._thread.submit(self._worker._stores.close).result()
         self._thread.shutdown()
+        assert self._worker._log is not None
         self._worker._log.close()
         self._worker._codes.close()
 

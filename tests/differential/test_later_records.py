@@ -170,6 +170,7 @@ class Fragile(InlineJobs):
         for command in given:
             if isinstance(command, RunTransactions) and command.decided == {}:
                 (one,) = command.ranges
+                assert self._worker._log is not None
                 records = self._worker._log.read(one.start, one.end)
                 if self.bad and any(record.request_id.endswith(self.bad) for record in records):
                     raise RuntimeError

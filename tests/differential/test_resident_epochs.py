@@ -13,7 +13,7 @@ from penstock.base.ids import RequestId
 from penstock.log.api import Entry
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark.messages import Reside, TaskResult, WorkerSettings
-from penstock.runtime.spark.resident_task import ResidentTask, serve
+from penstock.runtime.spark.resident_task import ResidentTask, UnixDoor, serve
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline, InlineJobs
@@ -36,10 +36,12 @@ class MortalJobs(InlineJobs):
         self._draw = draw
         self.deaths = self.served = 0
         folder = Path(settings.scratch)
-        self._residents = [ResidentTask(self._stay, folder, f"resident{n}") for n in range(2)]
+        self._residents = [
+            ResidentTask(self._stay, UnixDoor(folder, f"resident{n}")) for n in range(2)
+        ]
         for resident in self._residents:
             resident.start()
-            wait_for(resident._connected, "the resident task")
+            wait_for(resident.connected, "the resident task")
 
     def _stay(self, reside: Reside) -> None:
         serve(reside.socket, self._may_die, list)

@@ -182,7 +182,7 @@ def test_a_clock_that_has_decided_needs_no_second_death(
     with noted(tmp_path / "e4-r1-t1.running", *due_ms) as process:
         for look in range(1, 5):
             assert process.poll() is None
-            watchdog._look(look)
+            watchdog.look(look)
         assert process.wait(60) == -signal.SIGPROF
     for name in ("e4-r1-t1", "e4-r2-t0"):
         with Quarantine(tmp_path / f"{name}.running") as quarantine:
@@ -213,12 +213,12 @@ def test_a_handler_in_its_time_is_not_stuck(tmp_path: Path) -> None:
     watchdog = Watchdog(tmp_path, stuck_s=1)
     with noted(tmp_path / "e4-r1-t1.running", 1 << 60, 1 << 60) as process:
         for look in range(0, 100, 10):
-            watchdog._look(look)
+            watchdog.look(look)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
         wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, "a stop")
         for look in range(100, 200, 10):
-            watchdog._look(look)
+            watchdog.look(look)
         assert process.wait(120) == -signal.SIGKILL
 
 
@@ -226,11 +226,11 @@ def test_watchdog_warns_before_it_kills(tmp_path: Path, caplog: pytest.LogCaptur
     """A watchdog that could not look for long warns first, because it has not seen the process hang."""
     watchdog = Watchdog(tmp_path, stuck_s=10.0)
     with noted(tmp_path / "e4-r2-t1.running") as process:
-        watchdog._look(0.0)
-        watchdog._look(60.0)
+        watchdog.look(0.0)
+        watchdog.look(60.0)
         assert process.poll() is None
         assert [record.levelno for record in caplog.records] == [logging.WARNING]
-        watchdog._look(61.0)
+        watchdog.look(61.0)
         assert process.wait(120) == -signal.SIGKILL
 
 

@@ -96,7 +96,7 @@ def test_driver_records_the_code_that_runs(bank: SparkRuntime, data: Path) -> No
 def test_small_epochs_run_in_the_resident_task(bank: SparkRuntime) -> None:
     """One task of Spark runs one small epoch after the other: all of their parts name the same attempt."""
     resident, _ = bank._jobs._residents
-    wait_for(resident._connected, "the resident task")
+    wait_for(resident.connected, "the resident task")
     before = bank.progress().epoch
     for name in ("near", "nearer", "nearest"):
         bank.call.Account.create(name)

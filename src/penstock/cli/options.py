@@ -97,6 +97,10 @@ PartitionsOption = Annotated[
 CoresOption = Annotated[
     int | None, typer.Option("--cores", metavar="N", help=help_of("cores", "all"))
 ]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help=help_of("master", "the tasks run on this host")),
+]
 HostOption = Annotated[
     str | None,
     typer.Option("--host", metavar="ADDRESS", help=help_of("gateway.host")),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from penstock.base.ids import Epoch
 from penstock.deployment.archives import Archives, write_files
@@ -69,6 +70,36 @@ def unpacked(data: Path, code: DeployedCode) -> Location:
             f"cannot unpack the code of a deployment into {folder}: {error.strerror}"
         ) from error
     return Location(code.module, code.name, str(folder), None)
+
+
+def unpacked_here(spec: str, other: Path, data: Path, root: Path) -> str:
+    """Return the name of an application on this host whose code another host has unpacked.
+
+    Args:
+        spec: Its name there, as `Location.spec`.
+        other: The root of the other host.
+        data: The data directory, with the archives.
+        root: The root of this host.
+
+    Raises:
+        Corrupt: The archive is missing, or was changed.
+        ConfigError: The name is not that of unpacked code.
+    """
+    there = quote(f"{other.absolute() / RUN / CODE}/")
+    names = {part.partition("/")[0] for part in spec.split(there)[1:]}
+    if not names:
+        raise ConfigError(f"{spec} is no code of a deployment, so other hosts do not have it")
+    for name in names:
+        folder = root.absolute() / RUN / CODE / name
+        files = Archives(data).files(name)
+        try:
+            if not _holds(folder, files):
+                _write(folder, files)
+        except OSError as error:
+            raise OperationalError(
+                f"cannot unpack the code of a deployment into {folder}: {error.strerror}"
+            ) from error
+    return spec.replace(there, quote(f"{root.absolute() / RUN / CODE}/"))
 
 
 def is_unpacked(data: Path, location: Location) -> bool:

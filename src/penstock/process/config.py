@@ -234,12 +234,35 @@ class Config:
     data: Path
     app: str = setting("", "the application of commands that name no other")
     cores: int = setting(
-        os.cpu_count() or 1, "task slots of the embedded Spark", at_least=1, at_most=1_024
+        os.cpu_count() or 1,
+        "cores for the tasks of an epoch; with a cluster those of all hosts together",
+        at_least=1,
+        at_most=1_024,
     )
     partitions: int = setting(
         0, "tasks of a round, and stores of the state, at the first start", at_most=1_024
     )
-    master: str = setting("", "Spark's master URL")
+    master: str = setting(
+        "",
+        "Spark's master URL: `spark://HOST:7077` runs tasks on the hosts of a Spark cluster; empty: all on this host",
+    )
+    master_secret: Path = setting(
+        Path(),
+        "file with the secret of the Spark cluster (`spark.authenticate.secret`), which a cluster must have",
+    )
+    hosts: int = setting(
+        1,
+        "hosts of the cluster that must have joined before the application starts",
+        at_least=1,
+        at_most=1_024,
+    )
+    host_data: Path = setting(
+        Path(),
+        "folder of each host of a cluster for stores of the state and notes, on a disk of that host; the same path on each",
+    )
+    host_python: str = setting(
+        "", "Python of the hosts of a cluster; empty: the path of this Python, on each"
+    )
     epoch_records_max: int = setting(10_000, "most records in an epoch", at_least=1)
     epoch_bytes_max: int = setting(64 << 20, "most bytes of request bodies in an epoch", at_least=1)
     epoch_output_bytes_max: int = setting(
@@ -268,8 +291,8 @@ class Config:
     )
     resident_task: int = setting(
         1,
-        "1: epochs run in resident tasks of Spark, one for each core; 0: each round of an epoch is a Spark job. "
-        "Without effect if `master` is set",
+        "1: epochs run in resident tasks of Spark, one for each core; 0: each round of an epoch is a Spark job, "
+        "which a cluster does not have",
         at_most=1,
     )
     limits: Limits = field(default_factory=Limits)
@@ -346,6 +369,7 @@ class Config:
                 f"{RECORD_SLACK} bytes below record_bytes_max = {self.record_bytes_max}, so that "
                 "every request of a gateway fits the log"
             )
+        complaints += self._complaints_of_cluster()
         if complaints:
             raise ConfigError(_joined(complaints))
         if self.partitions == 0:
@@ -377,10 +401,43 @@ class Config:
     def residents(self) -> int:
         """The number of resident tasks: one for each core that the tasks of an epoch can use.
 
-        With another master there are none, because it may have no slots for them.
+        With another local master there are none, because it may have no slots for them.
         """
-        resides = self.resident_task == 1 and not self.master
+        resides = self.is_cluster or (self.resident_task == 1 and not self.master)
         return min(self.cores, self.partitions) if resides else 0
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether tasks run on the hosts of a Spark cluster."""
+        return self.master.startswith(_CLUSTER)
+
+    def _complaints_of_cluster(self) -> list[str]:
+        """Return what is wrong with the settings of a cluster."""
+        if not self.master or self.master.startswith("local"):
+            return []
+        if not self.is_cluster:
+            return [
+                f"master = {self.master!r}: must be spark://HOST:PORT, the address of a Spark standalone master; on "
+                "Kubernetes, run Spark's master and workers there"
+            ]
+        complaints = []
+        if self.master_secret == Path():
+            complaints.append(
+                "master_secret: is missing; a cluster runs any code that is sent to it, so start Spark's master and "
+                "workers with spark.authenticate=true, and name a file with their spark.authenticate.secret"
+            )
+        if self.host_data == Path() or not self.host_data.is_absolute():
+            complaints.append(
+                "host_data: name an absolute path, which each host has on a disk of its own"
+            )
+        elif self.host_data.is_relative_to(self.data.absolute()):
+            complaints.append(
+                f"host_data = {self.host_data}: lies in the data directory, which all hosts share; each host needs a folder "
+                "of its own"
+            )
+        if self.resident_task == 0:
+            complaints.append("resident_task = 0: a cluster runs epochs in resident tasks only")
+        return complaints
 
 
 class Setting(NamedTuple):
@@ -568,6 +625,7 @@ def _spelling(view: str) -> str:
     return view.lower().replace("-", "_")
 
 
+_CLUSTER: Final = "spark://"
 _VIEWS: Final = "views"
 _OF_VIEWS: Final = f"{_VIEWS}."
 _OF_STORES: Final = SCHEME.removesuffix("/")

@@ -221,14 +221,17 @@ class DataDirectory:
             on_jump=partial(note_jump, self.path),
         )
 
-    def open_stores(self, journal: Journal, partitions: int = 1) -> Stores:
+    def open_stores(
+        self, journal: Journal, partitions: int = 1, folder: Path | None = None
+    ) -> Stores:
         """Return the stores of the state, which the journal and its snapshots feed.
 
         Args:
             partitions: The number of stores, for a caller that does not follow the commits.
+            folder: The root of this host; None: the directory.
         """
         return Stores(
-            self.path / STATE,
+            (folder or self.path) / STATE,
             journal,
             partitions,
             boot_id=boot_id(),

@@ -1,7 +1,9 @@
 """Configuration: sources, their priority, and complaints that say where they come from."""
 
 import pickle
+import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,15 +38,40 @@ def test_partitions_default_to_cores() -> None:
 def test_master_defaults_to_local_cores_with_retries() -> None:
     """The embedded master retries tasks, as plain `local[N]` would not, and has a slot for maintenance."""
     assert Config(Path("d"), cores=3).spark_master == "local[7,4]"
-    assert Config(Path("d"), master="spark://h:1").spark_master == "spark://h:1"
+    assert Config(Path("d"), master="local[3]").spark_master == "local[3]"
+
+
+CLUSTER: dict[str, Any] = {
+    "master": "spark://h:1",
+    "master_secret": Path("/s"),
+    "host_data": Path("/host"),
+}
+
+
+def test_a_cluster_needs_a_secret_and_a_folder_of_each_host() -> None:
+    """All that a cluster lacks is named at once, and other masters than Spark's own are refused."""
+    assert Config(Path("d"), **CLUSTER).spark_master == "spark://h:1"
+    with pytest.raises(ConfigError) as caught:
+        Config(Path("d"), master="spark://h:1", resident_task=0)
+    assert re.findall(r"^  (\w+)", str(caught.value), re.MULTILINE) == [
+        "master_secret",
+        "host_data",
+        "resident_task",
+    ]
+    shared = {**CLUSTER, "host_data": Path("d/host").absolute()}
+    with pytest.raises(ConfigError, match="lies in the data directory, which all hosts share"):
+        Config(Path("d"), **shared)
+    with pytest.raises(ConfigError, match="must be spark://HOST:PORT"):
+        Config(Path("d"), master="yarn")
 
 
 def test_a_resident_task_needs_a_slot() -> None:
-    """Only the embedded master has a slot for it; the setting turns it off."""
+    """The embedded master and a cluster have slots for it; the setting turns it off."""
     assert Config(Path("d"), cores=3).residents == 3
     assert Config(Path("d"), cores=3, partitions=2).residents == 2
     assert Config(Path("d"), resident_task=0).residents == 0
-    assert Config(Path("d"), master="spark://h:1").residents == 0
+    assert Config(Path("d"), master="local[3]").residents == 0
+    assert Config(Path("d"), cores=3, **CLUSTER).residents == 3
 
 
 def test_config_refuses_all_wrong_values_at_once() -> None:

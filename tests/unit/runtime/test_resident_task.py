@@ -17,7 +17,7 @@ from penstock.base.ids import Epoch
 from penstock.model.request import Failure
 from penstock.runtime.spark import messages, resident_task
 from penstock.runtime.spark.messages import Reside, RunTransactions, TaskResult
-from penstock.runtime.spark.resident_task import ResidentTask, serve
+from penstock.runtime.spark.resident_task import ResidentTask, UnixDoor, serve
 from tests.waiting import wait_for
 
 FAILED = TaskResult(failure=Failure("internal", "Internal", "it fails"))
@@ -59,7 +59,7 @@ def started(tmp_path: Path) -> Iterator[Callable[[Tasks], ResidentTask]]:
     running: list[ResidentTask] = []
 
     def start(tasks: Tasks) -> ResidentTask:
-        running.append(ResidentTask(tasks.submit, tmp_path))
+        running.append(ResidentTask(tasks.submit, UnixDoor(tmp_path)))
         running[-1].start()
         return running[-1]
 
@@ -110,7 +110,7 @@ def test_a_command_that_has_begun_runs_before_the_next_one(
 
 def test_there_is_no_result_without_a_task(tmp_path: Path) -> None:
     """Without a task the caller gets nothing at once, and runs the command as a job."""
-    task = ResidentTask(lambda _: None, tmp_path)
+    task = ResidentTask(lambda _: None, UnixDoor(tmp_path))
     assert task.run(command(0)) is None
 
 
@@ -135,7 +135,7 @@ def test_a_task_that_is_lost_gives_no_result(started: Callable[[Tasks], Resident
     dies = threading.Event()
 
     def lost() -> bool:
-        was_there = task._connected() is not None
+        was_there = task.connected() is not None
         result = task.run(command(0))
         assert result is None
         if was_there:
@@ -169,9 +169,9 @@ def test_a_task_that_takes_no_command_is_killed(tmp_path: Path) -> None:
         program = [sys.executable, "-c", textwrap.dedent(hanging), reside.socket]
         ends.append(subprocess.run(program, check=False).returncode)
 
-    task = ResidentTask(submit, tmp_path, taken_s=0.05)
+    task = ResidentTask(submit, UnixDoor(tmp_path, taken_s=0.05))
     task.start()
-    wait_for(task._connected, "the resident task")
+    wait_for(task.connected, "the resident task")
     assert task.run(command(0)) is None
     wait_for(lambda: ends, "the end of the process")
     task.stop()
@@ -190,9 +190,9 @@ def test_a_message_that_does_not_go_on_is_no_result(tmp_path: Path) -> None:
             driver.recv_bytes()  # until the driver has gone
         left.set()
 
-    task = ResidentTask(submit, tmp_path, taken_s=0.5)
+    task = ResidentTask(submit, UnixDoor(tmp_path, taken_s=0.5))
     task.start()
-    wait_for(task._connected, "the resident task")
+    wait_for(task.connected, "the resident task")
     assert task.run(command(0)) is None
     assert left.wait(60)
     task.stop()
@@ -202,7 +202,7 @@ def test_socket_is_private_and_its_path_fits(tmp_path: Path) -> None:
     """Only the owner may connect; a path that is too long for the kernel is replaced."""
     folder = tmp_path / ("long" * 20)
     folder.mkdir()
-    task = ResidentTask((tasks := Tasks(counted)).submit, folder)
+    task = ResidentTask((tasks := Tasks(counted)).submit, UnixDoor(folder))
     task.start()
     assert result_of(task, 3).aborts == 3
     (path,) = tasks.sockets
@@ -215,7 +215,7 @@ def test_socket_is_private_and_its_path_fits(tmp_path: Path) -> None:
 
 def test_directory_without_sockets_is_replaced(tmp_path: Path) -> None:
     """Some file systems hold no sockets, such as shared folders of containers; the task runs all the same."""
-    task = ResidentTask((tasks := Tasks(counted)).submit, folder := tmp_path / "missing")
+    task = ResidentTask((tasks := Tasks(counted)).submit, UnixDoor(folder := tmp_path / "missing"))
     task.start()
     assert result_of(task, 3).aborts == 3
     task.stop()
@@ -237,7 +237,7 @@ def test_task_waits_for_a_directory_that_takes_sockets(
         raise OSError(f"no space for {purpose}")
 
     monkeypatch.setattr(resident_task, "temporary_folder", refuse)
-    task = ResidentTask((tasks := Tasks(counted)).submit, folder)
+    task = ResidentTask((tasks := Tasks(counted)).submit, UnixDoor(folder))
     task.start()
     assert refused.wait(60)
     assert task.run(command(0)) is None

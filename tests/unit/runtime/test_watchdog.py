@@ -32,10 +32,10 @@ def test_worker_without_progress_is_killed(
         write_note(tmp_path / name, Note(position, worker.pid))
         watchdog = Watchdog(tmp_path, STUCK_S)
         with caplog.at_level(logging.WARNING):
-            watchdog._look(0.0)
-            watchdog._look(STUCK_S)
+            watchdog.look(0.0)
+            watchdog.look(STUCK_S)
             assert worker.poll() is None, "it is only reported so far"
-            watchdog._look(2 * STUCK_S)
+            watchdog.look(2 * STUCK_S)
         assert worker.wait(60) == -9
     (warning, _) = caplog.records
     assert {**facts, "position": 7, "worker": worker.pid}.items() <= vars(warning).items()

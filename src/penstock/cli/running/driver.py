@@ -8,6 +8,7 @@ from penstock.cli.options import (
     CoresOption,
     DeployedOption,
     JsonLogOption,
+    MasterOption,
     PartitionsOption,
     StandbyOption,
     SupervisedOption,
@@ -15,6 +16,7 @@ from penstock.cli.options import (
     with_deployed_code,
 )
 from penstock.cli.running.replaced_source import load_to_run, new_migrations_tried
+from penstock.cli.running.run import refuse_standby
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.process_limits import end_with_threads
@@ -57,13 +59,19 @@ def command(
     options: AppOptions,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
+    master: MasterOption = None,
     standby: StandbyOption = False,
     supervised: SupervisedOption = False,
     deployed: DeployedOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application's driver in the foreground; see `HELP`."""
-    flags = {"partitions": partitions, "cores": cores, **log_flags(as_json=as_json)}
+    flags = {
+        "partitions": partitions,
+        "cores": cores,
+        "master": master,
+        **log_flags(as_json=as_json),
+    }
     options = with_deployed_code(options) if deployed else options
     from rich.console import Console
 
@@ -74,16 +82,14 @@ def command(
         settings = _checked(options, flags, console, deployed=deployed, supervised=supervised)
         logs.configure_service(ROLE, settings.log_format, settings.log_level)
         end_with_threads()
-        from penstock.orders.partitions import ask_for_partitions
         from penstock.process import presence
         from penstock.process.stop import Stop
 
+        refuse_standby(settings, standby=standby)
         if not standby:
             presence.refuse_second(settings.data, ROLE)
         if not (standby or supervised):  # `penstock run` has asked before
-            chosen = [f"partitions={partitions}"] if partitions is not None else []
-            asked = [*(options.assignments or ()), *chosen]
-            ask_for_partitions(settings, asked)
+            _ask(options, settings, partitions)
         stop = stack.enter_context(Stop(supervised=supervised))
         _say_start(settings, console)
         jvm = jvm or stack.enter_context(_java(settings))
@@ -99,6 +105,14 @@ def command(
         if standby and not stand_by(runtime, settings.app, settings.data, stop, console):
             return
         serve(runtime, settings.app, settings, stop, console, when_running=make)
+
+
+def _ask(options: AppOptions, settings: Config, partitions: int | None) -> None:
+    """Ask for the number of partitions that an option or a setting names."""
+    from penstock.orders.partitions import ask_for_partitions
+
+    chosen = [f"partitions={partitions}"] if partitions is not None else []
+    ask_for_partitions(settings, [*(options.assignments or ()), *chosen])
 
 
 def _say_start(settings: "Config", console: "Console") -> None:

@@ -11,6 +11,7 @@ from penstock.cli.options import (
     GenerateOption,
     HostOption,
     JsonLogOption,
+    MasterOption,
     PartitionsOption,
     PortOption,
     StandbyOption,
@@ -23,6 +24,7 @@ from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.running.foreground import Foreground
+    from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -61,6 +63,15 @@ Examples:
 """
 
 
+def refuse_standby(settings: "Config", *, standby: bool) -> None:
+    """Refuse a standby of a cluster."""
+    if standby and settings.is_cluster:
+        raise ConfigError(
+            "--standby: a standby of a cluster needs a Spark application of its own, which does not exist yet; omit it: "
+            "penstock run starts a driver again that has died"
+        )
+
+
 def command(
     options: AppOptions,
     port: PortOption = None,
@@ -68,6 +79,7 @@ def command(
     gateways: GatewaysOption = None,
     partitions: PartitionsOption = None,
     cores: CoresOption = None,
+    master: MasterOption = None,
     generate: GenerateOption = False,
     standby: StandbyOption = False,
     drop: DropOption = None,
@@ -80,6 +92,7 @@ def command(
         "gateway.processes": gateways,
         "partitions": partitions,
         "cores": cores,
+        "master": master,
         **log_flags(as_json=as_json),
     }
     foreground_of(options, flags, generates=generate, standby=standby, drop=drop).run()
@@ -111,6 +124,7 @@ def foreground_of(
 
         spec = unpacked(settings.data, replacement.code).spec
         application = load_deployed(settings.data, spec)
+    refuse_standby(settings, standby=standby)
     if generates and not application.topology.generators:
         raise ConfigError(f"application {application.name} has no generator; omit --generate")
     if drop:

@@ -80,7 +80,7 @@ class StoreUpdates:
 
         def apply() -> None:
             if not is_small:
-                self._jobs.run(self._commands(epoch))
+                self._jobs.apply(self._commands(epoch))
             for path in self._scratch.glob(f"e{epoch}-*"):
                 path.unlink(missing_ok=True)
 
@@ -115,7 +115,7 @@ class StoreUpdates:
     def _recover(self, epoch: Epoch) -> None:
         began = time.perf_counter()
         try:
-            self._jobs.run(self._commands(epoch))
+            self._jobs.apply(self._commands(epoch))
         except OperationalError as error:
             _log.warning("state is not ready yet", extra={"cause": str(error)})
             return
@@ -162,7 +162,10 @@ class EpochDriver:
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         last = journal.last()
         jobs.partitions = partitions_in_force(last, config.partitions)
-        self._parallelism = ParallelismPolicy(config.small_epoch, config.large_atom)
+        # The relay of two passes that overlap is a file of one host.
+        self._parallelism = ParallelismPolicy(
+            config.small_epoch, config.large_atom, overlaps=not config.is_cluster
+        )
         self._first_rounds = FirstRounds()
         self.late = LateSubscribers(config, log, journal)
         self._eraser = Eraser(config.data, journal.identity)

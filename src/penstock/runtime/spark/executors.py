@@ -124,13 +124,13 @@ class BucketMove:
         are_copied = all((self._stores / name / DATA_FILE).exists() for name in names)
         groups = [every] if are_copied else [[each] for each in every]
         try:
-            self._jobs.run([ApplyEpoch(group, epoch, partitions, former) for group in groups])
+            self._jobs.apply([ApplyEpoch(group, epoch, partitions, former) for group in groups])
         except PenstockError:
             raise
         except Exception as error:  # noqa: BLE001 -- a damaged store may have killed the workers
             extra = {"cause": cause_text(error)}
             _log.warning("stores cannot be copied, and are built from the journal", extra=extra)
-            self._jobs.run([ApplyEpoch([each], epoch, partitions) for each in every])
+            self._jobs.apply([ApplyEpoch([each], epoch, partitions) for each in every])
 
     def _use(self, partitions: int) -> None:
         """Let the next epoch use the stores of a number, and at most as many tasks."""

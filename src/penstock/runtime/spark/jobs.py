@@ -30,7 +30,7 @@ from penstock.runtime.spark.messages import (
     TaskResult,
     WorkerSettings,
 )
-from penstock.runtime.spark.resident_task import ResidentTask
+from penstock.runtime.spark.resident_task import ResidentTask, UnixDoor
 from penstock.runtime.spark.step_relay import Mark
 from penstock.runtime.spark.worker_process import perform
 
@@ -72,7 +72,9 @@ class Jobs:
         self.partitions = 1
         folder = Path(settings.scratch)
         self._residents = [
-            ResidentTask(self._run_alone, folder, f"resident{number}", encode=self._message)
+            ResidentTask(
+                self._run_alone, UnixDoor(folder, f"resident{number}"), encode=self._message
+            )
             for number in range(residents)
         ]
 
@@ -120,6 +122,10 @@ class Jobs:
                 running = thread.submit(self._run_at, 1, steps)
                 results = self.run([requests])
             return [*results, *self._sound([running.result()])]
+
+    def apply(self, commands: Sequence[ApplyEpoch]) -> None:
+        """Bring stores to an epoch; raises as `run`."""
+        self.run(commands)
 
     def apply_resident(self, epoch: Epoch) -> None:
         """Let a resident task bring all stores to an epoch before its next command; do not wait for it.

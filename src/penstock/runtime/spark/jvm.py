@@ -145,7 +145,7 @@ class Jvm:
         )  # a driver that stops leaves the end of Java to the end of its process
         self._process = subprocess.Popen(  # noqa: S603 -- the command is our own
             self._command(config, java, class_path, record, temporary),
-            env=self._environment(java.home, spark),
+            env=self._environment(config, java.home, spark),
             stdin=subprocess.PIPE,  # Java ends when this pipe closes
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -238,10 +238,11 @@ class Jvm:
             _SERVER,
         ]
 
-    def _environment(self, home: Path, spark: Path) -> dict[str, str]:
+    def _environment(self, config: Config, home: Path, spark: Path) -> dict[str, str]:
         """Set the variables that PySpark reads, and return those of Java and of the workers."""
         os.environ["JAVA_HOME"] = str(home)
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if not config.is_cluster:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYTHONHASHSEED"] = "0"  # inherited by workers: sets iterate alike everywhere
         choose_python(self.scratch)
         return {

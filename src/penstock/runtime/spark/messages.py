@@ -18,6 +18,7 @@ from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
 from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
+from penstock.log.api import Record
 from penstock.model.control import Subscribe
 from penstock.model.request import Failure
 from penstock.model.schema_version import Versions
@@ -74,6 +75,9 @@ class RunTransactions(msgspec.Struct, frozen=True, array_like=True, tag=True):
     atoms: dict[str, int] = {}  # the number of atoms of each stream before the epoch
     with_steps: bool = False  # run the workflow steps of each record after its requests
     relay: str = ""  # write the records that may have workflow steps here (`step_relay`)
+    records: list[tuple[LogPartition, Record]] | None = (
+        None  # those of `positions`; None: the task reads the log
+    )
 
 
 class RunShare(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -141,10 +145,58 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     scans: list[TableScan]
 
 
+class Seat(msgspec.Struct, frozen=True, array_like=True):
+    """Where a resident task on another host finds its driver, and what it needs there (`warden`).
+
+    Attributes:
+        address: The address and the port of the driver.
+        credentials: The certificate and the key of the run, as PEM.
+        host_data: The root of the host; see `files.layout`.
+        driver_data: The root of the driver's host, below which the driver has unpacked the code.
+        run: The name of the run.
+        stuck_s: As the setting.
+    """
+
+    address: tuple[str, int]
+    credentials: bytes
+    host_data: str
+    driver_data: str
+    run: str
+    stuck_s: float
+
+
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Stay, and run the commands that come from a socket (`resident_task`)."""
+    """Stay, and run the commands that come from a socket (`resident_task`).
+
+    Attributes:
+        socket: The path of the socket; on another host the name of the job, which the driver expects.
+        seat: None on the driver's host.
+    """
 
     socket: str
+    seat: Seat | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """The first message of a task on another host.
+
+    Attributes:
+        job: As `Reside.socket`.
+        python: The minor version of its Python, such as `3.11`.
+        penstock: The version of Penstock.
+        host: The name of the root of its host, which the tasks of one host share.
+        pid: The process that runs commands.
+        start: Its start, which tells it from a later process with the same id.
+        deaths: Notes of workers that have died on this host during this run, and whose death nobody has told.
+    """
+
+    job: str
+    python: str
+    penstock: str
+    host: str
+    pid: int
+    start: str
+    deaths: dict[str, str] = {}
 
 
 WorkerCommand = RunTransactions | RunShare | RunSteps | ApplyEpoch | RunMaintenance | LoadCode
@@ -171,6 +223,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
         loaded: The encoded `LoadedClasses` of `LoadCode`.
+        died: Whether the process that ran the command has died on another host; then `failure` says so, too (`warden`).
+        deaths: What its notes say about its death, by file.
     """
 
     position: bytes = b""
@@ -194,6 +248,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     maintenance: bytes = b""
     loaded: bytes = b""
     failure: Failure | None = None
+    died: bool = False
+    deaths: dict[str, str] = {}
 
     def mentions(self) -> Mentions:
         """Return the mentions, for the memory of accesses."""
@@ -263,10 +319,12 @@ class TaskMessage(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         settings: Encoded `WorkerSettings`, which a worker decodes only when they change.
+        deaths: The notes of deaths that the driver has of this epoch, by file, for a task on another host.
     """
 
     settings: bytes
     command: TaskCommand
+    deaths: dict[str, str] = {}
 
 
 def first_not_run(results: Sequence[TaskResult]) -> int | None:
@@ -286,5 +344,6 @@ encode = _ENCODER.encode
 decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
 decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
 decode_loaded = msgspec.msgpack.Decoder(LoadedClasses).decode
+decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_result = msgspec.msgpack.Decoder(TaskResult).decode
 decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

@@ -46,7 +46,8 @@ IN_ONE_TASK: Final = EpochPlan(1)
 class ParallelismPolicy:
     """Decides for one epoch after another; the first large epoch is spread."""
 
-    def __init__(self, small_epoch: int, large_atom: int = 0) -> None:
+    def __init__(self, small_epoch: int, large_atom: int = 0, *, overlaps: bool = True) -> None:
+        self._overlaps = overlaps
         self._small_epoch = (
             small_epoch  # the most requests of an epoch that always runs in a single task
         )
@@ -76,7 +77,7 @@ class ParallelismPolicy:
             repeated = 1 + _REPEATED_COST * min(self._repeated, REPEATED_TOO_MUCH)
             otherwise_ms = requests_ms * repeated / partitions + steps_ms
         saved_ms = otherwise_ms - max(requests_ms, steps_ms)
-        if not self._together and saved_ms > OVERLAP_SAVES_MS:
+        if self._overlaps and not self._together and saved_ms > OVERLAP_SAVES_MS:
             return EpochPlan(1, overlapped=True)
         return IN_ONE_TASK if is_torn else EpochPlan(partitions)
 

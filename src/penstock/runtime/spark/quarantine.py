@@ -18,7 +18,8 @@ import re
 import resource
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -191,6 +192,74 @@ def deaths_noted(scratch: Path) -> int:
     return sum(path.stat().st_size for path in scratch.glob("*.deaths"))
 
 
+# A task on another host has its notes there, because it writes one for each transaction. What they say about a death goes to
+# the driver, whose scratch has the deaths of all hosts, and goes with the next command of the epoch to whichever host runs it.
+# A file travels as its name and its text.
+
+
+_TRAVELS: Final = re.compile(r"e\d+-[-\w]+\.deaths|verdicts")
+
+
+def left_deaths(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
+    """Return what the notes in a directory say about the death of its worker.
+
+    Args:
+        known: The files that the driver has sent there.
+    """
+    deaths = {}
+    for path in folder.glob("e*.running"):
+        if (left := read_note(path)) is not None:
+            suspects = path.with_suffix(".deaths")
+            deaths[suspects.name] = f"{accused_of(left, memory_kills, suspects.exists())} "
+    with suppress(FileNotFoundError):
+        new = (folder / _VERDICTS).read_text().removeprefix(known.get(_VERDICTS, ""))
+        if new:
+            deaths[_VERDICTS] = new
+    return deaths
+
+
+def add_deaths(scratch: Path, deaths: Mapping[str, str], epoch: int) -> None:
+    """Add to the notes in a directory what those of another host say about deaths; only the present epoch needs them."""
+    for name, text in deaths.items():
+        if _TRAVELS.fullmatch(name) and (name == _VERDICTS or _epoch_of(Path(name)) == str(epoch)):
+            with (scratch / name).open("a") as file:
+                file.write(text)
+
+
+def deaths_of(scratch: Path, epoch: int) -> dict[str, str]:
+    """Return the notes in a directory about the deaths of an epoch, for another host."""
+    deaths = {path.name: path.read_text() for path in scratch.glob(f"e{epoch}-*.deaths")}
+    with suppress(FileNotFoundError):
+        lines = (scratch / _VERDICTS).read_text().splitlines(keepends=True)
+        if here := "".join(line for line in lines if line.startswith(f"{epoch} ")):
+            deaths[_VERDICTS] = here
+    return deaths
+
+
+def put_deaths(folder: Path, deaths: Mapping[str, str]) -> None:
+    """Write the notes that the driver has sent, and no others, into a directory."""
+    for path in [*folder.glob("e*"), folder / _VERDICTS]:
+        path.unlink(missing_ok=True)
+    for name, text in deaths.items():
+        if _TRAVELS.fullmatch(name):
+            (folder / name).write_text(text)
+
+
+def accused_of(left: Note, kills: Callable[[], int], is_again: bool) -> int:  # noqa: FBT001
+    """Return the position that a death accuses: the running one, or that with most growth.
+
+    Args:
+        left: The note of the worker that has died.
+        kills: As `memory_kills`.
+        is_again: Whether the same task had died before; then each transaction was measured.
+    """
+    if kills() <= left.kills:
+        return left.position
+    if left.grown != _NO_POSITION:
+        return left.grown
+    return left.position if is_again else _NO_POSITION
+
+
 class Quarantine:
     """The notes of one task of one round, and those of its earlier attempts.
 
@@ -214,7 +283,8 @@ class Quarantine:
         """Read the notes of earlier attempts."""
         left = read_note(self._path)
         if left is not None:
-            suspects = [*_suspects(self._deaths), self._accused(left)]
+            accused = accused_of(left, self._kills, self._deaths.exists())
+            suspects = [*_suspects(self._deaths), accused]
             self._deaths.write_text(" ".join(map(str, suspects)))
         self.poisoned = dict.fromkeys(_died_twice(self._deaths), QUARANTINED)
         self.poisoned |= _verdicts(self._path.parent, _epoch_of(self._path))
@@ -274,13 +344,3 @@ class Quarantine:
         if (growth := self._bytes - before) > max(self._growth, _GROWN_BYTES):
             self._growth = growth
             self.now[2] = position
-
-    def _accused(self, left: Note) -> int:
-        """Return the position that a death accuses: the running one, or that with most growth."""
-        if self._kills() <= left.kills:
-            return left.position
-        if left.grown != _NO_POSITION:
-            return left.grown
-        return (
-            left.position if self._deaths.exists() else _NO_POSITION
-        )  # not measured the first time

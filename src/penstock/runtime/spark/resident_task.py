@@ -11,6 +11,9 @@ A job of Spark takes longer than a small epoch. So the commands of epochs take t
 When the task fails or its process ends, the connection ends, and the same command runs as an ordinary job. Meanwhile
 Spark runs the task again, or the thread submits another job. Each job has its own socket, so no task of an earlier
 job can answer; the parts that it writes are in no commit. A driver that ends closes its end, and the task ends.
+
+A `Door` is where the task of each job connects. This module has the one of the driver's own host, a Unix socket; tasks on other
+hosts connect to `reception`.
 """
 
 import itertools
@@ -23,16 +26,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from penstock.base.cause import cause_text
 from penstock.files.temporary_folder import temporary_folder
 from penstock.runtime.spark import messages
+from penstock.runtime.spark.frames import Frames
 from penstock.runtime.spark.messages import Reside, TaskCommand, TaskResult
 
 _log = logging.getLogger(__name__)
@@ -47,11 +51,40 @@ TAKEN_S: Final = 30.0
 """A task takes a command at once, unless its process hangs: stopped, or in a destructor of user code."""
 
 _TAKEN: Final = b"taken"
+_FIRST_BYTES_MAX: Final = 1 << 20
 _TIME: Final = struct.Struct("ll")  # seconds, microseconds
 _PEER: Final = struct.Struct("3i")  # process, user, group
 _EARLY_S: Final = 60.0
 _JOIN_S: Final = 60.0
 _LOST: Final = (OSError, EOFError, msgspec.MsgspecError)
+
+
+class Door(Protocol):
+    """Where the task of each job of one resident task connects.
+
+    Attributes:
+        name: Its name, which no other resident task has.
+        taken_s: The time in which a task takes a command.
+    """
+
+    name: str
+    taken_s: float
+
+    def open(self, number: int) -> AbstractContextManager[Reside]:
+        """Let the task of a job connect, until the block ends; give the command for the job.
+
+        Args:
+            number: The number of the job. No task of an earlier job can connect any more.
+        """
+
+    def shut(self) -> None:
+        """Let no task connect until the next `open`."""
+
+    def arrived(self) -> Frames | None:
+        """Return a connection that has come since the last call; None if there is none. It does not wait."""
+
+    def kill(self, task: Frames) -> None:
+        """Kill the process at the other end of a connection; Spark runs its task again."""
 
 
 class ResidentTask:
@@ -60,34 +93,41 @@ class ResidentTask:
     def __init__(
         self,
         submit: Callable[[Reside], object],
-        folder: Path,
-        name: str = "resident",
-        taken_s: float = TAKEN_S,
+        door: Door,
         *,
         encode: Callable[[TaskCommand], bytes] = messages.encode,
+        on_deaths: Callable[[dict[str, str]], object] = lambda _: None,
     ) -> None:
-        self._name = name  # of its own in the folder
-        self._taken_s = taken_s
-        self._patience = _TIME.pack(math.ceil(taken_s), 0)
+        """Start nothing yet.
+
+        Args:
+            submit: Runs the job of the task; it returns when the task has ended.
+            on_deaths: Takes the notes of a worker that has died on another host.
+        """
         self._encode = encode
-        self._submit = submit  # returns when the task has ended
-        self._folder = folder
+        self._submit = submit
+        self._door = door
+        self._on_deaths = on_deaths
         self._lock = threading.Lock()
-        self._listener: socket.socket | None = None
-        self._task: Connection | None = None
+        self._task: Frames | None = None
         self._owed = 0  # results of commands that `begin` has sent
         self._in_use = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name=f"penstock-{name}", daemon=True)
+        thread = f"penstock-{door.name}"
+        self._thread = threading.Thread(target=self._keep, name=thread, daemon=True)
 
     def start(self) -> None:
         """Start the thread that keeps the task running."""
         self._thread.start()
 
+    def expect_end(self) -> None:
+        """Submit no further job."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End the task, and wait until its job has ended; no command may run."""
         self._stopping.set()
-        self._close_listener()
+        self._door.shut()
         if (task := self._task) is not None:
             self._leave(task)
         if self._thread.ident is not None:
@@ -108,7 +148,7 @@ class ResidentTask:
             self._in_use.release()
 
     def _run(self, command: TaskCommand) -> TaskResult | None:
-        task = self._connected()
+        task = self.connected()
         if task is None:
             return None
         try:
@@ -121,60 +161,69 @@ class ResidentTask:
             result = None
         if result is None or result.failure is not None:
             self._leave(task)
+        if result is not None and result.died:
+            self._on_deaths(result.deaths)
+            return None
         return result
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the task runs a command that was begun; for a caller that alone uses it."""
+        task = self.connected()
+        return bool(task is not None and self._owed and not task.poll())
+
     def begin(self, command: TaskCommand) -> None:
-        """Let the task run a command before the next one, and do not wait for the result."""
-        task = self._connected()
+        """Let the task run a command before the next one, and do not wait for the result.
+
+        While the task still runs a command that was begun, nothing happens: the next one does its work, too.
+        """
+        task = self.connected()
         if task is None:
             return
         try:
+            while (
+                self._owed
+            ):  # else the results of a task that runs no other command would fill the socket
+                if not task.poll():
+                    return
+                if self._result(task).failure is not None:
+                    self._leave(task)
+                    return
+                self._owed -= 1
             task.send_bytes(self._encode(command))
             self._owed += 1
-        except OSError:
+        except _LOST:
             self._leave(task)
 
-    def _result(self, task: Connection) -> TaskResult:
+    def _result(self, task: Frames) -> TaskResult:
         """Wait for the next result; a task that does not take its command in time is killed."""
-        if not task.poll(self._taken_s):
-            _kill(task)
-            raise TimeoutError(f"the task takes no command within {self._taken_s:g} s")
-        task.recv_bytes(len(_TAKEN))
+        if not task.poll(self._door.taken_s):
+            self._door.kill(task)
+            raise TimeoutError(f"the task takes no command within {self._door.taken_s:g} s")
+        first = task.recv_bytes(_FIRST_BYTES_MAX)
+        if first != _TAKEN:  # its warden says that the worker has died
+            return messages.decode_result(first)
         task.poll(None)  # a transaction may take long
-        # A message that has begun goes on, or is none: a handler may have written to the socket. `SO_RCVTIMEO` ends that wait.
+        # A message that has begun goes on, or is none: a handler may have written to the socket. A bound ends that wait.
         return messages.decode_result(task.recv_bytes())
 
-    def _connected(self) -> Connection | None:
+    def connected(self) -> Frames | None:
         """Return the connection of the newest task."""
         with self._lock:
-            while self._listener is not None:
-                try:
-                    channel, _ = self._listener.accept()
-                except BlockingIOError:
-                    break
-                channel.settimeout(None)
-                channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, self._patience)
+            while (arrived := self._door.arrived()) is not None:
                 if (
                     self._task is not None
                 ):  # Spark has run the task again, so the former process is lost
                     self._task.close()
-                self._task, self._owed = Connection(channel.detach()), 0
+                self._task, self._owed = arrived, 0
             return self._task
 
-    def _leave(self, task: Connection) -> None:
+    def _leave(self, task: Frames) -> None:
         """Close the connection of a task that is not used again."""
         with self._lock:
             if self._task is task:
                 self._task = None
         task.close()
-
-    def _close_listener(self) -> None:
-        with self._lock:
-            if self._listener is not None:
-                with suppress(OSError):  # a path that stays does no harm
-                    Path(self._listener.getsockname()).unlink()
-                self._listener.close()
-            self._listener = None
 
     def _keep(self) -> None:
         """Submit one job after the other, with growing pauses if they end early."""
@@ -182,32 +231,83 @@ class ResidentTask:
         for number in itertools.count():
             began = time.monotonic()
             try:
-                with _folder_of_sockets(self._folder) as folder:
-                    path = folder / f"{self._name}-{number}"
-                    self._listen(path)
+                with self._door.open(number) as reside:
                     if not self._stopping.is_set():
-                        self._submit(Reside(str(path)))
+                        self._submit(reside)
             except Exception as error:  # noqa: BLE001 -- epochs run as ordinary jobs meanwhile
                 if not self._stopping.is_set():
                     extra = {"cause": cause_text(error)}
                     _log.info("the resident task has failed and is started again", extra=extra)
-            finally:
-                self._close_listener()  # `run` may still read the last result of the task
-            # A job that lasted was killed or stopped once. One that ends early will end early again.
+            # `run` may still read the last result of the task. A job that lasted was killed or stopped once. One that ends early will end early again.
             early = time.monotonic() - began < _EARLY_S
             pause_s = min(2 * pause_s, pause_max_s) if early else _PAUSES_S[0]
             if self._stopping.wait(pause_s):
                 break
 
-    def _listen(self, path: Path) -> None:
-        """Create the socket of the next job."""
-        listener = socket.socket(socket.AF_UNIX)
-        listener.settimeout(0)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen()
+
+class UnixDoor:
+    """A Unix socket for each job."""
+
+    def __init__(self, folder: Path, name: str = "resident", taken_s: float = TAKEN_S) -> None:
+        """Create nothing yet.
+
+        Args:
+            folder: The folder of the sockets.
+        """
+        self.name = name
+        self.taken_s = taken_s
+        self._patience = _TIME.pack(math.ceil(taken_s), 0)
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+
+    @contextmanager
+    def open(self, number: int) -> Iterator[Reside]:
+        """Listen on a socket of its own."""
+        with _folder_of_sockets(self._folder) as folder:
+            path = folder / f"{self.name}-{number}"
+            listener = socket.socket(socket.AF_UNIX)
+            listener.settimeout(0)
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen()
+            with self._lock:
+                self._listener = listener
+            try:
+                yield Reside(str(path))
+            finally:
+                self.shut()
+
+    def shut(self) -> None:
+        """Close the socket."""
         with self._lock:
-            self._listener = listener
+            if self._listener is not None:
+                with suppress(OSError):  # a path that stays does no harm
+                    Path(self._listener.getsockname()).unlink()
+                self._listener.close()
+            self._listener = None
+
+    def arrived(self) -> Frames | None:
+        """Accept a connection."""
+        with self._lock:
+            if self._listener is None:
+                return None
+            try:
+                channel, _ = self._listener.accept()
+            except BlockingIOError:
+                return None
+        channel.settimeout(None)
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, self._patience)
+        return Connection(channel.detach())
+
+    def kill(self, task: Frames) -> None:
+        """Kill the process that the kernel names."""
+        with socket.socket(fileno=os.dup(task.fileno())) as channel:
+            peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        worker, _, _ = _PEER.unpack(peer)
+        _log.error("a worker that makes no progress is killed", extra={"worker": worker})
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def serve(
@@ -224,6 +324,15 @@ def serve(
         process must not be used again.
     """
     with suppress(OSError, EOFError), Client(path, "AF_UNIX") as driver:
+        return answer(driver, perform, tidy_up)
+    return TaskResult()
+
+
+def answer(
+    driver: Frames, perform: Callable[[bytes], TaskResult], tidy_up: Callable[[], object]
+) -> TaskResult:
+    """Run the commands of a connection; see `serve`."""
+    with suppress(OSError, EOFError):
         while True:
             command = driver.recv_bytes()
             driver.send_bytes(_TAKEN)
@@ -234,16 +343,6 @@ def serve(
                 return result
             tidy_up()
     return TaskResult()
-
-
-def _kill(task: Connection) -> None:
-    """Kill the process at the other end of a socket; Spark runs its task again."""
-    with socket.socket(fileno=os.dup(task.fileno())) as channel:
-        peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    worker, _, _ = _PEER.unpack(peer)
-    _log.error("a worker that makes no progress is killed", extra={"worker": worker})
-    with suppress(ProcessLookupError):
-        os.kill(worker, signal.SIGKILL)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from penstock.deployment.code_in_force import (
 )
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
-from penstock.errors import EpochFailed, Fenced, OperationalError, PenstockError
+from penstock.errors import ConfigError, EpochFailed, Fenced, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
@@ -47,6 +47,7 @@ from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
+from penstock.runtime.spark.cluster_jobs import ClusterJobs
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
@@ -56,7 +57,7 @@ from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches, check
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, SupervisedQuery, start_query
 from penstock.runtime.spark.scratch import clear_scratch, new_scratch
-from penstock.runtime.spark.session import session_of_context, start_context
+from penstock.runtime.spark.session import own_address, session_of_context, start_context
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -104,6 +105,7 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = []
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
+        self._jobs: Jobs
         self._lock: int | None = None
         self._jvm = jvm
         # Of this run alone: workers of a killed run may still write files.
@@ -200,7 +202,14 @@ class SparkRuntime:
         startup.note(self._config.data, "driver", "Spark starts")
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
-        self._jobs = Jobs(self._context, self._settings(), residents=self._config.residents)
+        settings, config = self._settings(), self._config
+        if config.is_cluster:
+            host = own_address(config.master)
+            self._jobs = ClusterJobs(self._context, settings, config, self.log, host)
+            startup.note(config.data, "driver", "the hosts of the cluster join")
+            self._jobs.start_resident()
+        else:
+            self._jobs = Jobs(self._context, settings, residents=config.residents)
         self._app_code = self._jobs.settings.code
 
     def _plan_query(self) -> None:
@@ -270,6 +279,11 @@ class SparkRuntime:
         See `penstock.read_table`; this method uses the session of the runtime.
         """
         assert self._session is not None, "the runtime is started"
+        if self._config.is_cluster:
+            raise ConfigError(
+                "the tasks of epochs have all slots of the cluster: read a table with penstock.read_table, in a program "
+                "with a Spark session of its own"
+            )
         snapshots = Snapshots(self._config.data / SNAPSHOTS, self.journal.identity)
         source = self.journal, snapshots
         return frame_of(self._session, self._present_app(), source, name, as_of, self._scratch)

@@ -3,8 +3,12 @@
 Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the measurement).
 """
 
+import os
+import socket
+import sys
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
@@ -52,6 +56,62 @@ _SETTINGS: Final = {
 }
 
 
+def settings_of_cluster(config: Config) -> dict[str, str]:
+    """Return the settings of Spark for tasks on the hosts of a cluster.
+
+    Raises:
+        ConfigError: The file of the secret cannot be read, or the master has no address.
+    """
+    host = own_address(config.master)
+    return {
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        "spark.cores.max": str(config.residents),
+        "spark.executor.memory": "512m",  # Java only passes on the commands of resident tasks
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret_of_cluster(config),
+        "spark.network.crypto.enabled": "true",
+        # A host that is cut off is given up soon, and its tasks start on others.
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.network.timeout": "6s",
+        "spark.network.timeoutInterval": "2s",
+        # A resident task does not end, so a second attempt would not either; and its host is never idle.
+        "spark.speculation": "false",
+        "spark.dynamicAllocation.enabled": "false",
+    }
+
+
+def secret_of_cluster(config: Config) -> str:
+    """Return the secret of the cluster.
+
+    Raises:
+        ConfigError: Its file cannot be read, or is empty.
+    """
+    try:
+        secret = config.master_secret.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"master_secret = {config.master_secret}: {reason}") from error
+    if not secret:
+        raise ConfigError(f"master_secret = {config.master_secret}: the file is empty")
+    return secret
+
+
+def own_address(master: str) -> str:
+    """Return the address of this host from which the master of a cluster, and so its hosts, are reached.
+
+    Raises:
+        ConfigError: The master has no address.
+    """
+    url = urlsplit(master.partition(",")[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((url.hostname or "", url.port or 7077))  # sends nothing
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"master = {master!r}: its host is not found: {error}") from error
+
+
 def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkSession:
     """Start Spark, and return its session; see `start_context`."""
     start_context(name, config, scratch, jvm)
@@ -73,7 +133,12 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
             "Spark already runs in this process, with settings of its own, and can run only once: stop the other "
             "SparkRuntime or SparkSession first, or start this one in another process"
         )
-    choose_python(scratch)
+    if config.is_cluster:
+        # Each host has its Python at this path; the launcher of this host is in no place that they see.
+        os.environ["PYSPARK_PYTHON"] = config.host_python or sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    else:
+        choose_python(scratch)
     if SparkContext._gateway is None:  # noqa: SLF001 -- there is no public way
         (jvm or Jvm(config, scratch)).connect()
     settings = SparkConf().setAppName(f"penstock-{name}").setMaster(config.spark_master)
@@ -88,6 +153,8 @@ def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = No
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     settings.setAll(list(own.items()))
+    if config.is_cluster:
+        settings.setAll(list(settings_of_cluster(config).items()))
     context = SparkContext(conf=settings)
     context.setLogLevel("ERROR")
     return context

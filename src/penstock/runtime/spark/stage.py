@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
-from penstock.deployment.code_in_force import is_unpacked
+from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
@@ -127,16 +127,42 @@ class WorkerCode(LoadedCode):
     journal: DeltaJournal
 
 
+class Place(NamedTuple):
+    """Where a worker has the files of its host.
+
+    Attributes:
+        root: The root of the host.
+        notes: The directory for notes.
+        driver: The root of the driver's host, below which the driver has unpacked code; None on that host.
+    """
+
+    root: Path
+    notes: Path
+    driver: Path | None = None
+
+    def spec_of(self, spec: str, data: Path) -> str:
+        """Return the name of an application whose code is unpacked on this host.
+
+        Args:
+            data: The data directory, with the archives.
+        """
+        return spec if self.driver is None else unpacked_here(spec, self.driver, data, self.root)
+
+
 class WorkerCodes:
     """The versions that a worker has loaded, one of which is in use."""
 
-    def __init__(self, directory: DataDirectory, code: Code) -> None:
+    def __init__(self, directory: DataDirectory, code: Code, place: Place | None = None) -> None:
         """Load the first version, and use it.
+
+        Args:
+            place: As for `Worker`.
 
         Raises:
             PenstockError: The code cannot be loaded, or does not fit the journal.
         """
         self._directory = directory
+        self._place = place or Place(directory.path, directory.path)
         self._code = code
         self.present = self._load(code[0])
         self._loaded = {code: self.present}
@@ -190,8 +216,8 @@ class WorkerCodes:
             code.journal.close()
 
     def _load(self, spec: str, dropped: Collection[str] = ()) -> WorkerCode:
-        location = locate(spec)
-        is_archive = is_unpacked(self._directory.path, location)
+        location = locate(self._place.spec_of(spec, self._directory.path))
+        is_archive = is_unpacked(self._place.root, location)
         code = load_aside(location) if is_archive else LoadedCode(load(location), location)
         # The journal compares classes, and an annotation that is text is looked up in the modules of its class.
         with code.active():
@@ -315,13 +341,21 @@ _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 class Worker:
     """The long-lived part of a Python worker: the application, the log, the journal, the stores."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        directory = DataDirectory(Path(settings.data))
+    def __init__(self, settings: WorkerSettings, place: Place | None = None) -> None:
+        """Load the application, and open its data.
+
+        Args:
+            place: The files of this host; None on the driver's host, whose files are those of the data directory.
+        """
+        data, scratch = Path(settings.data), Path(settings.scratch)
+        place = place or Place(data, scratch)
+        directory = DataDirectory(data)
         self._settings = settings
-        self._codes = WorkerCodes(directory, settings.code)
-        self._log = directory.open_log(settings)
-        self._stores = directory.open_stores(self._code.journal)
-        self._scratch = Path(settings.scratch)
+        self._codes = WorkerCodes(directory, settings.code, place)
+        # The log is a file of the driver's host. On another host the records come with the commands.
+        self._log = directory.open_log(settings) if place.driver is None else None
+        self._stores = directory.open_stores(self._code.journal, folder=place.root)
+        self._scratch, self._notes = scratch, place.notes
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], Records] = ([], [])
@@ -366,7 +400,7 @@ class Worker:
 
     def _load_code(self, command: LoadCode) -> TaskResult:
         """Load the code of a deployment, and compare its classes with the stored ones."""
-        with Quarantine(self._scratch / f"e{command.epoch}-r0-t0.running") as quarantine:
+        with Quarantine(self._notes / f"e{command.epoch}-r0-t0.running") as quarantine:
             if quarantine.poisoned:
                 raise ConfigError("the code ends the process that imports it; it did so twice")
             quarantine.now[0] = 0
@@ -400,12 +434,7 @@ class Worker:
 
     def _execute(self, command: RunTransactions) -> TaskResult:
         clock = [time.perf_counter()]
-        records = self._read(command.ranges)
-        positions: Sequence[int] = (
-            range(len(records))
-            if command.positions is None
-            else np.frombuffer(command.positions, np.uint32).tolist()
-        )
+        records, positions = self._records_of(command)
         clock.append(time.perf_counter())
         name = f"e{command.epoch}-r{command.round}-t{command.task}"
         own: Tables | None = None
@@ -420,7 +449,7 @@ class Worker:
                 clock.append(time.perf_counter())
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
-                with Quarantine(self._scratch / f"{name}.running") as quarantine, collector:
+                with Quarantine(self._notes / f"{name}.running") as quarantine, collector:
                     stopped_at = self._run(task, command, records, positions, quarantine, rows)
             own = rows.tables(task.written, command.atoms)
             access = task.access()
@@ -449,9 +478,22 @@ class Worker:
             phases_ms=_phases_ms(clock, rows),
         )
 
+    def _records_of(
+        self, command: RunTransactions
+    ) -> tuple[Records | dict[int, PlacedRecord], Sequence[int]]:
+        """Return the records of a command by their positions, and the positions that it runs."""
+        sent = command.records
+        records = self._read(command.ranges) if sent is None else sent
+        positions: Sequence[int] = (
+            range(len(records))
+            if command.positions is None
+            else np.frombuffer(command.positions, np.uint32).tolist()
+        )
+        return records if sent is None else dict(zip(positions, sent, strict=True)), positions
+
     def _read(self, ranges: list[LogRange]) -> Records:
         """Return an epoch's records in its order, (LSN, partition); keep them for its next round."""
-        if self._records[0] != ranges:
+        if self._log is not None and self._records[0] != ranges:  # else nothing runs
             self._records = (ranges, read_epoch(self._log, ranges))
         return self._records[1]
 
@@ -459,7 +501,7 @@ class Worker:
         self,
         task: Task,
         command: RunTransactions,
-        records: Records,
+        records: Records | dict[int, PlacedRecord],
         positions: Sequence[int],
         quarantine: Quarantine,
         rows: RoundRows,
@@ -561,7 +603,7 @@ class Worker:
         name = f"e{command.epoch}-share{command.share}"
         with (
             self._stores.at(Epoch(command.epoch - 1)) as stores,
-            Quarantine(self._scratch / f"{name}.running") as quarantine,
+            Quarantine(self._notes / f"{name}.running") as quarantine,
         ):
             task = self._task(stores, tracked=False)
             if not quarantine.careful:  # after a death of the worker, a single task finds the cause
@@ -589,7 +631,7 @@ class Worker:
                 assert task.cascades is not None, "the application has streams"
                 use_shares(task.cascades, command.shares)
             with (
-                Quarantine(self._scratch / f"e{command.epoch}-steps.running") as quarantine,
+                Quarantine(self._notes / f"e{command.epoch}-steps.running") as quarantine,
                 self._guard(task, quarantine) as guard,
             ):
                 note_parts(task, quarantine)

@@ -7,7 +7,7 @@ recorded, and its worker is ended; so the transaction does not run again, and it
 A note that stays the same for too long although no handler is at fault is reported in a warning. After twice that time, and
 never without the warning, its worker is killed, so that Spark runs the task again and the quarantine sees a death. A
 stopped worker (SIGSTOP) may have a task without a note, and is treated in the same way. Only descendants of this process
-are killed; a worker on another host is only reported.
+are killed; on other hosts each `warden` has a watchdog for its worker.
 """
 
 import logging
@@ -27,8 +27,10 @@ from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF, Note, judge, re
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"e(\d+)-(?:r(\d+)-t(\d+)|steps)\.running")
-_LOOK_S: Final = 0.25
-_OVERDUE: Final = round(GRACE_S / _LOOK_S)
+LOOK_S: Final = 0.25
+"""The time between two looks."""
+
+_OVERDUE: Final = round(GRACE_S / LOOK_S)
 """A handler that is overdue at so many looks cannot be interrupted."""
 
 _LOOKS: Final = 4  # for stopped processes, per `stuck_s`
@@ -64,13 +66,18 @@ class Watchdog:
             self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stopping.wait(min(_LOOK_S, self._stuck_s / _LOOKS)):
+        while not self._stopping.wait(min(LOOK_S, self._stuck_s / _LOOKS)):
             try:
-                self._look(time.monotonic())
+                self.look(time.monotonic())
             except Exception:  # noqa: BLE001 -- the watchdog continues after any error
                 _log.exception("the watchdog could not read the notes")
 
-    def _look(self, now: float) -> None:
+    def look(self, now: float) -> None:
+        """Read the notes once, and end what has to end; `LOOK_S` later for the next time.
+
+        Args:
+            now: Seconds that never go back.
+        """
         notes = {
             (path.name, note.position, note.pid): note
             for path in self._scratch.glob("e*.running")

@@ -8,6 +8,8 @@ import gc
 import os
 import traceback
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final
 
 from penstock.errors import (
@@ -24,9 +26,10 @@ from penstock.model.request import Failure
 from penstock.process import logs
 from penstock.process.process_limits import offer_this_process
 from penstock.runtime.spark import messages
-from penstock.runtime.spark.messages import Reside, TaskResult
-from penstock.runtime.spark.resident_task import serve
-from penstock.runtime.spark.stage import Worker
+from penstock.runtime.spark.messages import Reside, Seat, TaskResult
+from penstock.runtime.spark.resident_task import answer, serve
+from penstock.runtime.spark.stage import Place, Worker
+from penstock.runtime.spark.warden import attend
 
 _TRACE_MAX: Final = 8_000
 """Characters of a traceback that a result carries."""
@@ -36,6 +39,9 @@ _GARBAGE: Final = 50_000
 
 _WORKERS: dict[bytes, Worker] = {}
 """The worker of this process by its present settings; at most one."""
+
+_PLACES: list[Place] = []
+"""Where this process has the files of its host, if that is not the driver's; at most one."""
 
 _LEFT: set[bytes] = set()
 """The former settings, until the objects of their code are collected."""
@@ -59,11 +65,23 @@ def _perform(payload: bytes) -> TaskResult:
     loaded = False
     try:
         message = messages.decode_message(payload)
-        worker = _worker(message.settings)
-        loaded = True
-        if isinstance(message.command, Reside):
-            return serve(message.command.socket, _perform, _tidy_up)
-        return worker.perform(message.command)
+        match message.command:
+            case Reside(job, Seat() as seat):
+
+                def work(warden: Connection, notes: Path) -> None:
+                    root, driver = Path(seat.host_data), Path(seat.driver_data)
+                    _PLACES.append(Place(root, notes, driver))
+                    answer(warden, _perform, _tidy_up)
+
+                return attend(job, seat, work)  # this process loads no user code
+            case Reside(path):
+                _worker(message.settings)
+                loaded = True
+                return serve(path, _perform, _tidy_up)
+            case command:
+                worker = _worker(message.settings)
+                loaded = True
+                return worker.perform(command)
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
         error_type, text = _described(error, loaded=loaded)
         return TaskResult(failure=Failure(error_type.code, error_type.__name__, text))
@@ -124,7 +142,7 @@ def _worker(settings: bytes) -> Worker:
     logs.configure("worker", decoded.log_format, decoded.log_level)
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
-    worker = _WORKERS[settings] = Worker(decoded)
+    worker = _WORKERS[settings] = Worker(decoded, *_PLACES)
     gc.collect()
     gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
     gc.set_threshold(_GARBAGE)

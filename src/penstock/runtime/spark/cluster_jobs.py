@@ -1,0 +1,336 @@
+"""Task commands on the hosts of a Spark cluster: each goes to a resident task, on whichever host.
+
+Each host has the whole state, so any of its tasks can run any command. Small epochs stay on one host, the *home*, whose stores
+are the newest; a large epoch uses the tasks of all hosts. If a task is lost, its command runs again in another one at once,
+which costs one retry and no start. There are no ordinary jobs: the resident tasks have all slots of the cluster.
+
+The driver has what must outlive a host: the notes of deaths go with each command of their epoch. Where the log is a file of the
+driver's host, the records of a command go with it, too.
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from pyspark.core.context import SparkContext
+
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import ConfigError, EpochFailed, OperationalError
+from penstock.log.api import Log
+from penstock.process.config import Config
+from penstock.retention.maintenance_process import run_maintenance
+from penstock.runtime.spark import messages
+from penstock.runtime.spark.frames import new_credentials
+from penstock.runtime.spark.jobs import Jobs
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    Hello,
+    LogRange,
+    Reside,
+    RunMaintenance,
+    RunTransactions,
+    Seat,
+    TaskCommand,
+    TaskMessage,
+    TaskResult,
+    WorkerSettings,
+)
+from penstock.runtime.spark.quarantine import add_deaths, deaths_of
+from penstock.runtime.spark.reception import Reception, RemoteDoor
+from penstock.runtime.spark.resident_task import ResidentTask
+from penstock.runtime.spark.stage import Records, read_epoch
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 4
+"""Attempts at a command before its epoch fails, as with ordinary jobs of Spark."""
+
+_ABSENT_S: Final = 30.0
+"""The driver waits so long for a task of any host."""
+
+_JOIN_S: Final = 180.0
+"""The hosts must have joined this long after a start: workers of the cluster may still start."""
+
+_PYTHON_DIFFERS: Final = "PYTHON_VERSION_MISMATCH"
+"""The class of Spark's error."""
+
+_LOOK_S: Final = 0.05
+
+
+class _Task:
+    """A resident task of the cluster, which one command at a time may use."""
+
+    def __init__(self, door: RemoteDoor, resident: ResidentTask) -> None:
+        self.door = door
+        self.resident = resident
+        self.in_use = False
+        self.is_greeted = False
+
+    @property
+    def host(self) -> str | None:
+        """The host; None without a connection."""
+        if self.resident.connected() is None or self.door.hello is None:
+            return None
+        return self.door.hello.host
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it still loads the application; for a caller that alone uses it, or may be wrong."""
+        if self.is_greeted and not self.in_use:
+            self.is_greeted = self.resident.is_busy
+        return self.is_greeted
+
+
+class ClusterJobs(Jobs):
+    """Runs task commands on several hosts; see `Jobs`."""
+
+    def __init__(
+        self, context: SparkContext, settings: WorkerSettings, config: Config, log: Log, host: str
+    ) -> None:
+        """Prepare the tasks; `start_resident` starts them.
+
+        Args:
+            log: The log, whose file the other hosts do not have.
+            host: The address of this host that the others reach.
+        """
+        super().__init__(context, settings)
+        self._log = log
+        self._scratch = Path(settings.scratch)
+        self._hosts_wanted = config.hosts
+        self._read: tuple[list[LogRange], Records] = ([], [])
+        self._epoch = BEFORE_FIRST
+        self._have_died = False
+        self._home: str | None = None
+        self._started = False
+        self._applied = BEFORE_FIRST
+        credentials = new_credentials()
+        self._reception = Reception(host, credentials, self._take_deaths, self._greet)
+        data = settings.data
+        seat = Seat(
+            self._reception.address, credentials, str(config.host_data), data, self._scratch.name,
+            config.stuck_s,
+        )  # fmt: skip
+        self._tasks = [
+            self._new_task(f"resident{number}", seat) for number in range(config.residents)
+        ]
+        self._residents = [task.resident for task in self._tasks]
+
+    def _new_task(self, name: str, seat: Seat) -> _Task:
+        door = self._reception.door(name, seat)
+        resident = ResidentTask(
+            self._reside, door, encode=self._message, on_deaths=self._take_deaths
+        )
+        return _Task(door, resident)
+
+    def _reside(self, reside: Reside) -> None:
+        """Run the job of a resident task."""
+        try:
+            self._run_alone(reside)
+        except Exception as error:
+            if _PYTHON_DIFFERS in str(error):
+                self._reception.refuse(
+                    "a host runs another minor version of Python than the driver: install the same on all hosts, "
+                    "or name it with host_python"
+                )
+            raise
+
+    def start_resident(self) -> None:
+        """Start the resident tasks, and wait until the hosts have joined.
+
+        Raises:
+            ConfigError: A host is refused, or too few have joined.
+        """
+        if self._started:
+            return
+        self._started = True
+        super().start_resident()
+        until = time.monotonic() + _JOIN_S
+        with self._reception.changed:
+            while len(self.hosts()) < self._hosts_wanted:
+                if self._reception.refusal:
+                    raise ConfigError(self._reception.refusal)
+                if (left := until - time.monotonic()) <= 0:
+                    raise ConfigError(
+                        f"{len(self.hosts())} of {self._hosts_wanted} hosts have joined the cluster: start a worker of Spark "
+                        "with free cores on each host, or ask for fewer hosts"
+                    )
+                self._reception.changed.wait(min(left, 1.0))
+
+    def stop_resident(self) -> None:
+        """End the resident tasks; those that wait for a slot end, too."""
+        for task in self._tasks:
+            task.resident.expect_end()
+        with suppress(Exception):  # Java may have ended
+            jobs: Any = self._context._jsc.sc()  # noqa: SLF001 -- as `Jobs`
+            jobs.cancelAllJobs()
+        super().stop_resident()
+        self._reception.close()
+
+    def load_application(self, workers: int) -> None:
+        """Let the task of each slot load the application."""
+        self.run([ApplyEpoch([], BEFORE_FIRST, self.partitions)] * min(workers, len(self._tasks)))
+
+    def hosts(self) -> list[str]:
+        """Return the names of the hosts that have a task."""
+        return sorted({host for task in self._tasks if (host := task.host) is not None})
+
+    def tasks(self) -> list[Hello]:
+        """Return who serves each task that is connected."""
+        return [task.door.hello for task in self._tasks if task.host and task.door.hello]
+
+    def apply(self, commands: Sequence[ApplyEpoch]) -> None:
+        """Bring stores to an epoch: those of the home, and begin with those of the other hosts."""
+        self._applied = commands[0].epoch
+        self._begin_elsewhere(commands)
+        self.run(commands)
+
+    def apply_resident(self, epoch: Epoch) -> None:
+        """Let one task of each host bring all stores to an epoch; do not wait for it."""
+        self._applied = epoch
+        command = self._catching_up()
+        self._begin_elsewhere([command])
+        with self._use([self._home] if self._home else []) as task:
+            if task is not None:
+                task.resident.begin(command)
+
+    def _catching_up(self) -> ApplyEpoch:
+        # Before the driver knows the newest epoch, the stores of a host may be newer than this.
+        stores = [] if self._applied == BEFORE_FIRST else list(range(self.partitions))
+        return ApplyEpoch(stores, self._applied, self.partitions)
+
+    def _greet(self, name: str) -> None:
+        """Let a task that has come load the application and bring the stores of its host up to date.
+
+        Otherwise the first command of an epoch would wait for it.
+        """
+        (task,) = (task for task in self._tasks if task.door.name == name)
+        with self._reception.changed:
+            if task.in_use:
+                return
+            task.in_use = True
+        try:
+            task.resident.begin(self._catching_up())
+            task.is_greeted = True
+        finally:
+            self._release(task)
+
+    def _begin_elsewhere(self, commands: Sequence[ApplyEpoch]) -> None:
+        whole = [part for command in commands for part in command.owned]
+        command = msgspec.structs.replace(commands[0], owned=whole)
+        for host in self.hosts():
+            if host != self._home:
+                with self._use([host]) as task:
+                    if task is not None:
+                        task.resident.begin(command)
+
+    def _run_all(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        if len(commands) == 1:
+            return [self._run_somewhere(commands[0], 0)]
+        with ThreadPoolExecutor(len(commands), "penstock-command") as threads:
+            numbers = itertools.count()
+            return list(threads.map(self._run_somewhere, commands, numbers))
+
+    def _run_somewhere(self, command: TaskCommand, number: int) -> TaskResult:
+        """Run a command in a task; in another one if that is lost meanwhile.
+
+        Args:
+            number: Its number among those that run at the same time; the first one runs at home.
+        """
+        if isinstance(command, RunMaintenance):  # it works on the shared root, and has no slot
+            return TaskResult(maintenance=run_maintenance(command.work, command.nice))
+        command = self._with_records(command)
+        self._epoch = max(self._epoch, getattr(command, "epoch", BEFORE_FIRST))
+        attempts = _ATTEMPTS + len(self._tasks)  # a host that is cut off loses all of its tasks
+        for _ in range(attempts):
+            with self._use(self._preferred(number), _ABSENT_S) as task:
+                if task is None:
+                    raise OperationalError(
+                        "no host of the cluster has a task: start a worker of Spark, or wait until its host is back; "
+                        "requests wait meanwhile"
+                    )
+                result = task.resident.run(command)
+                if result is not None:
+                    return result
+            _log.warning(
+                "a task is lost, and its command runs again", extra={"task": task.door.name}
+            )
+        raise EpochFailed(f"the task of a command was lost {attempts} times")
+
+    def _preferred(self, number: int) -> list[str]:
+        """Return the hosts in the order in which a command should try them."""
+        hosts = self.hosts()
+        if self._home not in hosts:
+            # Every host brings its stores to every epoch, so one is as good as another, if it is no newcomer.
+            ready = [task.host for task in self._tasks if task.host and not task.is_new]
+            self._home = min(ready or hosts, default=None)
+        if self._home is None:
+            return []
+        others = [host for host in hosts if host != self._home]
+        order = [self._home, *others]
+        turn = number % len(order)
+        return order[turn:] + order[:turn]
+
+    @contextmanager
+    def _use(self, hosts: Sequence[str], patience_s: float = 0.0) -> Iterator[_Task | None]:
+        """Give a free task of one of some hosts, the first ones first; None if there is none.
+
+        Args:
+            hosts: The hosts; with patience those that come meanwhile, too.
+            patience_s: How long to wait while no host has a task; a task that is in use is waited for without end.
+        """
+        until = time.monotonic() + patience_s
+        with self._reception.changed:
+            while (task := self._free(hosts)) is None and patience_s:
+                if not any(task.host for task in self._tasks) and time.monotonic() >= until:
+                    break
+                self._reception.changed.wait(_LOOK_S)
+                hosts = self._preferred(0)
+            if task is not None:
+                task.in_use = True
+        try:
+            yield task
+        finally:
+            if task is not None:
+                self._release(task)
+
+    def _release(self, task: _Task) -> None:
+        with self._reception.changed:
+            task.in_use = False
+            self._reception.changed.notify_all()
+
+    def _free(self, hosts: Sequence[str]) -> _Task | None:
+        """Return a free task; one that still loads the application is taken only if no other one is free."""
+        free = [task for task in self._tasks if not task.in_use and task.host in hosts]
+        free.sort(key=lambda task: (task.is_new, hosts.index(task.host or "")))
+        return next(iter(free), None)
+
+    def _with_records(self, command: TaskCommand) -> TaskCommand:
+        """Return a command with the records that it runs."""
+        if not isinstance(command, RunTransactions) or command.positions == b"":
+            return command
+        ranges, records = self._read
+        if ranges != command.ranges:
+            ranges, records = self._read = command.ranges, read_epoch(self._log, command.ranges)
+        positions = (
+            range(len(records))
+            if command.positions is None
+            else np.frombuffer(command.positions, np.uint32).tolist()
+        )
+        return msgspec.structs.replace(command, records=[records[at] for at in positions])
+
+    def _message(self, command: TaskCommand) -> bytes:
+        deaths = {}
+        if self._have_died and (epoch := getattr(command, "epoch", None)) is not None:
+            deaths = deaths_of(self._scratch, epoch)
+        return messages.encode(TaskMessage(self._settings, command, deaths))
+
+    def _take_deaths(self, deaths: dict[str, str]) -> None:
+        add_deaths(self._scratch, deaths, self._epoch)
+        self._have_died = self._have_died or bool(deaths)

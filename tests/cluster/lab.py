@@ -1,0 +1,231 @@
+"""A cluster on one machine: each host is a network namespace with files of its own, behind one switch.
+
+All hosts see the same data directory, and at the same path each has a folder of its own. Spark's master and workers are those
+of the installed PySpark. It needs root; `why_not` says what is missing.
+"""
+
+import ctypes
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import psutil
+
+from penstock.runtime.spark.java import java_home
+from penstock.runtime.spark.jvm import spark_home
+
+T = TypeVar("T")
+
+_NETWORK: Final = 0x40000000  # CLONE_NEWNET
+_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m")
+_DEPLOY: Final = "org.apache.spark.deploy"
+
+
+def why_not() -> str:
+    """Return why this machine can have no such cluster; empty if it can."""
+    if os.geteuid() != 0:
+        return "hosts are network namespaces, which need root"
+    if shutil.which("ip") is None:
+        return "the program ip is missing (package iproute2)"
+    name = f"pl-{secrets.token_hex(3)}"
+    tried = subprocess.run(
+        ["ip", "netns", "add", name], capture_output=True, text=True, check=False
+    )
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return f"no network namespace can be made: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+class Host:
+    """One host.
+
+    Attributes:
+        address: Its address.
+        root: Its own folder, as the others see it.
+    """
+
+    def __init__(self, name: str, switch: str, number: int, top: Path) -> None:
+        self.address = f"10.99.0.{number}"
+        self.root = top / f"host{number}"
+        self._top = top
+        self._name = name
+        self._switch = switch
+        self._port = f"pl{number}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.root.mkdir()
+        _ip(f"netns add {name}")
+        _ip(f"-n {switch} link add {self._port} type veth peer name eth0 netns {name}")
+        _ip(f"-n {switch} link set {self._port} master br0 up")
+        _ip(f"-n {name} addr add {self.address}/24 dev eth0")
+        _ip(f"-n {name} link set eth0 up")
+        _ip(f"-n {name} link set lo up")
+
+    def start(
+        self, command: Sequence[str], output: Path, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a process on this host."""
+        mount = f'mount --bind {self.root} {self._top / "host"} && exec "$@"'
+        words = ["ip", "netns", "exec", self._name, "unshare", "--mount", "sh", "-c", mount, "sh"]
+        with output.open("ab") as file:
+            process = subprocess.Popen(
+                [*words, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, "SPARK_LOCAL_IP": self.address, **environment},
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        return process
+
+    def cut(self) -> None:
+        """Cut the link of this host."""
+        _ip(f"-n {self._switch} link set {self._port} down")
+
+    def heal(self) -> None:
+        """Mend the link."""
+        _ip(f"-n {self._switch} link set {self._port} up")
+
+    def within(self, work: Callable[[], T]) -> T:
+        """Call a function whose connections are those of this host."""
+
+        def enter() -> T:
+            with Path(f"/run/netns/{self._name}").open() as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NETWORK):
+                    raise OSError(ctypes.get_errno(), "setns")
+            return work()
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(enter).result()
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the processes of Spark's executors on this host."""
+        return [
+            below
+            for process in self._processes
+            for below in _below(process.pid)
+            if "CoarseGrainedExecutorBackend" in _words(below)
+        ]
+
+    def end(self) -> None:
+        """End all processes, and remove the host."""
+        for process in self._processes:
+            for one in _below(process.pid):
+                with suppress(psutil.Error):
+                    one.send_signal(signal.SIGKILL)
+            process.kill()
+            process.wait()
+        _ip(f"netns del {self._name}")
+
+
+class Lab:
+    """Some hosts; the first one has Spark's master and the driver.
+
+    Attributes:
+        hosts: The hosts.
+        top: The folder that all hosts see.
+        data: The data directory.
+        host_data: Where each host has its own folder.
+    """
+
+    def __init__(self, top: Path, count: int) -> None:
+        self.top = top
+        self.data = top / "data"
+        self.host_data = top / "host"
+        self.host_data.mkdir()
+        self.secret = top / "secret"
+        self.secret.write_text(secrets.token_hex(16))
+        self._properties = top / "spark.conf"
+        self._properties.write_text(
+            "spark.authenticate true\n"
+            "spark.network.crypto.enabled true\n"
+            f"spark.authenticate.secret {self.secret.read_text()}\n"
+        )
+        self._name = f"pl-{secrets.token_hex(3)}"
+        _ip(f"netns add {self._name}")
+        _ip(f"-n {self._name} link add br0 type bridge")
+        _ip(f"-n {self._name} link set br0 up")
+        self.hosts = [Host(f"{self._name}-{n}", self._name, n, top) for n in range(1, count + 1)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts:
+            host.end()
+        _ip(f"netns del {self._name}")
+
+    @property
+    def master(self) -> str:
+        """The address of Spark's master."""
+        return f"spark://{self.hosts[0].address}:7077"
+
+    def start_spark(self, workers: Sequence[int], cores: int = 1) -> None:
+        """Start the master on the first host, and workers on some hosts, by their numbers from 0."""
+        home = self.hosts[0]
+        options = ["--host", home.address, "--port", "7077", "--webui-port", "0"]
+        self._start_java(home, "master", "Master", *options)
+        for number in workers:
+            host = self.hosts[number]
+            options = ["--host", host.address, "--cores", str(cores), "--memory", "2g"]
+            options += ["--webui-port", "0", "--work-dir", str(self.top / "work"), self.master]
+            self._start_java(host, f"worker{number}", "Worker", *options)
+
+    def _start_java(self, host: Host, name: str, kind: str, *options: str) -> None:
+        home, spark = java_home(self.top), spark_home()
+        command = [str(home / "bin" / "java"), *_JAVA, "-cp", f"{spark / 'jars'}/*"]
+        command += [f"{_DEPLOY}.{kind.lower()}.{kind}", "--properties-file", str(self._properties)]
+        environment = {
+            "SPARK_HOME": str(spark),
+            "SPARK_SCALA_VERSION": "2.13",
+            "JAVA_HOME": str(home),
+        }
+        host.start([*command, *options], self.top / f"{name}.log", **environment)
+
+    def settings(self, **more: Any) -> list[str]:
+        """Return the options of a driver on the first host."""
+        chosen = {"host_data": self.host_data, "master_secret": self.secret, **more}
+        words = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
+        return ["--master", self.master, "--data", str(self.data), *words]
+
+    def run(self, app: str, **more: Any) -> subprocess.Popen[bytes]:
+        """Start `penstock run` on the first host."""
+        command = [sys.executable, "-m", "penstock", "run", app, *self.settings(**more)]
+        return self.hosts[0].start(command, self.top / "run.log")
+
+    def output(self) -> str:
+        """Return what `penstock run` has printed."""
+        return (self.top / "run.log").read_text()
+
+
+@contextmanager
+def lab(top: Path, count: int) -> Iterator[Lab]:
+    """Give a cluster of some hosts."""
+    with Lab(top, count) as made:
+        yield made
+
+
+def _ip(words: str) -> None:
+    done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {words}: {done.stderr}"
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _words(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""

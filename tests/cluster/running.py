@@ -1,0 +1,128 @@
+"""A shop on a cluster: `penstock run` on the first host, its tasks on the others, and calls over HTTP."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from penstock.base.ids import ONLY_PARTITION
+from penstock.deployment.loading import load_app
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.local.runtime import LocalRuntime
+from tests.checkout import SHOP
+from tests.cluster.lab import Lab
+from tests.differential.committed import answers_of, state_of
+from tests.differential.simulation import Answer
+from tests.waiting import wait_for
+
+PORT: Final = 8600
+START_S: Final = 180.0
+_PAUSE_S: Final = 0.02
+
+
+class RunningShop:
+    """The shop, which runs until the block ends."""
+
+    def __init__(self, lab: Lab, **settings: Any) -> None:
+        """Start it; its tasks run on all hosts but the first."""
+        self.lab = lab
+        hosts = len(lab.hosts) - 1
+        chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
+        self.process = lab.run(SHOP, **chosen)
+        wait_for(self._is_announced, "the shop", START_S)
+        self.tasks = 0
+        self.await_tasks(hosts)
+
+    def _is_announced(self) -> bool:
+        assert self.process.poll() is None, self.lab.output()
+        return "try  " in self.lab.output()
+
+    def await_tasks(self, more: int) -> float:
+        """Wait until so many more tasks have joined, and return the seconds."""
+        began = time.monotonic()
+        self.tasks += more
+        wait_for(
+            lambda: self.lab.output().count("a task has joined") >= self.tasks, "tasks", START_S
+        )
+        return time.monotonic() - began
+
+    def call(self, work: Callable[[httpx.Client], Any]) -> Any:
+        """Let a function call the shop from its host."""
+
+        def calling() -> Any:
+            with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
+                return work(client)
+
+        return self.lab.hosts[0].within(calling)
+
+    @contextmanager
+    def under_calls(self) -> Iterator["Stalls"]:
+        """Call the shop all the time, until the block ends."""
+        stalls, stopping = Stalls(), threading.Event()
+
+        def calling(client: httpx.Client) -> None:
+            while not stopping.wait(_PAUSE_S):
+                began = time.monotonic()
+                status = client.post("/stock/item/create/1").status_code
+                stalls.add(began, time.monotonic() - began, status)
+
+        thread = threading.Thread(target=self.call, args=(calling,))
+        thread.start()
+        try:
+            yield stalls
+        finally:
+            stopping.set()
+            thread.join()
+
+    def stop(self) -> None:
+        """Stop it, so that every accepted request is committed."""
+        self.process.terminate()
+        assert self.process.wait(60) == 0, self.lab.output()
+
+
+@dataclass
+class Stalls:
+    """How long calls have waited.
+
+    Attributes:
+        statuses: The status codes of all answers.
+    """
+
+    statuses: set[int] = field(default_factory=set)
+    _since: float = 0.0
+    _longest_s: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, began: float, took_s: float, status: int) -> None:
+        """Add a call."""
+        with self._lock:
+            self.statuses.add(status)
+            if began + took_s > self._since:
+                self._longest_s = max(self._longest_s, took_s)
+
+    def longest_s(self) -> float:
+        """Return the longest time of a call since the last question."""
+        with self._lock:
+            longest, self._longest_s, self._since = self._longest_s, 0.0, time.monotonic()
+        return longest
+
+
+def equals_one_thread(lab: Lab) -> int:
+    """Compare replies and state with those of one thread, and return the number of requests."""
+    app = load_app(SHOP)
+    directory = DataDirectory(lab.data)
+    with closing(directory.open_journal(app)) as journal, closing(directory.open_log()) as log:
+        last = journal.last()
+        assert last is not None
+        end = last.positions[ONLY_PARTITION]
+        serial = LocalRuntime(app, secret=journal.secret)
+        replies = serial.replay(log.read(log.start(), end))
+        assert answers_of(journal) == [
+            Answer(one.request_id, one.error, one.data) for one in replies
+        ]
+        assert state_of(journal) == serial.state
+        return int(end)
