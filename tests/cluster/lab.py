@@ -26,6 +26,13 @@ T = TypeVar("T")
 
 _NETWORK: Final = 0x40000000  # CLONE_NEWNET
 _JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m")
+PROPERTIES: Final = """\
+spark.authenticate true
+spark.network.crypto.enabled true
+spark.authenticate.secret %s
+"""
+"""The file for Spark's master and workers, without the secret."""
+
 _DEPLOY: Final = "org.apache.spark.deploy"
 
 
@@ -105,14 +112,13 @@ class Host:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(enter).result()
 
+    def processes(self) -> list[psutil.Process]:
+        """Return all processes on this host."""
+        return [below for process in self._processes for below in _below(process.pid)]
+
     def executors(self) -> list[psutil.Process]:
         """Return the processes of Spark's executors on this host."""
-        return [
-            below
-            for process in self._processes
-            for below in _below(process.pid)
-            if "CoarseGrainedExecutorBackend" in _words(below)
-        ]
+        return [each for each in self.processes() if "CoarseGrainedExecutorBackend" in _words(each)]
 
     def end(self) -> None:
         """End all processes, and remove the host."""
@@ -143,11 +149,7 @@ class Lab:
         self.secret = top / "secret"
         self.secret.write_text(secrets.token_hex(16))
         self._properties = top / "spark.conf"
-        self._properties.write_text(
-            "spark.authenticate true\n"
-            "spark.network.crypto.enabled true\n"
-            f"spark.authenticate.secret {self.secret.read_text()}\n"
-        )
+        self._properties.write_text(PROPERTIES % self.secret.read_text())
         self._name = f"pl-{secrets.token_hex(3)}"
         _ip(f"netns add {self._name}")
         _ip(f"-n {self._name} link add br0 type bridge")

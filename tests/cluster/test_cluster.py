@@ -49,10 +49,9 @@ def test_checkouts_on_a_cluster_equal_one_thread(
         shop = RunningShop(hosts, small_epoch=1, partitions=2)
         assert shop.call(checkouts) == expected
         with shop.under_calls() as calls:
-            for host in hosts.hosts[1:]:
-                executors = host.executors()
-                assert executors, "each host has tasks"
-            for executor in executors:
+            executors = [host.executors() for host in hosts.hosts[1:]]
+            assert all(executors), "each host has tasks"
+            for executor in executors[0]:
                 executor.kill()
             assert shop.call(checkouts) == expected
             shop.await_tasks(1)

@@ -89,7 +89,7 @@ def unpacked_here(spec: str, other: Path, data: Path, root: Path) -> str:
     names = {part.partition("/")[0] for part in spec.split(there)[1:]}
     if not names:
         raise ConfigError(f"{spec} is no code of a deployment, so other hosts do not have it")
-    for name in names:
+    for name in sorted(names):
         folder = root.absolute() / RUN / CODE / name
         files = Archives(data).files(name)
         try:
