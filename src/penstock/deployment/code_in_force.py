@@ -94,6 +94,7 @@ def unpacked_here(spec: str, other: Path, data: Path, root: Path) -> str:
         files = Archives(data).files(name)
         try:
             if not _holds(folder, files):
+                remove_unpacked(data, root)
                 _write(folder, files)
         except OSError as error:
             raise OperationalError(
@@ -126,14 +127,17 @@ def load_deployed(data: Path, spec: str) -> App:
     return app
 
 
-def remove_unpacked(data: Path) -> int:
+def remove_unpacked(data: Path, root: Path | None = None) -> int:
     """Remove the unpacked archives of all but the newest deployments, and return their number.
 
     A process that still runs an older version may have missed the latest deployments, so some are kept.
+
+    Args:
+        root: The root of this host, if that is not the data directory.
     """
     every = Deployments(journal_root(data)).every()
     kept = {deployment.code.archive for deployment in every[-KEPT:]}
-    surplus = [path for path in (data / RUN / CODE).glob("*") if path.name not in kept]
+    surplus = [path for path in ((root or data) / RUN / CODE).glob("*") if path.name not in kept]
     for path in surplus:
         shutil.rmtree(path, ignore_errors=True)
     return len(surplus)

@@ -10,6 +10,7 @@ driver's host, the records of a command go with it, too.
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ from penstock.runtime.spark.messages import (
 from penstock.runtime.spark.quarantine import add_deaths, deaths_of
 from penstock.runtime.spark.reception import Reception, RemoteDoor
 from penstock.runtime.spark.resident_task import ResidentTask
+from penstock.runtime.spark.session import own_address
 from penstock.runtime.spark.stage import Records, read_epoch
 
 _log = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ _ATTEMPTS: Final = 4
 """Attempts at a command before its epoch fails, as with ordinary jobs of Spark."""
 
 _ABSENT_S: Final = 30.0
-"""The driver waits so long for a task of any host."""
+"""The driver says after this time that it waits for a task of any host."""
 
 _JOIN_S: Final = 180.0
 """The hosts must have joined this long after a start: workers of the cluster may still start."""
@@ -92,16 +94,27 @@ class ClusterJobs(Jobs):
     """Runs task commands on several hosts; see `Jobs`."""
 
     def __init__(
-        self, context: SparkContext, settings: WorkerSettings, config: Config, log: Log, host: str
+        self,
+        context: SparkContext,
+        settings: WorkerSettings,
+        config: Config,
+        log: Log,
+        stopping: threading.Event,
     ) -> None:
         """Prepare the tasks; `start_resident` starts them.
 
         Args:
+            stopping: Is set when the driver stops; then no command waits for a host.
             log: The log, whose file the other hosts do not have.
-            host: The address of this host that the others reach.
         """
         super().__init__(context, settings)
+        self._prepare(settings, config, log, stopping)
+
+    def _prepare(
+        self, settings: WorkerSettings, config: Config, log: Log, stopping: threading.Event
+    ) -> None:
         self._log = log
+        self._stopping = stopping
         self._scratch = Path(settings.scratch)
         self._hosts_wanted = config.hosts
         self._read: tuple[list[LogRange], Records] = ([], [])
@@ -111,7 +124,9 @@ class ClusterJobs(Jobs):
         self._started = False
         self._applied = BEFORE_FIRST
         credentials = new_credentials()
-        self._reception = Reception(host, credentials, self._take_deaths, self._greet)
+        self._reception = Reception(
+            own_address(config.master), credentials, self._take_deaths, self._greet
+        )
         data = settings.data
         seat = Seat(
             self._reception.address, credentials, str(config.host_data), data, self._scratch.name,
@@ -231,6 +246,7 @@ class ClusterJobs(Jobs):
                         task.resident.begin(command)
 
     def _run_all(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        commands = [self._with_records(command) for command in commands]
         if len(commands) == 1:
             return [self._run_somewhere(commands[0], 0)]
         with ThreadPoolExecutor(len(commands), "penstock-command") as threads:
@@ -245,15 +261,13 @@ class ClusterJobs(Jobs):
         """
         if isinstance(command, RunMaintenance):  # it works on the shared root, and has no slot
             return TaskResult(maintenance=run_maintenance(command.work, command.nice))
-        command = self._with_records(command)
         self._epoch = max(self._epoch, getattr(command, "epoch", BEFORE_FIRST))
         attempts = _ATTEMPTS + len(self._tasks)  # a host that is cut off loses all of its tasks
         for _ in range(attempts):
-            with self._use(self._preferred(number), _ABSENT_S) as task:
+            with self._use(self._preferred(number), waits=True) as task:
                 if task is None:
                     raise OperationalError(
-                        "no host of the cluster has a task: start a worker of Spark, or wait until its host is back; "
-                        "requests wait meanwhile"
+                        "the driver stops, and no host of the cluster has a task"
                     )
                 result = task.resident.run(command)
                 if result is not None:
@@ -278,20 +292,24 @@ class ClusterJobs(Jobs):
         return order[turn:] + order[:turn]
 
     @contextmanager
-    def _use(self, hosts: Sequence[str], patience_s: float = 0.0) -> Iterator[_Task | None]:
+    def _use(self, hosts: Sequence[str], *, waits: bool = False) -> Iterator[_Task | None]:
         """Give a free task of one of some hosts, the first ones first; None if there is none.
 
         Args:
-            hosts: The hosts; with patience those that come meanwhile, too.
-            patience_s: How long to wait while no host has a task; a task that is in use is waited for without end.
+            hosts: The hosts.
+            waits: Whether to wait for a task of any host, until the driver stops. A failure here would be taken for
+                one of the requests, and a cluster without a host is none.
         """
-        until = time.monotonic() + patience_s
+        told = time.monotonic()
         with self._reception.changed:
-            while (task := self._free(hosts)) is None and patience_s:
-                if not any(task.host for task in self._tasks) and time.monotonic() >= until:
-                    break
+            while (task := self._free(hosts)) is None and waits and not self._stopping.is_set():
                 self._reception.changed.wait(_LOOK_S)
                 hosts = self._preferred(0)
+                if not hosts and time.monotonic() - told >= _ABSENT_S:
+                    told = time.monotonic()
+                    _log.error(
+                        "no host of the cluster has a task, and requests wait: start a worker of Spark, or mend its link"
+                    )
             if task is not None:
                 task.in_use = True
         try:

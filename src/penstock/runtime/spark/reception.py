@@ -110,6 +110,8 @@ class Reception:
 
     def close(self) -> None:
         """End; the connections of tasks are their own."""
+        with suppress(OSError):  # else the thread would wait for one more connection
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _listen(self) -> None:
@@ -127,30 +129,31 @@ class Reception:
 
     def _welcome(self, channel: socket.socket) -> None:
         """Learn who has connected; a connection that is none of a task of this run ends."""
+        connection: socket.socket | TlsFrames = channel
+        is_task = False
         try:
             channel.settimeout(_WELCOME_S)
             watch(channel)
-            frames = TlsFrames(self._context.wrap_socket(channel, server_side=True))
-            if frames.poll(_WELCOME_S):
-                self._lead(frames, messages.decode_hello(frames.recv_bytes(_HELLO_BYTES_MAX)))
-            else:
-                frames.close()
+            connection = TlsFrames(self._context.wrap_socket(channel, server_side=True))
+            if connection.poll(_WELCOME_S):
+                hello = messages.decode_hello(connection.recv_bytes(_HELLO_BYTES_MAX))
+                is_task = self._lead(connection, hello)
         except Exception as error:  # noqa: BLE001 -- anybody may send anything to an open port
             _log.info("a connection is no task", extra={"cause": cause_text(error)})
-            channel.close()
         finally:
             self._room.release()
+            if not is_task:
+                connection.close()
 
-    def _lead(self, frames: TlsFrames, hello: Hello) -> None:
+    def _lead(self, frames: TlsFrames, hello: Hello) -> bool:
+        """Lead a task to its door; say whether it has one."""
         if why := refusal_of(hello):
             self.refuse(why)
-            frames.close()
-            return
+            return False
         name, _, number = hello.job.rpartition("-")
         door = self._doors.get(name)
         if door is None or not door.take(int(number), frames, hello):
-            frames.close()
-            return
+            return False
         if hello.deaths:
             self._on_deaths(hello.deaths)
         facts = {"address": frames.peer, "host": hello.host, "worker": hello.pid}
@@ -159,6 +162,7 @@ class Reception:
         with self.changed:
             self.refusal = ""
             self.changed.notify_all()
+        return True
 
 
 class RemoteDoor:

@@ -111,6 +111,9 @@ class ResidentTask:
         self._lock = threading.Lock()
         self._task: Frames | None = None
         self._owed = 0  # results of commands that `begin` has sent
+        self._is_taken = (
+            False  # whether the task has taken the first of them, as far as it is known
+        )
         self._in_use = threading.Lock()
         self._stopping = threading.Event()
         thread = f"penstock-{door.name}"
@@ -170,7 +173,7 @@ class ResidentTask:
     def is_busy(self) -> bool:
         """Whether the task runs a command that was begun; for a caller that alone uses it."""
         task = self.connected()
-        return bool(task is not None and self._owed and not task.poll())
+        return task is not None and not self._is_settled(task)
 
     def begin(self, command: TaskCommand) -> None:
         """Let the task run a command before the next one, and do not wait for the result.
@@ -180,29 +183,42 @@ class ResidentTask:
         task = self.connected()
         if task is None:
             return
+        # The results of a task that runs no other command would fill the socket.
+        if self._owed and not self._is_settled(task):
+            return
         try:
-            while (
-                self._owed
-            ):  # else the results of a task that runs no other command would fill the socket
-                if not task.poll():
-                    return
-                if self._result(task).failure is not None:
-                    self._leave(task)
-                    return
-                self._owed -= 1
             task.send_bytes(self._encode(command))
             self._owed += 1
+        except OSError:
+            self._leave(task)
+
+    def _is_settled(self, task: Frames) -> bool:
+        """Take the results that are there, without a wait; say whether the task can take a command at once."""
+        try:
+            while self._owed and task.poll():
+                if not self._is_taken:
+                    self._is_taken = task.recv_bytes(_FIRST_BYTES_MAX) == _TAKEN
+                    if self._is_taken:
+                        continue
+                    raise EOFError  # it has died
+                if self._result(task).failure is not None:
+                    raise EOFError
+                self._owed -= 1
         except _LOST:
             self._leave(task)
+            return False
+        return not self._owed
 
     def _result(self, task: Frames) -> TaskResult:
         """Wait for the next result; a task that does not take its command in time is killed."""
-        if not task.poll(self._door.taken_s):
-            self._door.kill(task)
-            raise TimeoutError(f"the task takes no command within {self._door.taken_s:g} s")
-        first = task.recv_bytes(_FIRST_BYTES_MAX)
-        if first != _TAKEN:  # its warden says that the worker has died
-            return messages.decode_result(first)
+        if not self._is_taken:
+            if not task.poll(self._door.taken_s):
+                self._door.kill(task)
+                raise TimeoutError(f"the task takes no command within {self._door.taken_s:g} s")
+            first = task.recv_bytes(_FIRST_BYTES_MAX)
+            if first != _TAKEN:  # its warden says that the worker has died
+                return messages.decode_result(first)
+        self._is_taken = False
         task.poll(None)  # a transaction may take long
         # A message that has begun goes on, or is none: a handler may have written to the socket. A bound ends that wait.
         return messages.decode_result(task.recv_bytes())
@@ -215,7 +231,7 @@ class ResidentTask:
                     self._task is not None
                 ):  # Spark has run the task again, so the former process is lost
                     self._task.close()
-                self._task, self._owed = arrived, 0
+                self._task, self._owed, self._is_taken = arrived, 0, False
             return self._task
 
     def _leave(self, task: Frames) -> None:

@@ -57,7 +57,7 @@ from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches, check
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, SupervisedQuery, start_query
 from penstock.runtime.spark.scratch import clear_scratch, new_scratch
-from penstock.runtime.spark.session import own_address, session_of_context, start_context
+from penstock.runtime.spark.session import session_of_context, start_context
 from penstock.runtime.spark.table import frame_of
 from penstock.runtime.spark.watchdog import Watchdog
 from penstock.snapshots.snapshot import Snapshots
@@ -204,8 +204,7 @@ class SparkRuntime:
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
         settings, config = self._settings(), self._config
         if config.is_cluster:
-            host = own_address(config.master)
-            self._jobs = ClusterJobs(self._context, settings, config, self.log, host)
+            self._jobs = ClusterJobs(self._context, settings, config, self.log, self._stopping)
             startup.note(config.data, "driver", "the hosts of the cluster join")
             self._jobs.start_resident()
         else:

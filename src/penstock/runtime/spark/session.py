@@ -67,7 +67,9 @@ def settings_of_cluster(config: Config) -> dict[str, str]:
         "spark.driver.host": host,
         "spark.driver.bindAddress": host,
         "spark.cores.max": str(config.residents),
-        "spark.executor.memory": "512m",  # Java only passes on the commands of resident tasks
+        # Java only starts the resident tasks there.
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.authenticate": "true",
         "spark.authenticate.secret": secret_of_cluster(config),
         "spark.network.crypto.enabled": "true",

@@ -38,6 +38,7 @@ from penstock.engine.streams.published_rows import first_pieces
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.files.durable import storage
+from penstock.files.layout import STATE
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import Shapes
@@ -69,7 +70,7 @@ from penstock.runtime.spark.publishing import publish, read_outputs
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.rows import RoundRows, Tables, write_output
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
-from penstock.state.stores import PartitionedReader
+from penstock.state.stores import PartitionedReader, remove_former_stores
 
 PlacedRecord = tuple[LogPartition, Record]
 """A record, with its partition of the log."""
@@ -355,7 +356,7 @@ class Worker:
         # The log is a file of the driver's host. On another host the records come with the commands.
         self._log = directory.open_log(settings) if place.driver is None else None
         self._stores = directory.open_stores(self._code.journal, folder=place.root)
-        self._scratch, self._notes = scratch, place.notes
+        self._scratch, self._notes, self._place = scratch, place.notes, place
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], Records] = ([], [])
@@ -374,7 +375,8 @@ class Worker:
             case LoadCode():
                 return self._load_code(command)
             case RunTransactions() | RunShare() | RunSteps():
-                self._stores.use(command.partitions)
+                if command.partitions != self._stores.partitions:
+                    self._use_stores(command.partitions)
                 return self._on_sound_stores(partial(self._execute_any, command))
 
     def _execute_any(self, command: RunTransactions | RunShare | RunSteps) -> TaskResult:
@@ -386,6 +388,12 @@ class Worker:
                 return self._execute_share(command)
             case RunSteps():
                 return self._execute_steps(command)
+
+    def _use_stores(self, partitions: int) -> None:
+        """Use another number of stores; maintenance removes those of former numbers on the driver's host only."""
+        self._stores.use(partitions)
+        if self._place.driver is not None:
+            remove_former_stores(self._place.root / STATE, partitions)
 
     @property
     def _code(self) -> WorkerCode:

@@ -1,0 +1,183 @@
+"""Epochs whose tasks are on two hosts and die at random equal one thread: over TLS, with wardens, without Spark."""
+
+import multiprocessing
+import os
+import random
+import signal
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.base.ids import BEFORE_FIRST, LogPartition, RequestId
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import unpacked
+from penstock.files.layout import STATE
+from penstock.journal.delta import DeltaJournal
+from penstock.journal.deployments import Deployments
+from penstock.log.api import Entry, Log
+from penstock.model.control import DeployedCode
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.spark import worker_process
+from penstock.runtime.spark.cluster_jobs import ClusterJobs
+from penstock.runtime.spark.driver import EpochDriver
+from penstock.runtime.spark.messages import (
+    Reside,
+    TaskCommand,
+    TaskResult,
+    WorkerSettings,
+    worker_settings,
+)
+from penstock.state.digest import digest_of_mapping
+from tests.checkout import TOP
+from tests.differential.committed import answers_of, state_of
+from tests.differential.machine import app
+from tests.differential.programs import History, drawn, histories
+from tests.differential.simulation import Answer
+
+ONLY = LogPartition(0)
+HOSTS: Final = 2
+SERVER = multiprocessing.get_context(
+    "forkserver"
+)  # as Spark's daemon, it forks from a process of one thread
+SERVER.set_forkserver_preload([__name__, "tests.differential.machine"])
+
+
+def job(payload: bytes) -> None:
+    """Run a job of Spark."""
+    list(worker_process.perform(0, iter([payload])))
+
+
+class TwoHosts(ClusterJobs):
+    """Jobs whose tasks each have a host of their own.
+
+    Attributes:
+        deaths: How often a worker or a warden was killed.
+    """
+
+    def __init__(self, settings: WorkerSettings, config: Config, log: Log, draw: random.Random):
+        self.use(settings)
+        self.partitions = config.partitions
+        self._draw = draw
+        self.deaths = 0
+        self._wardens: dict[str, multiprocessing.process.BaseProcess] = {}
+        self._prepare(settings, config, log, threading.Event())
+
+    def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        (reside,) = commands
+        assert isinstance(reside, Reside)
+        assert reside.seat is not None
+        name = reside.socket.partition("-")[0]
+        root = f"{reside.seat.host_data}-{name}"
+        reside = msgspec.structs.replace(
+            reside, seat=msgspec.structs.replace(reside.seat, host_data=root)
+        )
+        process = SERVER.Process(target=job, args=(self._message(reside),))
+        self._wardens[name] = process
+        process.start()
+        process.join()
+        return [TaskResult()]
+
+    def _run_somewhere(self, command: TaskCommand, number: int) -> TaskResult:
+        killing = None
+        if self._draw.random() < 0.2:
+            killing = threading.Timer(self._draw.random() * 0.02, self._kill)
+            killing.start()
+        try:
+            return super()._run_somewhere(command, number)
+        finally:
+            if killing is not None:
+                killing.join()
+
+    def _kill(self) -> None:
+        hellos = self.tasks()
+        if not hellos:
+            return
+        self.deaths += 1
+        hello = self._draw.choice(hellos)
+        if self._draw.random() < 0.5:
+            with suppress(ProcessLookupError):
+                os.kill(hello.pid, signal.SIGKILL)
+        else:
+            self._wardens[hello.job.partition("-")[0]].kill()
+
+
+def deployed(data: Path) -> str:
+    """Unpack the application for the driver, and return its name."""
+    source = (TOP / "tests" / "differential" / "machine.py").read_bytes()
+    code = DeployedCode(Archives(data).put(pack({"machine.py": source})), "machine", "app", "3", {})
+    Deployments(data / "journal").record(BEFORE_FIRST, 0, code, {})
+    return unpacked(data, code).spec
+
+
+class Cluster:
+    """A data directory, and two hosts that run its epochs."""
+
+    def __init__(self, top: Path, draw: random.Random) -> None:
+        self.hosts = [top / f"host-resident{number}" for number in range(HOSTS)]
+        self.config = Config(
+            top / "data", cores=HOSTS, partitions=2, small_epoch=3, epoch_records_max=9,
+            master="spark://127.0.0.1:1", master_secret=top / "secret", host_data=top / "host",
+            hosts=HOSTS,
+        )  # fmt: skip
+        self.directory = DataDirectory(self.config.data)
+        self.directory.create()
+        self.log = self.directory.open_log(self.config)
+        self.journal = DeltaJournal(self.config.data / "journal", "machine")
+        scratch = self.config.data / "scratch" / "run"
+        scratch.mkdir(parents=True)
+        settings = worker_settings(deployed(self.config.data), self.config, scratch)
+        self.jobs = TwoHosts(settings, self.config, self.log, draw)
+        self.jobs.start_resident()
+        self.driver = EpochDriver(self.config, self.log, self.journal, self.jobs, scratch)
+        self.driver._later._is_idle = lambda commit: True  # type: ignore[method-assign]
+
+    def advance(self) -> None:
+        self.driver.advance({ONLY: self.log.end()})
+
+    def close(self) -> None:
+        self.driver.close()
+        self.jobs.stop_resident()
+        self.journal.close()
+        self.log.close()
+
+    def digest_of(self, host: Path) -> str:
+        """Return the digest of the whole state in the stores of a host."""
+        last = self.journal.last()
+        assert last is not None
+        assert (host / STATE).is_dir()
+        stores = self.directory.open_stores(self.journal, 2, host)
+        with closing(stores), stores.at(last.epoch) as reader:
+            return digest_of_mapping(dict(reader.items()))
+
+
+@drawn(2)
+@given(histories(most=25), st.integers(0, 1 << 32))
+def test_tasks_on_two_hosts_equal_one_thread(history: History, seed: int) -> None:
+    """Replies, journal and state are those of one thread, whichever host runs a task, and each host has the whole state."""
+    draw = random.Random(seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(Cluster(Path(folder), draw)) as cluster,
+    ):
+        log, journal = cluster.log, cluster.journal
+        for number, (request_id, call) in enumerate([*history.created(), *history.every()]):
+            log.append([Entry(RequestId(request_id), *call.encode(app), number)])
+            if draw.random() < 0.2:
+                cluster.advance()
+        cluster.advance()
+        serial = LocalRuntime(app, secret=journal.secret)
+        replies = serial.replay(log.read(log.start(), log.end()))
+        expected = [Answer(one.request_id, one.error, one.data) for one in replies]
+        assert answers_of(journal) == expected
+        assert state_of(journal) == serial.state
+        digests = {cluster.digest_of(host) for host in cluster.hosts}
+        assert digests == {digest_of_mapping(serial.state)}
