@@ -256,10 +256,6 @@ class Config:
         at_least=1,
         at_most=1_024,
     )
-    host_data: Path = setting(
-        Path(),
-        "folder of each host of a cluster for stores of the state and notes, on a disk of that host; the same path on each",
-    )
     host_python: str = setting(
         "", "Python of the hosts of a cluster; empty: the path of this Python, on each"
     )
@@ -315,7 +311,8 @@ class Config:
     host_data: Path = setting(
         Path(),
         "folder of this host for an application whose `data` are in an object store (`s3://BUCKET/PREFIX`): log, stores "
-        "of the state, scratch files. Empty: a folder in `~/.local/share/penstock` (`$XDG_DATA_HOME`)",
+        "of the state, scratch files. Empty: a folder in `~/.local/share/penstock` (`$XDG_DATA_HOME`). With a cluster, the "
+        "folder of each of its hosts, on a disk of that host, at the same path on each",
     )
     class_archive: int = setting(
         1, "1: Java reads Spark's classes from the class archive; 0: it loads each class", at_most=1
@@ -358,10 +355,10 @@ class Config:
                 "data: s3://BUCKET/PREFIX is no directory; `load_config` finds the folder of this host"
             )
         # A process that is started by another one gets the folder alone.
-        if not self.store and self.host_data not in (Path(), self.data):
+        if not (self.store or self.master) and self.host_data not in (Path(), self.data):
             complaints.append(
-                "host_data: only an application whose data are in an object store (data = s3://BUCKET/PREFIX) has a "
-                "folder on each host"
+                "host_data: only an application on a cluster (master), or whose data are in an object store (data = "
+                "s3://BUCKET/PREFIX), has a folder on each host"
             )
         if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
             complaints.append(
@@ -421,6 +418,11 @@ class Config:
                 "Kubernetes, run Spark's master and workers there"
             ]
         complaints = []
+        if self.store:
+            complaints.append(
+                "master: the hosts of a cluster need data in a directory that all of them see; they cannot use an object "
+                "store yet"
+            )
         if self.master_secret == Path():
             complaints.append(
                 "master_secret: is missing; a cluster runs any code that is sent to it, so start Spark's master and "
@@ -430,7 +432,7 @@ class Config:
             complaints.append(
                 "host_data: name an absolute path, which each host has on a disk of its own"
             )
-        elif self.host_data.is_relative_to(self.data.absolute()):
+        elif not self.store and self.host_data.is_relative_to(self.data.absolute()):
             complaints.append(
                 f"host_data = {self.host_data}: lies in the data directory, which all hosts share; each host needs a folder "
                 "of its own"
