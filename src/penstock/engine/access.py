@@ -94,8 +94,9 @@ def _least_members(
     """
     least = np.arange(count, dtype=np.int64)
     while left.size:
-        # Any of several smaller neighbours will do. Only a node without a smaller one remains, so half of them at most.
-        least[np.maximum(left, right)] = np.minimum(left, right)
+        # Each node points to its least neighbour. If a node has no smaller one, all of its neighbours now point to it, or one
+        # of them points to a node that is still smaller, which the next round finds. So two rounds leave half of the nodes.
+        np.minimum.at(least, np.maximum(left, right), np.minimum(left, right))
         while not np.array_equal(least, further := least[least]):
             least = further
         left, right = least[left], least[right]

@@ -58,3 +58,15 @@ def test_touches_of_several_tasks_are_one() -> None:
     """A writer that one task reports joins a reader that another task reports."""
     touched = columns([(0, 7, False)]).union([AccessSet.empty(), columns([(1, 7, True)])])
     assert len(set(components(2, touched).tolist())) == 1
+
+
+def test_transaction_that_joins_all_others_costs_few_rounds() -> None:
+    """The last transaction touches what each other one wrote: in any order of the entities, this is one component at once.
+
+    With a round for each transaction, the test would take minutes.
+    """
+    count = 100_000
+    for entities in (range(count), reversed(range(count))):
+        written = [(position, entity, True) for position, entity in enumerate(entities)]
+        rows = written + [(count, entity, False) for entity in range(count)]
+        assert set(components(count + 1, columns(rows)).tolist()) == {0}
