@@ -9,6 +9,7 @@ import random
 import signal
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -135,3 +136,25 @@ def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         (pytest.fail if "CI" in os.environ else pytest.skip)(str(error))
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Lend the one Kafka of the run; where nothing can fetch it, skip the tests that need it, but fail if CI is set."""
+    module = import_module("tests.kafka_server")
+    base = tmp_path_factory.getbasetemp()
+    shared = (
+        base.parent if base.name.startswith(("process", "popen")) else base
+    )  # one of several processes
+    try:
+        with module.shared_by(shared) as broker:
+            yield broker
+    except module.KafkaMissing as error:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(str(error))
+
+
+@pytest.fixture
+def kafka_hosts(kafka_server: Any, tmp_path: Path) -> Any:
+    """Hosts with logs in Kafka, whose topics no other test uses."""
+    name = f"{tmp_path.parent.name}-{tmp_path.name}"
+    return import_module("tests.kafka_hosts").KafkaHosts(kafka_server, tmp_path / "hosts", name)

@@ -24,6 +24,7 @@ BOUNDARIES = {
 }  # the only rooms that may catch everything
 THREADS = {
     "journal/tail.py",
+    "log/kafka.py",
     "log/pump.py",
 }  # a failure ends their thread alone
 USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler's changes are put back

@@ -8,6 +8,7 @@ import pytest
 from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
 from tests.conformance.logs import Clock, Make
+from tests.kafka_hosts import KafkaHosts
 from tests.memory_log import MemoryLog
 
 
@@ -16,7 +17,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "kafka"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Make]:
     made: list[Log] = []
 
@@ -24,6 +25,11 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterat
         log: Log
         if request.param == "memory":
             log = MemoryLog(
+                record_bytes_max=record_bytes_max, retention_s=retention_s, clock_us=clock
+            )
+        elif request.param == "kafka":
+            hosts: KafkaHosts = request.getfixturevalue("kafka_hosts")
+            log = hosts.log(
                 record_bytes_max=record_bytes_max, retention_s=retention_s, clock_us=clock
             )
         else:

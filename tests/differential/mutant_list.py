@@ -237,15 +237,15 @@ MUTANTS = (
     Mutant(
         "the log takes a request twice",
         "log/sqlite.py",
-        "                    self._index.seen(connection, id_hashes, now_s),\n",
-        "                    {},\n",
+        "            self._index.seen(connection, id_hashes, now_s),\n",
+        "            {},\n",
         IDS,
     ),
     Mutant(
         "a request that waits is appended all the same",
         "log/sqlite.py",
-        "                    schedule.find(connection, id_hashes, str(self._path)),\n",
-        "                    {},\n",
+        "            schedule.find(connection, id_hashes, str(self._path)),\n",
+        "            {},\n",
         WAITING,
     ),
     Mutant(

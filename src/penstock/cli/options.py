@@ -108,6 +108,10 @@ HostOption = Annotated[
 PortOption = Annotated[
     int | None, typer.Option("--port", metavar="PORT", help=help_of("gateway.port"))
 ]
+LogOption = Annotated[
+    str | None,
+    typer.Option("--log", metavar="URL", help=help_of("log", "as it is")),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),
@@ -167,6 +171,18 @@ def schema_changes(application: "App", settings: "Config") -> "Sequence[SchemaCh
     from penstock.process.data_directory import DataDirectory
 
     return DataDirectory(settings.data).check_app(application)
+
+
+def prepare_log(settings: "Config") -> None:
+    """Check that a log in Kafka can be used; the first time, let it begin there. An embedded one needs nothing.
+
+    Raises:
+        ConfigError: The settings, the credentials or the topic are wrong.
+        LogUnavailable: No broker answers.
+    """
+    from penstock.process.data_directory import DataDirectory
+
+    DataDirectory(settings.data).prepare_log(settings)
 
 
 PresentCodeOption = Annotated[

@@ -7,6 +7,11 @@ from typing import Final
 
 JOURNAL: Final = "journal"
 LOG: Final = "log.sqlite"
+"""The embedded log, or a host's copy of a log in Kafka."""
+LOG_NOTE: Final = "log.json"
+"""The note of the topic in which the log is; no backup contains it."""
+LOG_COPIES: Final = "log"
+"""The folder of copies of a log in Kafka, from which a new host begins."""
 KEYS: Final = "keys.json"
 SUBJECT_KEYS: Final = "subjects.keys"
 """The file with the keys of personal data; no backup contains it."""

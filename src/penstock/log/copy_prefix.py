@@ -28,6 +28,7 @@ from penstock.log.database import (
     LOCK_TIMEOUT_MS,
     Database,
     end_of,
+    make_embedded,
     sqlite_errors_translated,
     start_of,
 )
@@ -56,7 +57,7 @@ def copy_log(source: Path, target: Path) -> PositionRange:
     """Copy a log into a new file, durably, and check every record of the copy.
 
     Writers go on meanwhile, but cannot shorten their write-ahead log. Memory does not grow with
-    the log.
+    the log. The new file is an embedded log, also if the source is a host's copy of a log in Kafka.
     """
     if not source.exists():  # opening it would create it
         raise Corrupt(f"{source} is missing; restore it from a backup")
@@ -71,6 +72,7 @@ def copy_log(source: Path, target: Path) -> PositionRange:
     finally:
         database.close()
     with _opened(target, source) as connection:
+        make_embedded(connection)
         verify_log(connection, str(source))
         copied = PositionRange(start_of(connection), end_of(connection))
     with sqlite_errors_translated(target):

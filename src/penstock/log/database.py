@@ -24,7 +24,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -110,6 +110,8 @@ _FULL_BYTES: Final = 1 << 20
 _APPLICATION_ID: Final = 0x50454E53
 _FORMAT: Final = 2
 _FORMAT_WITHOUT_SCHEDULE: Final = 1
+_FORMAT_OF_COPY: Final = 1_002
+"""The file of a host that copies a topic; an embedded log of an earlier version refuses it."""
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _SCHEMA: Final = """
@@ -126,6 +128,23 @@ CREATE TABLE position (
     one INTEGER PRIMARY KEY CHECK (one = 1), start INTEGER NOT NULL, seed INTEGER NOT NULL
 );
 """
+COPY_SCHEMA: Final = """
+CREATE TABLE followed (
+    one INTEGER PRIMARY KEY CHECK (one = 1), log BLOB NOT NULL, next INTEGER NOT NULL,
+    time_s INTEGER NOT NULL, digest BLOB NOT NULL
+);
+CREATE TABLE piece (
+    writer BLOB NOT NULL, number INTEGER NOT NULL, part INTEGER NOT NULL, next INTEGER NOT NULL,
+    data BLOB NOT NULL, PRIMARY KEY (writer, number, part)
+);
+CREATE TABLE outcome (
+    next INTEGER PRIMARY KEY, writer BLOB NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL,
+    UNIQUE (writer, number)
+);
+INSERT INTO followed VALUES (1, x'', 0, 0, x'')
+"""
+"""What a copy has besides a log: how far it has read the topic, what is incomplete, and what came of each order."""
+
 INSERT_BLOCK: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _NEWEST_APPEND: Final = """
 SELECT appended_s FROM block WHERE first = (SELECT max(first) FROM block)
@@ -195,8 +214,15 @@ class Database:
             `lock_timeout_ms`, the database is closed, or the process is a fork of its owner.
     """
 
-    def __init__(self, path: Path, lock_timeout_ms: int) -> None:
+    def __init__(self, path: Path, lock_timeout_ms: int, *, follows: bool = False) -> None:
+        """Open a file, or create it.
+
+        Args:
+            follows: Whether the file is the copy of a topic, and whether it may be written to.
+        """
         self.path = path
+        self._follows = follows
+        self._is_copy = follows
         self._writer_lock = WriterLock(path.with_name(path.name + "-lock"), lock_timeout_ms)
         self._lock_timeout_ms = lock_timeout_ms
         self._process = os.getpid()
@@ -250,6 +276,8 @@ class Database:
 
         Any exception, in the body or in COMMIT, undoes everything.
         """
+        if self._is_copy and not self._follows:
+            raise LogUnavailable(f"{self.path} is a copy of a topic in Kafka: append to the topic")
         with self.using() as connection, self._writer_lock.held() as mark:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -258,7 +286,8 @@ class Database:
                 connection.execute("COMMIT")
             finally:
                 _roll_back(connection)
-            mark.write(reached)
+            if not self._follows:
+                mark.write(reached)
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the file; wait for readers only if it has grown long.
@@ -316,7 +345,8 @@ class Database:
             cached_statements=64,
         )
         try:
-            connection.execute("PRAGMA synchronous = FULL")
+            # A copy that loses its newest transactions reads them again, so only checkpoints sync it.
+            connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._follows else 'FULL'}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             # Else freed pages are written with zeros.
             connection.execute("PRAGMA secure_delete = OFF")
@@ -329,25 +359,14 @@ class Database:
     def _prepare(self) -> None:
         """Create the tables in a new file; check that an old file is a log and has lost nothing."""
         with self._writer_lock.held() as mark:
-            expected = mark.read()
+            # What a copy must have, its topic says.
+            expected = None if self._follows else mark.read()
             if expected is not None and not (self.path.exists() and self.path.stat().st_size):
                 raise Corrupt(f"{self.path}: the log is missing; {self._way_out}")
             connection = self._handle().connection
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            if (version, application) == (0, 0) and not connection.execute(
-                "SELECT 1 FROM sqlite_schema"
-            ).fetchone():
-                self._create(connection)
-            elif (version, application) == (_FORMAT_WITHOUT_SCHEDULE, _APPLICATION_ID):
-                self._add_schedule(connection)
-            elif application == _APPLICATION_ID and version > _FORMAT:
-                raise ConfigError(
-                    f"{self.path} has the format {version}, and this version of Penstock knows formats up to {_FORMAT}; "
-                    "use the version that wrote it, or a newer one"
-                )
-            elif (version, application) != (_FORMAT, _APPLICATION_ID):
-                raise Corrupt(f"{self.path}: not a log of format {_FORMAT}")
+            self._prepare_tables(connection)
+            if self._is_copy:
+                return
             reached = _reached(connection)
             if expected is not None and reached < expected:
                 raise Corrupt(
@@ -355,6 +374,27 @@ class Database:
                     f"{end_of(connection)} on, or scheduled ones, are gone; {self._way_out}"
                 )
             mark.write(reached)
+
+    def _prepare_tables(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if (version, application) == (0, 0) and not connection.execute(
+            "SELECT 1 FROM sqlite_schema"
+        ).fetchone():
+            self._create(connection)
+        elif (version, application) == (_FORMAT_OF_COPY, _APPLICATION_ID):
+            self._is_copy = True
+        elif self._follows:
+            raise Corrupt(f"{self.path}: not a copy of a topic")
+        elif (version, application) == (_FORMAT_WITHOUT_SCHEDULE, _APPLICATION_ID):
+            self._add_schedule(connection)
+        elif application == _APPLICATION_ID and version > _FORMAT:
+            raise ConfigError(
+                f"{self.path} has the format {version}, and this version of Penstock knows formats up to {_FORMAT}; "
+                "use the version that wrote it, or a newer one"
+            )
+        elif (version, application) != (_FORMAT, _APPLICATION_ID):
+            raise Corrupt(f"{self.path}: not a log of format {_FORMAT}")
 
     @property
     def _way_out(self) -> str:
@@ -367,6 +407,8 @@ class Database:
         connection.execute("INSERT INTO position VALUES (1, 0, ?)", (seed,))
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        if self._follows:
+            _make_copy(connection)
         connection.execute("COMMIT")
 
     @staticmethod
@@ -378,6 +420,48 @@ class Database:
             connection.execute("COMMIT")
         finally:
             _roll_back(connection)
+
+
+def is_copy(path: Path) -> bool:
+    """Say whether a file exists and is the copy of a topic."""
+    if not path.exists():
+        return False
+    with sqlite_errors_translated(path), closing(sqlite3.connect(path)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version == _FORMAT_OF_COPY)
+
+
+def new_copy(path: Path) -> None:
+    """Make the copy of an empty topic."""
+    Database(path, LOCK_TIMEOUT_MS, follows=True).close()
+
+
+def as_copy(path: Path) -> None:
+    """Turn an embedded log that no process uses into a copy that stands before the first message of a topic."""
+    with (
+        sqlite_errors_translated(path),
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
+        connection.execute("BEGIN IMMEDIATE")
+        _make_copy(connection)
+        connection.execute("COMMIT")
+
+
+def _make_copy(connection: sqlite3.Connection) -> None:
+    for statement in COPY_SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {_FORMAT_OF_COPY}")
+
+
+def make_embedded(connection: sqlite3.Connection) -> None:
+    """Turn a copy of a topic into an embedded log that goes on by itself; another file stays as it is."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == _FORMAT_OF_COPY:
+        connection.execute("BEGIN IMMEDIATE")
+        for table in ("followed", "piece", "outcome"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        connection.execute("COMMIT")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
 from pathlib import Path
-from typing import Final, TypedDict, cast
+from typing import Final, NamedTuple, TypedDict, cast
 
 import msgspec
 
@@ -180,6 +180,19 @@ def _fail(group: Sequence[PendingAppend], failure: PenstockError) -> None:
     for call in group:
         if not call.settled:
             call.failure = failure
+
+
+class Moved(NamedTuple):
+    """Entries that were appended outside of a group: their first position, their ids, and their bytes."""
+
+    first: Lsn
+    id_hashes: list[bytes]
+    size: int
+
+    @property
+    def positions(self) -> range:
+        """The position of each."""
+        return range(self.first, self.first + len(self.id_hashes))
 
 
 class Deduplicator:
@@ -399,6 +412,8 @@ class SqliteLog:
         LogUnavailable: The file cannot be opened.
     """
 
+    _follows = False  # whether the file is a copy of a topic, and this object may write to it
+
     def __init__(
         self,
         path: Path | str,
@@ -420,7 +435,7 @@ class SqliteLog:
         self._path = Path(path)
         self._record_bytes_max = record_bytes_max
         self._retention_s = retention_s
-        self._database = Database(self._path, lock_timeout_ms)
+        self._database = Database(self._path, lock_timeout_ms, follows=self._follows)
         self._index = RequestIdIndex(str(self._path), retention_s)
         self._index_lock = threading.Lock()
         self._group = GroupCommit(self._commit, self._tidy_up)
@@ -486,18 +501,22 @@ class SqliteLog:
 
     def promote(self, now_us: int) -> int:
         """Append the entries that are due, and remove them, in one transaction. See `Log.promote`."""
-        self._check(ONLY_PARTITION)
-        with self._database.reading() as connection:
-            if not self._schedule_examined:  # damage could make an entry never be due
-                schedule.verify(connection, str(self._path))
-                self._schedule_examined = True
-            if not schedule.is_due(connection, now_us):
-                return 0
+        if not self._any_due(now_us):
+            return 0
         promoted = self._promote(
             lambda connection: schedule.take_due(connection, now_us, str(self._path)),
             lambda entry: msgspec.structs.replace(entry, time_us=now_us),
         )
         return len(promoted)
+
+    def _any_due(self, now_us: int) -> bool:
+        """Say whether an entry is due; the first look checks the whole schedule."""
+        self._check(ONLY_PARTITION)
+        with self._database.reading() as connection:
+            if not self._schedule_examined:  # damage could make an entry never be due
+                schedule.verify(connection, str(self._path))
+                self._schedule_examined = True
+            return schedule.is_due(connection, now_us)
 
     def append_scheduled(
         self, request_id: RequestId, now_us: int, mark: Callable[[bytes], bytes] | None = None
@@ -514,49 +533,63 @@ class SqliteLog:
     def repeat(self, entry: Entry, after: Lsn, mark: Callable[[bytes], bytes] | None = None) -> Lsn:
         """Append a request again, in one transaction. See `Log.repeat`."""
         self._check(ONLY_PARTITION)
-        call = self._pending([entry], limited=False)
-        (id_hash,), (body_hash,) = call.id_hashes, call.body_hashes
-        newest = after
+        newest: Lsn | None = None
 
         def take(connection: sqlite3.Connection) -> list[ScheduledEntry]:
             nonlocal newest
-            seen = self._index.seen(connection, [id_hash], self._now_s()).get(id_hash)
-            if schedule.find(connection, [id_hash], str(self._path)):
-                raise RequestConflict(f"request {entry.request_id!r} is scheduled")
-            if seen is not None and seen.body_hash != body_hash:
-                raise RequestConflict(f"request {entry.request_id!r} has another body")
-            if seen is not None and seen.lsn > after:
-                newest = seen.lsn
-                return []
-            return [ScheduledEntry(entry.time_us, id_hash, entry)]
+            newest = self._newer_attempt(connection, entry, after, self._now_s())
+            return [] if newest is not None else [ScheduledEntry(0, b"", entry)]
 
         appended = self._promote(take, lambda taken: marked(taken, mark))
-        return Lsn(appended[0]) if appended else newest
+        return Lsn(appended[0]) if newest is None else newest
+
+    def _newer_attempt(
+        self, connection: sqlite3.Connection, entry: Entry, after: Lsn, now_s: int
+    ) -> Lsn | None:
+        """Return the newest attempt of a request if it is newer than a position; raises as `repeat`."""
+        (id_hash,) = id_hashes_of([entry.request_id], self._seed)
+        (body_hash,) = body_hashes_of([entry.body], self._seed)
+        seen = self._index.seen(connection, [id_hash], now_s).get(id_hash)
+        if schedule.find(connection, [id_hash], str(self._path)):
+            raise RequestConflict(f"request {entry.request_id!r} is scheduled")
+        if seen is not None and seen.body_hash != body_hash:
+            raise RequestConflict(f"request {entry.request_id!r} has another body")
+        return seen.lsn if seen is not None and seen.lsn > after else None
 
     def _promote(
         self,
         take: Callable[[sqlite3.Connection], list[ScheduledEntry]],
         promoted: Callable[[Entry], Entry],
     ) -> range:
-        """Append `promoted(entry)` for each entry that `take` removes; return the positions.
+        """Append `promoted(entry)` for each entry that `take` removes; return the positions."""
+        now_s = self._now_s()
+        with self._index_lock:
+            with self._database.writing() as connection:
+                self._index.refresh(connection, end_of(connection), now_s)
+                moved = self._move(connection, take(connection), promoted, now_s)
+            self._index.learn(moved.id_hashes, moved.first, now_s)
+        self._appended_up_to(Lsn(moved.positions.stop), len(moved.positions), moved.size)
+        self._tidy_up()
+        return moved.positions
+
+    def _move(
+        self,
+        connection: sqlite3.Connection,
+        taken: Sequence[ScheduledEntry],
+        promoted: Callable[[Entry], Entry],
+        now_s: int,
+    ) -> Moved:
+        """Append `promoted(entry)` for each entry taken, within a transaction; the caller lets the index learn the ids.
 
         Each id stays that of the scheduled body. An entry is appended even if the index knows its
         id: a clock that was set back may have made an expired id valid again.
         """
-        now_s = self._now_s()
-        with self._index_lock:
-            with self._database.writing() as connection:
-                end = end_of(connection)
-                self._index.refresh(connection, end, now_s)
-                taken = [scheduled.entry for scheduled in take(connection)]
-                call = pending_append(taken, self._seed, None)
-                entries = list(map(promoted, call.entries))
-                packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
-                connection.executemany(INSERT_BLOCK, packed)
-            self._index.learn(call.id_hashes, end, now_s)
-        self._appended_up_to(Lsn(end + len(entries)), len(entries), call.size)
-        self._tidy_up()
-        return range(end, end + len(entries))
+        call = pending_append([scheduled.entry for scheduled in taken], self._seed, None)
+        end = end_of(connection)
+        entries = list(map(promoted, call.entries))
+        packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
+        connection.executemany(INSERT_BLOCK, packed)
+        return Moved(end, call.id_hashes, call.size)
 
     def _pending(self, entries: Sequence[Entry], *, limited: bool) -> PendingAppend:
         return pending_append(entries, self._seed, self._record_bytes_max if limited else None)
@@ -642,12 +675,20 @@ class SqliteLog:
         """
         self._check(partition)
         with self._database.writing() as connection:
-            start = start_of(connection)
-            before = max(min(before, end_of(connection)), start)
-            if before > start:
-                oldest_s = self._now_s() - self._retention_s
-                connection.execute("UPDATE position SET start = ?", (before,))
-                connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
+            before = self._move_start(connection, before, self._now_s())
+        self._delete_blocks(before)
+
+    def _move_start(self, connection: sqlite3.Connection, before: Lsn, now_s: int) -> Lsn:
+        """Let the log begin at a position, within a transaction; return the start. `_delete_blocks` frees the space."""
+        start = start_of(connection)
+        before = max(min(before, end_of(connection)), start)
+        if before > start:
+            oldest_s = now_s - self._retention_s
+            connection.execute("UPDATE position SET start = ?", (before,))
+            connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
+        return before
+
+    def _delete_blocks(self, before: Lsn) -> None:
         # This also deletes the rows that an interrupted truncation left.
         deleted = True
         while deleted:
@@ -705,25 +746,34 @@ class SqliteLog:
         now_s = self._now_s()
         with self._index_lock:
             with self._database.writing() as connection:
-                end = end_of(connection)
-                self._index.refresh(connection, end, now_s)
-                id_hashes = [id_hash for call in group for id_hash in call.id_hashes]
-                deduplicator = Deduplicator(
-                    self._index.seen(connection, id_hashes, now_s),
-                    schedule.find(connection, id_hashes, str(self._path)),
-                    end,
-                    now_s,
-                )
-                outcomes = [deduplicator.outcome(call) for call in group]
-                packed = blocks.pack(end, deduplicator.entries, deduplicator.dedup_hashes, now_s)
-                connection.executemany(INSERT_BLOCK, packed)
-                schedule.add(connection, deduplicator.postponed)
+                self._index.refresh(connection, end_of(connection), now_s)
+                admitted, outcomes = self._admit(connection, group, now_s)
             # Only after the commit: an id of a transaction that was undone must not count as known.
-            self._index.learn(list(deduplicator.fresh), end, now_s)
+            self._index.learn(list(admitted.fresh), admitted.first, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
             call.settle(outcome)
         records, size = sum(len(call.entries) for call in group), sum(call.size for call in group)
-        self._appended_up_to(deduplicator.end, records, size)
+        self._appended_up_to(admitted.end, records, size)
+
+    def _admit(
+        self, connection: sqlite3.Connection, group: Sequence[PendingAppend], now_s: int
+    ) -> tuple[Deduplicator, list[list[Lsn] | RequestConflict]]:
+        """Append and schedule a group within a transaction; return also the outcome of each call.
+
+        The index knows all ids up to the end, and the caller lets it learn those of the group.
+        """
+        id_hashes = [id_hash for call in group for id_hash in call.id_hashes]
+        admitted = Deduplicator(
+            self._index.seen(connection, id_hashes, now_s),
+            schedule.find(connection, id_hashes, str(self._path)),
+            end_of(connection),
+            now_s,
+        )
+        outcomes = [admitted.outcome(call) for call in group]
+        packed = blocks.pack(admitted.first, admitted.entries, admitted.dedup_hashes, now_s)
+        connection.executemany(INSERT_BLOCK, packed)
+        schedule.add(connection, admitted.postponed)
+        return admitted, outcomes
 
     def _appended_up_to(self, end: Lsn, records: int, size: int) -> None:
         with self._appended:

@@ -20,6 +20,7 @@ from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
 from penstock.files.roots import host_folder
 from penstock.files.shared_root import SCHEME, place_of
+from penstock.log.kafka_config import EMBEDDED, FILE_SUFFIX, KafkaConfig, is_secret, topic_of
 from penstock.process import logs
 
 FILE_NAME: Final = "penstock.toml"
@@ -228,6 +229,7 @@ class Config:
         gateway: The settings of the gateways.
         view: The settings of the SQL view.
         history: The settings of snapshots, merging and forgetting.
+        kafka: The settings of a log in Kafka.
         views: The settings of the targets of views, by the name of the view; see `target_settings`.
     """
 
@@ -292,6 +294,11 @@ class Config:
         at_most=1,
     )
     limits: Limits = field(default_factory=Limits)
+    log: str = setting(
+        "",
+        "where requests are appended: `embedded` is a file of the data directory, "
+        "`kafka://HOST:PORT[,HOST:PORT…]/TOPIC` a topic for many hosts; empty: as it is, and embedded at the first start",
+    )
     record_bytes_max: int = setting(
         1 << 20,
         "the log's limit for one request; records that a cascade appends may be larger",
@@ -332,6 +339,7 @@ class Config:
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
     store: str = ""
     fault: str = setting(
@@ -360,6 +368,11 @@ class Config:
                 "host_data: only an application on a cluster (master), or whose data are in an object store (data = "
                 "s3://BUCKET/PREFIX), has a folder on each host"
             )
+        if self.log not in ("", EMBEDDED):
+            try:
+                topic_of(self.log)
+            except ConfigError as error:
+                complaints.append(str(error))
         if self.gateway.body_bytes_max > self.record_bytes_max - RECORD_SLACK:
             complaints.append(
                 f"gateway.body_bytes_max = {self.gateway.body_bytes_max}: must stay "
@@ -477,10 +490,13 @@ def load_config(
     complaints: list[str] = []
     chosen: dict[str, object] = {"data": data}
     views: dict[str, TargetSettings] = {}
+    properties: dict[str, str] = {}
     for given in settings:
         try:
             if given.name.startswith(_OF_VIEWS):
                 _add_target(views, given)
+            elif given.name.startswith(_OF_KAFKA) and given.name not in _KINDS:
+                _add_property(properties, given)
             else:
                 chosen[given.name] = _checked(given)
         except ConfigError as error:
@@ -497,6 +513,7 @@ def load_config(
     for name, value in chosen.items():
         table, dot, rest = name.partition(".")
         (tables[table] if dot else built)[rest or name] = value
+    tables[_KAFKA][_PROPERTIES] = properties
     made = {name: _TABLES[name](**table) for name, table in tables.items()}
     return Config(**built, **made, views=views)
 
@@ -545,6 +562,11 @@ def parse_assignment(text: str) -> Setting:
         raise ConfigError(
             f"--set {name.strip()}: every user of the machine can read a command line, and the address of a target may "
             "contain a password; write it into a file, or give it in the environment"
+        )
+    if name.strip().startswith(_OF_KAFKA) and is_secret(name.strip()):
+        raise ConfigError(
+            f"--set {name.strip()}: every user of the machine can read a command line; give {name.strip()}_file, the name of a "
+            "file, or set it in the environment"
         )
     if not equals:
         raise ConfigError(f"--set {text}: wants NAME=VALUE, for example --set small_epoch=200")
@@ -623,6 +645,22 @@ def _add_target(views: dict[str, TargetSettings], setting: Setting) -> None:
         views[known] = TargetSettings(url_file=path)
 
 
+def _add_property(properties: dict[str, str], setting: Setting) -> None:
+    """Add a property of librdkafka. The value may be a secret, so that no message contains it."""
+    name = setting.name.removeprefix(_OF_KAFKA)
+    if setting.where.startswith("$"):  # a variable of the environment has no dots
+        is_file = name.endswith(FILE_SUFFIX)
+        name = name.removesuffix(FILE_SUFFIX).replace("_", ".") + (FILE_SUFFIX if is_file else "")
+    if not isinstance(setting.value, (str, int, bool)) or setting.value == "":
+        raise ConfigError(f"{setting.name}: must be text, a number, or true or false")
+    text = str(setting.value)
+    if isinstance(setting.value, bool):
+        text = text.lower()
+    if name.endswith(FILE_SUFFIX):
+        text = str(setting.base / Path(text).expanduser())
+    properties[name] = text
+
+
 def _spelling(view: str) -> str:
     return view.lower().replace("-", "_")
 
@@ -634,6 +672,9 @@ _OF_STORES: Final = SCHEME.removesuffix("/")
 """How the name of a place in a store begins, also after a path has lost a slash of it."""
 _NO_SETTINGS: Final = frozenset({_VIEWS, "store"})
 """Fields of `Config` that are no settings: a table with names of users, and a part of `data`."""
+_KAFKA: Final = "kafka"
+_OF_KAFKA: Final = f"{_KAFKA}."
+_PROPERTIES: Final = "properties"
 
 _NEAR: Final = 0.8
 """How alike a name is that a wrong one means; a smaller ratio suggests settings of the same table."""
@@ -717,6 +758,7 @@ _TABLES: Final[dict[str, type[Any]]] = {
     "gateway": GatewayConfig,
     "view": ViewConfig,
     "history": HistoryConfig,
+    _KAFKA: KafkaConfig,
 }
 _KINDS: Final = {
     **{
@@ -728,5 +770,6 @@ _KINDS: Final = {
         f"{name}.{field.name}": _kind_of(field)
         for name, table in _TABLES.items()
         for field in dataclasses.fields(table)
+        if field.name != _PROPERTIES
     },
 }

@@ -8,8 +8,10 @@ from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
+from typing import Protocol, cast
 
 from penstock.base.ids import Epoch
 from penstock.base.subject_keys import SubjectKeys
@@ -17,13 +19,14 @@ from penstock.errors import ConfigError, Fenced
 from penstock.files import private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
-from penstock.files.layout import DRIVER_LOCK, LOG, SNAPSHOTS, STATE, SUBJECT_KEYS
+from penstock.files.layout import DRIVER_LOCK, LOG, LOG_NOTE, SNAPSHOTS, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
 from penstock.files.roots import journal_root, shared_root
 from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
+from penstock.log.kafka_config import KAFKA, KafkaConfig
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.shape import is_personal
@@ -48,6 +51,14 @@ class LogLimits(Protocol):
     @property
     def retention_s(self) -> int:
         """The seconds for which a request id stays known."""
+
+    @property
+    def log(self) -> str:
+        """Where the log lies; empty: as it is."""
+
+    @property
+    def kafka(self) -> KafkaConfig:
+        """The settings of a log in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +223,8 @@ class DataDirectory:
         Raises:
             Corrupt: The log is damaged.
         """
+        if self._has_log_in_kafka(limits):
+            return self._open_copy(limits)
         if limits is None:
             return SqliteLog(self.log_path)
         return SqliteLog(
@@ -220,6 +233,32 @@ class DataDirectory:
             retention_s=limits.retention_s,
             on_jump=partial(note_jump, self.path),
         )
+
+    def _open_copy(self, limits: LogLimits | None) -> SqliteLog:
+        """Open the copy of a log in Kafka."""
+        if limits is None:
+            log = _log_place().open_copy(self.path, None)
+        else:
+            more = {"record_bytes_max": limits.record_bytes_max}
+            log = _log_place().open_copy(
+                self.path, limits, on_jump=partial(note_jump, self.path), **more
+            )
+        return cast("SqliteLog", log)
+
+    def prepare_log(self, limits: LogLimits) -> None:
+        """Check that a log in Kafka can be used, before any process starts; see `log_place`. An embedded one needs nothing."""
+        if self._has_log_in_kafka(limits):
+            self.create()
+            _log_place().prepare(self.path, limits)
+
+    def _has_log_in_kafka(self, limits: LogLimits | None) -> bool:
+        is_wanted = limits is not None and limits.log.startswith(KAFKA)
+        return is_wanted or shared_root(self.path).has(LOG_NOTE)
+
+    def keep_log_copy(self, log: SqliteLog) -> None:
+        """Keep what a new host needs of a log in Kafka, and delete from the topic what none needs; see `log_place`."""
+        if self._has_log_in_kafka(None):
+            _log_place().keep_copy(self.path, log)
 
     def open_stores(
         self, journal: Journal, partitions: int = 1, folder: Path | None = None
@@ -237,3 +276,19 @@ class DataDirectory:
             boot_id=boot_id(),
             snapshots=self.path / SNAPSHOTS,
         )
+
+
+def _log_place() -> ModuleType:
+    """Return the module of logs in Kafka, which needs an extra.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
+    try:
+        return import_module("penstock.process.log_place")
+    except ModuleNotFoundError as error:
+        if error.name != "confluent_kafka":
+            raise
+        raise ConfigError(
+            "the log is in Kafka, and this installation lacks its client: pip install 'penstock[cluster]'"
+        ) from error

@@ -212,6 +212,7 @@ def _truncate(config: Config, journal: Journal, reached: StepObserver) -> Lsn:
             for partition, position in commit.positions.items():
                 log.truncate(position, partition)
         reached("log-truncated")
+        directory.keep_log_copy(log)
         return log.start()
 
 

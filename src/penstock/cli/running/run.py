@@ -11,11 +11,13 @@ from penstock.cli.options import (
     GenerateOption,
     HostOption,
     JsonLogOption,
+    LogOption,
     MasterOption,
     PartitionsOption,
     PortOption,
     StandbyOption,
     log_flags,
+    prepare_log,
     schema_changes,
 )
 from penstock.cli.running.replaced_source import new_migrations_tried, replacement_in
@@ -46,6 +48,9 @@ If classes have changed since the last run, the command shows how, and stored en
 classes declare them. A change that stored entities do not fit is refused, and nothing is written. A class
 that has disappeared is refused, too, unless --drop names it: its entities stay stored.
 
+With --log kafka://…, requests are appended to a topic of Kafka, for many hosts. The first start moves the log of the data
+directory there, and later starts need no option.
+
 Before it says that it runs, the command warns of lines of the application that would make replay
 differ, such as calls to other services, as penstock explain does.
 
@@ -58,6 +63,7 @@ Examples:
   penstock run examples/shop
   penstock run examples/shop --port 8000 --data /var/lib/shop --gateways 2
   penstock run examples/shop --standby
+  penstock run examples/shop --log kafka://10.0.0.1:9092,10.0.0.2:9092/shop
   penstock run shop.services:app --partitions 8 --set limits.time_ms=500
   PENSTOCK_CORES=2 penstock run examples/bank --config production.toml
 """
@@ -83,10 +89,12 @@ def command(
     generate: GenerateOption = False,
     standby: StandbyOption = False,
     drop: DropOption = None,
+    log: LogOption = None,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
     flags = {
+        "log": log,
         "gateway.port": port,
         "gateway.host": host,
         "gateway.processes": gateways,
@@ -132,6 +140,7 @@ def foreground_of(
 
         drop_at_start(settings.data, application, dropped(drop))
     changes = schema_changes(application, settings)
+    prepare_log(settings)
     tried = () if replacement else new_migrations_tried(application, settings)
     from rich.console import Console
 

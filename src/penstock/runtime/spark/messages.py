@@ -19,6 +19,7 @@ from penstock.engine.execute import Limits
 from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.log.api import Record
+from penstock.log.kafka_config import KafkaConfig
 from penstock.model.control import Subscribe
 from penstock.model.request import Failure
 from penstock.model.schema_version import Versions
@@ -284,6 +285,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, array_like=True):
     log_format: str = "text"
     log_level: str = "info"
     since: Epoch = BEFORE_FIRST
+    log: str = ""
+    kafka: KafkaConfig = KafkaConfig()
 
     @property
     def code(self) -> Code:
@@ -311,6 +314,8 @@ def worker_settings(
         config.log_format,
         config.log_level,
         since,
+        config.log,
+        config.kafka,
     )
 
 
