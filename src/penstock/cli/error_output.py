@@ -82,7 +82,7 @@ ADVICE: Final = {
     "ask-failed": "Nothing of the step remains; correct the task that the message names.",
     "operational": "Try again; requests keep their id and take effect once.",
     "log-unavailable": "Check the disk of the data directory, or the brokers that are named; then try again with the same id.",
-    "journal-unavailable": "Check the disk of the data directory (or the key service that is named); no acknowledged request is lost.",
+    "journal-unavailable": "Check the disk of the data directory (or the object store or key service that is named); no acknowledged request is lost.",
     "state-unavailable": "Check the disk; local state is rebuilt from the journal by itself.",
     "timed-out": "Check that penstock run is running; then ask again: a request with the same id takes effect once.",
     "unreachable": "Check that penstock run is running and that the URL is right; then send the request again.",

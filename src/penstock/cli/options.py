@@ -152,6 +152,13 @@ DropOption = Annotated[
         help="Remove a class whose entities are stored, and stay stored; may be repeated.",
     ),
 ]
+AbandonLogOption = Annotated[
+    bool,
+    typer.Option(
+        "--abandon-log",
+        help="The host with the log is lost, and its requests, too: begin another log here (data in an object store).",
+    ),
+]
 FromOption = Annotated[
     int | None, typer.Option("--from", metavar="EPOCH", help="The first epoch; default 0.")
 ]

@@ -265,6 +265,11 @@ class CodeInForce:
         self._retry_s = 0.0
         self.served = self._served_at_first()
 
+    @property
+    def is_far(self) -> bool:
+        """Whether a look waits for a network."""
+        return self._deployments.root.is_far
+
     def wanted(self, following: Epoch) -> Deployment | None:
         """Return the deployment that executes an epoch, if the process must load it for that; else None."""
         wanted = deployment_at(self._recorded(), following)

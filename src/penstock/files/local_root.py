@@ -25,6 +25,7 @@ class LocalRoot:
     answers_prove = False
     may_tear = True
     keeps_s = 0
+    is_far = False
     look_s = _LOOK_S
 
     def __init__(self, path: Path) -> None:

@@ -89,6 +89,20 @@ def host_folder(url: str, base: Path) -> Path:
     return base / f"{word}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
 
 
+def check_store(data: Path) -> None:
+    """Try whether an object store can be the shared root of a running application; nothing if the root is a folder.
+
+    Raises:
+        ConfigError: It cannot; the message says what to do.
+    """
+    root = shared_root(data)
+    if root.is_far:
+        from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
+
+        assert isinstance(root, StoreRoot), "all others are near"
+        root.check_conditions()
+
+
 def use_store(data: Path, url: str) -> None:
     """Let a place in an object store be the shared root of a folder, durably.
 

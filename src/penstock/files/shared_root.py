@@ -41,6 +41,7 @@ class SharedRoot(Protocol):
         may_tear: Whether a loss of power may leave a part of a file under its name.
         keeps_s: A useless name stays for at least this number of seconds. A process that was
             stopped may still read it, or take it for free and create it again.
+        is_far: Whether each call waits for a network. An event loop must not make it.
         look_s: The shortest and the longest time between two looks for a name that others will create.
     """
 
@@ -52,6 +53,9 @@ class SharedRoot(Protocol):
 
     @property
     def keeps_s(self) -> int: ...  # noqa: D102
+
+    @property
+    def is_far(self) -> bool: ...  # noqa: D102
 
     @property
     def look_s(self) -> tuple[float, float]: ...  # noqa: D102
@@ -152,7 +156,8 @@ def place_of(url: str) -> str:
     Raises:
         ConfigError: It names no bucket, or more than a place.
     """
-    bucket, *folders = [part for part in url.removeprefix(SCHEME).split("/") if part] or [""]
+    bucket, _, path = url.removeprefix(SCHEME).partition("/")
+    folders = [part for part in path.split("/") if part]
     if (
         not url.startswith(SCHEME)
         or not _BUCKET.fullmatch(bucket)

@@ -178,7 +178,8 @@ class _Library:
 
     def store_of(self, bucket: str, options: dict[str, str]) -> "S3Store":
         """Return the client of a bucket."""
-        key = (bucket, ANSWER_S, *sorted(options.items()))
+        given = [(name, text) for name, text in os.environ.items() if name.startswith("AWS_")]
+        key = (bucket, ANSWER_S, *sorted(options.items()), *sorted(given))
         if (store := self._stores.get(key)) is None:
             try:
                 made = self.module.store.S3Store(

@@ -58,6 +58,7 @@ class StoreRoot:
     answers_prove = True
     may_tear = False
     keeps_s = _KEEPS_S
+    is_far = True
     look_s = _LOOK_S
 
     def __init__(self, url: str, host: Path, options: dict[str, str] | None = None) -> None:

@@ -125,11 +125,16 @@ class VersionSwitch:
     async def run(self) -> None:
         """Serve the deployment that executes the next epoch, after each epoch, until the task is cancelled."""
         while True:
-            if (deployment := self._code.due(self._following)) is not None:
+            if (deployment := await self._due()) is not None:
                 with self._code.exchange(deployment):
                     await self._take(deployment)
             with suppress(TimedOut):
                 await self._shared.tail.until(self._following, _LOOK_S)
+
+    async def _due(self) -> Deployment | None:
+        if self._code.is_far:
+            return await asyncio.to_thread(self._code.due, self._following)
+        return self._code.due(self._following)
 
     async def _take(self, deployment: Deployment) -> None:
         former = self.present

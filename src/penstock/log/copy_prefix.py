@@ -11,8 +11,9 @@ Damage is found before a record is copied or removed.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,6 +52,54 @@ class LaterRequest(NamedTuple):
     time_us: int
     lsn: Lsn | None
     due_us: int | None
+
+
+class ProcessedRequest(NamedTuple):
+    """A request that a journal has."""
+
+    lsn: int
+    request_id: RequestId
+    body: bytes
+    time_us: int
+
+
+def begin_at(path: Path, start: Lsn, processed: Iterable[Sequence[ProcessedRequest]]) -> None:
+    """Make a log that goes on behind the history of another one: it knows the ids of processed requests, and has no record.
+
+    Args:
+        path: The file, which does not exist.
+        start: The position of its first record; the positions of the others are smaller.
+        processed: The requests whose ids it knows, in groups, in the order of their positions.
+    """
+    Database(path, LOCK_TIMEOUT_MS).close()
+    with _opened(path) as connection:
+        (seed,) = connection.execute("SELECT seed FROM position").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        for group in processed:
+            for run in _runs(group):
+                ids = blocks.id_hashes_of([each.request_id for each in run], seed)
+                bodies = blocks.body_hashes_of([each.body for each in run], seed)
+                hashes = b"".join(chain.from_iterable(zip(ids, bodies, strict=True)))
+                appended_s = min(each.time_us for each in run) // 1_000_000
+                row = DedupHashes(run[0].lsn, len(run), appended_s, b"", hashes)
+                row = row._replace(digest=blocks.dedup_digest_of(row))
+                connection.execute("INSERT INTO remembered VALUES (?, ?, ?, ?, ?)", row)
+        connection.execute("UPDATE position SET start = ?", (start,))
+        connection.execute("COMMIT")
+    with sqlite_errors_translated(path):
+        durable.sync(path)
+
+
+def _runs(group: Sequence[ProcessedRequest]) -> Iterator[list[ProcessedRequest]]:
+    """Yield the parts of a group whose positions have no gap."""
+    run: list[ProcessedRequest] = []
+    for each in group:
+        if run and each.lsn != run[-1].lsn + 1:
+            yield run
+            run = []
+        run.append(each)
+    if run:
+        yield run
 
 
 def copy_log(source: Path, target: Path) -> PositionRange:

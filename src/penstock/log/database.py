@@ -486,6 +486,19 @@ def newest_append_s(connection: sqlite3.Connection) -> int | None:
     return max((int(seconds) for (seconds,) in rows), default=None)
 
 
+def identity_of(path: Path) -> str | None:
+    """Return which log a file is: a text that was drawn when it was made; None if it does not exist.
+
+    Raises:
+        Corrupt, LogUnavailable: It cannot be read.
+    """
+    if not path.exists():  # connecting would create it
+        return None
+    with sqlite_errors_translated(path), closing(sqlite3.connect(path)) as connection:
+        (seed,) = connection.execute("SELECT seed FROM position").fetchone()
+        return f"{seed:014x}"
+
+
 def start_of(connection: sqlite3.Connection) -> Lsn:
     """Return the oldest position held."""
     (start,) = connection.execute("SELECT start FROM position").fetchone()

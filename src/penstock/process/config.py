@@ -699,7 +699,7 @@ def _converted(setting: Setting, wanted: type) -> object:
         except ValueError:
             raise ConfigError(f"{name} = {value!r}: must be a whole number") from None
     if name == "data" and str(value).startswith(_OF_STORES):
-        return place_of(SCHEME + str(value).removeprefix(_OF_STORES))
+        return place_of(SCHEME + str(value).removeprefix(_OF_STORES).removeprefix("/"))
     if wanted is Path and isinstance(value, str | Path) and str(value):
         return setting.base / Path(value).expanduser()
     if name == "app" and isinstance(value, str) and setting.base != Path():

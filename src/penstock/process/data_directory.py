@@ -33,6 +33,7 @@ from penstock.model.shape import is_personal
 from penstock.model.versions.removed_class import learn_removed
 from penstock.model.versions.schema_change import SchemaChange
 from penstock.model.versions.waiting_types import waiting_types
+from penstock.process import log_host
 from penstock.process.clock_jumps import note_jump
 from penstock.process.erasures import Erasures
 from penstock.process.presence import boot_id
@@ -221,10 +222,26 @@ class DataDirectory:
         """Open the log; create it if it does not exist. A process without `limits` must not append.
 
         Raises:
+            ConfigError: The shared root is in an object store, and the log is on another host.
             Corrupt: The log is damaged.
         """
-        if self._has_log_in_kafka(limits):
+        if self.has_log_in_kafka(limits):
             return self._open_copy(limits)
+        is_far = self.shared.is_far
+        if is_far:
+            log_host.check_here(self.path)
+        log = self.new_log(limits)
+        if is_far and limits is not None:
+            # Before the first append: a log that has something to lose must not move.
+            log_host.settle(self.path, is_settled=False)
+        return log
+
+    def create_log(self) -> None:
+        """Create the log, if it does not exist."""
+        self.new_log().close()
+
+    def new_log(self, limits: LogLimits | None = None) -> SqliteLog:
+        """Open the log as `open_log`, also if it is not the application's yet."""
         if limits is None:
             return SqliteLog(self.log_path)
         return SqliteLog(
@@ -247,17 +264,18 @@ class DataDirectory:
 
     def prepare_log(self, limits: LogLimits) -> None:
         """Check that a log in Kafka can be used, before any process starts; see `log_place`. An embedded one needs nothing."""
-        if self._has_log_in_kafka(limits):
+        if self.has_log_in_kafka(limits):
             self.create()
             _log_place().prepare(self.path, limits)
 
-    def _has_log_in_kafka(self, limits: LogLimits | None) -> bool:
+    def has_log_in_kafka(self, limits: LogLimits | None) -> bool:
+        """Say whether the log is in Kafka, or the settings want it there."""
         is_wanted = limits is not None and limits.log.startswith(KAFKA)
         return is_wanted or shared_root(self.path).has(LOG_NOTE)
 
     def keep_log_copy(self, log: SqliteLog) -> None:
         """Keep what a new host needs of a log in Kafka, and delete from the topic what none needs; see `log_place`."""
-        if self._has_log_in_kafka(None):
+        if self.has_log_in_kafka(None):
             _log_place().keep_copy(self.path, log)
 
     def open_stores(

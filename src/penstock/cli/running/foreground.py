@@ -17,8 +17,10 @@ from penstock.cli.running.replaced_source import replacement_text
 from penstock.cli.running.status_line import shown
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.errors import ConfigError, PenstockError
+from penstock.files.roots import check_store
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
+from penstock.history.moved_log import begin_log, end_log
 from penstock.journal.deployments import Deployment
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
@@ -63,6 +65,7 @@ class Foreground:
         children: Returns the processes to run.
         schema_changes: The changes of stored classes that the driver will deploy.
         tried: The results of the trial of functions with `@migrate`, a sentence for each class.
+        abandons_log: Whether the log of another host may be abandoned; see `begin_log`.
         replacement: The deployment that runs instead of the source; None if the source runs.
     """
 
@@ -74,6 +77,7 @@ class Foreground:
     schema_changes: Sequence[SchemaChange] = ()
     tried: Sequence[str] = ()
     replacement: Deployment | None = None
+    abandons_log: bool = False
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until a signal; call `look` repeatedly.
@@ -85,10 +89,12 @@ class Foreground:
             OSError: The disk is full.
         """
         check_space(self.settings.data)
+        check_store(self.settings.data)
         settings, app = self.settings, self.options.app
         check_exposure(settings, KeyStore(settings.data).exists)
         for role in sorted(presence.SINGLE):
             presence.refuse_second(settings.data, role)
+        begin_log(settings, abandons=self.abandons_log)
         self._ask_for_partitions()
         with reserved(settings.gateway.host, settings.gateway.port) as port:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
@@ -109,6 +115,7 @@ class Foreground:
                 finally:
                     self._print("stopping gateways, view and driver …")
                     supervisor.stop()
+            end_log(settings.data)
             self._print("stopped")
 
     def _ask_for_partitions(self) -> None:

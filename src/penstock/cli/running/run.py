@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.options import (
+    AbandonLogOption,
     AppOptions,
     CoresOption,
     DropOption,
@@ -54,6 +55,10 @@ directory there, and later starts need no option.
 Before it says that it runs, the command warns of lines of the application that would make replay
 differ, such as calls to other services, as penstock explain does.
 
+With --data s3://BUCKET/PREFIX the history of the application is in an object store, and its log is on this host. On another
+host, the command goes on behind a clean stop. If the host with the log is lost, --abandon-log begins another log: requests
+that were acknowledged and not processed yet are lost.
+
 Settings come from a TOML file, from PENSTOCK_<NAME> in the environment and from options; the later
 ones win. In the file they have the names that --set takes: cores, gateway.port, limits.time_ms …
 If the journal has another number of partitions than the option --partitions, the first epoch changes it.
@@ -90,6 +95,7 @@ def command(
     standby: StandbyOption = False,
     drop: DropOption = None,
     log: LogOption = None,
+    abandon_log: AbandonLogOption = False,
     as_json: JsonLogOption = False,
 ) -> None:
     """Run an application in the foreground; see `HELP`."""
@@ -103,7 +109,9 @@ def command(
         "master": master,
         **log_flags(as_json=as_json),
     }
-    foreground_of(options, flags, generates=generate, standby=standby, drop=drop).run()
+    foreground_of(
+        options, flags, generates=generate, standby=standby, drop=drop, abandons_log=abandon_log
+    ).run()
 
 
 def foreground_of(
@@ -114,6 +122,7 @@ def foreground_of(
     generates: bool = False,
     standby: bool = False,
     drop: Sequence[str] | None = None,
+    abandons_log: bool = False,
 ) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
@@ -123,6 +132,7 @@ def foreground_of(
         generates: Whether the generators of the application run.
         standby: Whether a second driver waits, ready to take over.
         drop: The stored classes to remove.
+        abandons_log: Whether the log of another host may be abandoned.
     """
     application, settings = options.load_unchecked(**flags)
     spec = settings.app
@@ -163,4 +173,5 @@ def foreground_of(
         schema_changes=changes,
         tried=tried,
         replacement=replacement,
+        abandons_log=abandons_log,
     )

@@ -15,7 +15,6 @@ from typing import Final, Generic, TypeVar
 
 from penstock.errors import Corrupt, OperationalError, PenstockError
 from penstock.files import shared_file
-from penstock.files.local_root import LocalRoot
 from penstock.files.shared_root import SharedRoot
 
 _log = logging.getLogger(__name__)
@@ -50,20 +49,19 @@ class WatchedFile(Generic[T]):
         self._stamp = self._stamp_now()
         self._value = shared_file.read(root, name, read)
         self._looked_s = time.monotonic()
-        self._is_far = not isinstance(self._root, LocalRoot)
-        if self._is_far:
+        if root.is_far:
             follow = partial(_follow, weakref.WeakMethod(self._look))
             threading.Thread(target=follow, name="penstock-watch", daemon=True).start()
 
     def value(self) -> T:
         """Return the decoded content, which is at most a second old."""
         age_s = time.monotonic() - self._looked_s
-        if age_s >= LOOK_S and not self._is_far:
+        if age_s >= LOOK_S and not self._root.is_far:
             self._look()
         if self._failure is not None:
-            error_type = OperationalError if self._is_far else Corrupt
+            error_type = OperationalError if self._root.is_far else Corrupt
             raise error_type(f"{self._place} cannot be used; the gateway's log says why")
-        if self._is_far and age_s > SILENT_S:
+        if self._root.is_far and age_s > SILENT_S:
             raise OperationalError(
                 f"{self._place} cannot be used: the object store does not answer"
             )
