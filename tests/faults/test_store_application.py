@@ -19,8 +19,9 @@ from penstock.journal.api import Commit
 from penstock.log.api import Entry
 from penstock.process.config import Config, Setting, load_config
 from penstock.process.data_directory import DataDirectory
+from tests.gateway_thread import HOST
 from tests.history import journal_of
-from tests.object_store import BUCKET, HOST, StoreServer
+from tests.object_store import BUCKET, StoreServer
 
 SHOP = "examples/shop"
 
