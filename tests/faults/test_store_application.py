@@ -150,7 +150,7 @@ def test_folder_belongs_to_one_place(host_of: HostOf, tmp_path: Path) -> None:
     (tmp_path / "local" / JOURNAL).mkdir(parents=True)
     with pytest.raises(ConfigError, match="an application without an object store"):
         use_store(tmp_path / "local", config.store)
-    with pytest.raises(ConfigError, match="--abandon-log"):
+    with pytest.raises(ConfigError, match="--abandon-log: the log of"):
         begin_log(Config(tmp_path / "local"), abandons=True)
     (config.data / SHARED_ROOT).write_text("{")
     with pytest.raises(Corrupt, match="names the object store"):

@@ -47,10 +47,10 @@ def begin_log(config: Config, *, abandons: bool) -> None:
     """
     data = config.data
     directory = DataDirectory(data)
-    if not directory.shared.is_far:
+    if not directory.shared.is_far or directory.has_log_in_kafka(config):
         if abandons:
             raise ConfigError(
-                f"--abandon-log: the data are in the directory {data}, with their log"
+                f"--abandon-log: the log of {shared_root(data)} is not lost with a host"
             )
         return
     place = log_host.host_of_log(data)
@@ -74,7 +74,10 @@ def begin_log(config: Config, *, abandons: bool) -> None:
 def end_log(data: Path) -> None:
     """Note that the application was stopped, and whether its log may move; nothing if its data are a directory."""
     directory = DataDirectory(data)
-    if not directory.shared.is_far or (app := directory.app_name) is None:
+    if not directory.shared.is_far or directory.has_log_in_kafka(None):
+        return
+    app = directory.app_name
+    if app is None:
         return
     with closing(directory.open_journal_of(app)) as journal, closing(directory.open_log()) as log:
         last = journal.last()
