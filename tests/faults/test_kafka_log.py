@@ -264,6 +264,20 @@ def test_a_topic_that_has_lost_its_beginning_is_found(
             wait_for(lambda: late.append(entries("d")) and None, "the end of the host")
 
 
+def test_each_host_gives_a_record_one_checksum(kafka_hosts: KafkaHosts) -> None:
+    """The commit of an epoch notes it, so the next driver finds a log that has lost its end on all hosts."""
+    with closing(kafka_hosts.log()) as first, closing(kafka_hosts.host()) as second:
+        first.append(entries("a", "b"))
+        first.append(entries("c"))
+        noted = [first.checksum(Lsn(lsn)) for lsn in range(3)]
+        assert noted == [second.checksum(Lsn(lsn)) for lsn in range(3)]
+        assert len(set(noted)) == 3
+        first.truncate(Lsn(3))
+        wait_for(lambda: not first.checksum(Lsn(2)), "the end of the records")
+        with pytest.raises(Diverged, match="ends at 3, but the journal has read the log up to 4"):
+            second.checksum(Lsn(3))
+
+
 @pytest.mark.parametrize("fault", ["kill", "stop"])
 def test_a_log_goes_on_after_its_broker(
     own_server: KafkaServer, own_hosts: KafkaHosts, fault: str

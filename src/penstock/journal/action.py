@@ -107,6 +107,7 @@ class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     time_us: int
     atoms: dict[str, int] = {}
     partitions: int = 0
+    record_checksum: str = ""
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -162,6 +163,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
             commit.time_us,
             dict(commit.atoms),
             commit.partitions,
+            commit.record_checksum,
         )
     ).decode()
     return _frame("WRITE", time_ms, inner, actions)
@@ -172,7 +174,13 @@ def commit_of(text: CommitText) -> Commit:
     inner = msgspec.json.decode(text.penstock, type=_Commit)
     positions = {LogPartition(partition): Lsn(lsn) for partition, lsn in inner.positions}
     return Commit(
-        Epoch(inner.epoch), positions, inner.parts, inner.time_us, inner.atoms, inner.partitions
+        Epoch(inner.epoch),
+        positions,
+        inner.parts,
+        inner.time_us,
+        inner.atoms,
+        inner.partitions,
+        inner.record_checksum,
     )
 
 

@@ -117,6 +117,7 @@ class Commit:
     time_us: int  # when the driver committed, microseconds since the Unix epoch
     atoms: Mapping[str, int] = field(default_factory=dict)  # of each stream, after the epoch
     partitions: int = 0  # the number of stores from the next epoch on; 0: the commit names none
+    record_checksum: str = ""  # of the last record, if the log may lose its end; see `Log.checksum`
 
     def parts_of(self, part_kind: PartKind) -> Sequence[Part]:
         """Return the parts of one kind."""

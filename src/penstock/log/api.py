@@ -1,6 +1,6 @@
 """The log: each request is appended here, becomes durable, and gets its place in the order.
 
-This module defines the port. `memory` and `sqlite` are its adapters; both pass one conformance suite.
+This module defines the port. `sqlite` and `kafka` are its adapters; they pass one conformance suite.
 """
 
 from collections.abc import Callable, Sequence
@@ -203,6 +203,15 @@ class Log(Protocol):
         """Return the positions of the entries with `is_control` in [start, end), in order.
 
         Positions that the log does not hold have none.
+        """
+
+    def checksum(self, lsn: Lsn) -> str:
+        """Return the checksum of a record, which the commit of its epoch notes; empty if there is none to compare.
+
+        The next driver compares it, so a log outside of the data directory that has lost its end is found.
+
+        Raises:
+            Diverged: The log ends before the record.
         """
 
     def truncate(self, before: Lsn, partition: LogPartition = ONLY_PARTITION) -> None:

@@ -215,3 +215,8 @@ def controls_of(first: int, shape: bytes) -> list[Lsn]:
     """Return the positions of the control records in a block, from its columns `first` and `shape`."""
     marked = np.flatnonzero(np.frombuffer(shape, _SHAPE)["body_bytes"] & _CONTROL)
     return [Lsn(first + place) for place in marked.tolist()]
+
+
+def checksum_at(first: int, shape: bytes, lsn: Lsn) -> int:
+    """Return the checksum of a record in a block, from its columns `first` and `shape`."""
+    return int(np.frombuffer(shape, _SHAPE)["checksum"][lsn - first])

@@ -42,7 +42,11 @@ from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry, Record, marked
 from penstock.log.clock import STEP_MAX_S, no_jump, wall_clock_us
-from penstock.log.database import LOCK_TIMEOUT_MS, end_of, sqlite_errors_translated
+from penstock.log.database import (
+    LOCK_TIMEOUT_MS,
+    end_of,
+    sqlite_errors_translated,
+)
 from penstock.log.kafka_config import KafkaConfig, TopicPlace
 from penstock.log.request_id_index import RequestIdIndex
 from penstock.log.schedule import ScheduledEntry
@@ -269,6 +273,24 @@ class KafkaLog(SqliteLog):
         """Order that records are forgotten, on all hosts. See `Log.truncate`."""
         if before > self.start(partition):
             self._send(Truncate(before))
+
+    def checksum(self, lsn: Lsn) -> str:
+        """Return the checksum of a record, which is the same on all hosts. See `Log.checksum`."""
+        if self.following is not None and lsn >= self.end():
+            self._catch_up()
+        with self._database.using() as connection:
+            row = connection.execute(
+                "SELECT first, records, shape FROM block WHERE first <= ? ORDER BY first DESC LIMIT 1",
+                (lsn,),
+            ).fetchone()
+            end = end_of(connection)
+        if lsn >= end:
+            raise Diverged(
+                f"{self._path} ends at {end}, but the journal has read the log up to {lsn + 1}: the topic has lost requests; "
+                "restore a backup, or copy log.sqlite from a host that has them"
+            )
+        is_held = row is not None and lsn < row[0] + row[1]
+        return f"{blocks.checksum_at(row[0], row[2], lsn):016x}" if is_held else ""
 
     def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until this host has records behind a position. See `Log.wait`."""

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.cause import cause_text
-from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn
 from penstock.engine.access_memory import FirstRounds
 from penstock.engine.failure import internal
 from penstock.engine.streams.late_flows import subscriptions
@@ -179,14 +179,35 @@ class EpochDriver:
         self._later = LaterRecords(log, journal, last, config.retention_s, self.late.fill)
         self._division.recall(self._epoch, scratch.parent)
 
+    def _check_log(self) -> None:
+        """Check that the log still has the last record of the newest epoch.
+
+        Raises:
+            Diverged: It has another record, or none: requests that were acknowledged may be lost.
+        """
+        last, position = self._journal.last(), self._positions[ONLY_PARTITION]
+        checksum = self._log.checksum(Lsn(position - 1)) if position else ""
+        if (
+            last is not None
+            and last.record_checksum
+            and checksum
+            and checksum != last.record_checksum
+        ):
+            raise Diverged(
+                f"the log has another record at {position - 1} than epoch {last.epoch} has processed: it has lost its end, and "
+                "others were appended; restore a backup, or copy log.sqlite from a host that has the former records"
+            )
+
     def recover(self, app: App) -> Future[None]:
         """Append the later records that the log may lack, and begin to bring all stores to the newest epoch.
 
         Python workers load the application meanwhile. An error of the stores is only logged.
 
         Raises:
+            Diverged: The log has lost its end.
             OperationalError: The disk fails.
         """
+        self._check_log()
         self._eraser.finish(self._epoch)
         since = self._jobs.settings.since
         self.late.watch(subscriptions(app.topology), first_pieces(app.topology, since))
@@ -438,7 +459,8 @@ class EpochDriver:
         self._time_us = max(self._time_us, wall_clock_us())
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
         partitions = partitions or self._jobs.partitions
-        commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions)
+        checksum = self._log.checksum(Lsn(reached[ONLY_PARTITION] - 1))
+        commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions, checksum)
         self._journal.commit(commit)
         self._fault.reached("after-commit")
         self._epoch = epoch
