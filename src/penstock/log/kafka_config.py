@@ -116,12 +116,12 @@ def topic_of(url: str) -> TopicPlace:
     servers, _, topic = url.removeprefix(KAFKA).partition("/")
     parts = servers.split(",")
     ports = [part.rpartition(":")[2] for part in parts]
-    if not (url.startswith(KAFKA) and topic and "/" not in topic and all(map(str.isdigit, ports))):
-        raise ConfigError(
-            f"log = {url!r}: must be {EMBEDDED}, or {KAFKA}HOST:PORT[,HOST:PORT…]/TOPIC"
-        )
     if "@" in servers:
         raise ConfigError(
             "log: no address of a broker has a user or a password; give kafka.sasl.username and kafka.sasl.password_file"
+        )
+    if not (url.startswith(KAFKA) and topic and "/" not in topic and all(map(str.isdigit, ports))):
+        raise ConfigError(
+            f"log = {url!r}: must be {EMBEDDED}, or {KAFKA}HOST:PORT[,HOST:PORT…]/TOPIC"
         )
     return TopicPlace(servers, topic)

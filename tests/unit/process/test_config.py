@@ -290,3 +290,47 @@ def test_place_that_stores_spell_differently_is_refused(url: str) -> None:
         ConfigError, match="is no place in an object store; write s3://BUCKET/PREFIX"
     ):
         load_config(data=Path(), flags=[flag("data", url)])
+
+
+def test_properties_of_kafka_come_from_file_and_environment(tmp_path: Path) -> None:
+    """A name keeps its dots, a file counts from the folder of the settings, and a value is never shown."""
+    (tmp_path / "password").write_text("hunter2\n")
+    file = tmp_path / "p.toml"
+    file.write_text(
+        'log = "kafka://a:1,b:2/shop"\n[kafka]\nreplicas_min = 1\nsecurity.protocol = "SASL_SSL"\n'
+        'enable.ssl.certificate.verification = true\nsasl.password_file = "password"\n'
+    )
+    environment = {"PENSTOCK_KAFKA_SASL_USERNAME": "shop", "PENSTOCK_KAFKA_INSYNC_MIN": "1"}
+    config = load_config(data=tmp_path, file=file, environment=environment)
+    assert (config.kafka.replicas_min, config.kafka.insync_min) == (1, 1)
+    assert config.kafka.read() == {
+        "security.protocol": "SASL_SSL",
+        "enable.ssl.certificate.verification": "true",
+        "sasl.password": "hunter2",
+        "sasl.username": "shop",
+    }
+    assert "shop" not in repr(config.kafka)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("log=kafka://a/shop", "must be embedded, or kafka://HOST:PORT"),
+        ("log=kafka://a:1/", "must be embedded, or kafka://HOST:PORT"),
+        ("log=sqlite", "must be embedded, or kafka://HOST:PORT"),
+        ("log=kafka://me:secret@a", "no address of a broker has a user"),
+        ("kafka.acks=1", "Penstock sets it, because an acknowledged request is on all replicas"),
+        ("kafka.bootstrap.servers=a:1", "the setting log names the brokers"),
+        ("kafka.replicas_min=0", "at least 1"),
+        ("kafka.sasl.password=hunter2", "every user of the machine can read a command line"),
+        ("kafka.ssl.key.pem=hunter2", "every user of the machine can read a command line"),
+    ],
+)
+def test_wrong_settings_of_kafka_are_refused(
+    directory: Path, assignment: str, message: str
+) -> None:
+    """Each names what is wrong, and no secret."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(data=directory, environment={}, flags=[parse_assignment(assignment)])
+    assert "hunter2" not in str(caught.value)
+    assert "secret" not in str(caught.value)
