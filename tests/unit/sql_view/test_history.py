@@ -62,9 +62,7 @@ def known(written: Written, names: dict[int, str | None], held: dict[int, str]) 
             held[key] = name
 
 
-@pytest.fixture
-def journal() -> MemoryJournal:
-    """Give a journal of five epochs."""
+def five_epochs() -> MemoryJournal:
     journal = MemoryJournal()
     written = Written(journal)
     written.painters({1: "Ada", 2: "Bob"})
@@ -73,6 +71,18 @@ def journal() -> MemoryJournal:
     written.requests(3)
     written.changes(("Painting", "full", state_of("Painting", **FILLED)))
     return journal
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    """Give a journal of five epochs."""
+    return five_epochs()
+
+
+@pytest.fixture(scope="module")
+def shared() -> AsOfQueries:
+    """Give a history that all refused queries share; its tables are loaded once."""
+    return AsOfQueries(app, five_epochs(), SETTINGS)
 
 
 @pytest.fixture
@@ -208,14 +218,14 @@ def test_created_and_deleted_in_one_epoch_is_no_change(journal: MemoryJournal) -
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack[:60])
 def test_attack_is_refused_in_the_past_too(
-    history: AsOfQueries, attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: AsOfQueries, attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A query that the guard refuses in the present is refused with AS OF too."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(QueryError):
-        asked(history, f"{attack}\nAS OF EPOCH 1")
+        asked(shared, f"{attack}\nAS OF EPOCH 1")
     with pytest.raises(QueryError):
-        asked(history, attack, as_of=AsOf(1))
+        asked(shared, attack, as_of=AsOf(1))
     assert list(tmp_path.iterdir()) == []
 
 
