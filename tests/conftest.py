@@ -44,20 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file to one process, and the tests in a browser to two.
-
-    Each process that runs tests in a browser starts a browser and an application of its own.
-    """
+    """Give a file to one process, and all tests in a browser to one: they share a browser and an application."""
     scheduling: Any = import_module("xdist.scheduler").LoadFileScheduling  # not every run has it
-
-    in_browser: dict[str, int] = {}
 
     class Scheduling(scheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            if not file.startswith(BROWSER):
-                return file
-            return f"{BROWSER}{in_browser.setdefault(file, len(in_browser)) % 2}"
+            return BROWSER if file.startswith(BROWSER) else file
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -1,7 +1,5 @@
 """One running shop and one browser for all tests of a process; each test has keys of its own."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +7,13 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
-from tests.browser.page import Page, chromium
+from tests.browser.page import Page, chromium, need_browser
 from tests.browser.running import RunningConsole
 from tests.checkout import SHOP
 
 IMPORT = """
 const [file, code, given, done] = arguments;
-import(new URL(file, document.baseURI).href)
+import(new URL(file, document.querySelector("script[type=module]").src).href)
   .then((module) => done(new Function("module", "given", `return ${code}`)(module, given)))
   .catch((error) => done(String(error)));
 """
@@ -31,9 +29,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """Start a browser; without one, skip the tests that need it, but fail if CI is set."""
-    if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
-        message = f"no {' and no '.join(missing)}: apt install chromium chromium-driver"
-        (pytest.fail if "CI" in os.environ else pytest.skip)(message)
+    need_browser()
     driver = chromium(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()

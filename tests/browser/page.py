@@ -1,9 +1,13 @@
 """The console in a headless Chromium, as a person uses it: by labels, names and keys."""
 
 import json
+import os
+import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 from selenium import webdriver
 from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.chrome.options import Options
@@ -24,18 +28,37 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-extensions",
     "--window-size=1280,900",
+    # One process for the pages of all sites, and none in advance: to start one takes longer than to show a page.
+    "--disable-features=SpareRendererForSitePerProcess,ProactivelySwapBrowsingInstance,BackForwardCache",
+    "--disable-site-isolation-trials",
+    # Nobody watches a movement.
+    "--in-process-gpu",
+    "--disable-smooth-scrolling",
 )
+_NUMBERS = count()
 _GONE = (NoSuchElementException, StaleElementReferenceException)
 
 
-def chromium(profile: Path) -> webdriver.Chrome:
-    """Start Debian's Chromium with its own driver and a fresh profile."""
+def need_browser() -> None:
+    """Skip the test where there is no browser, but fail it if CI is set."""
+    if missing := [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]:
+        message = f"no {' and no '.join(missing)}: apt install chromium chromium-driver"
+        (pytest.fail if "CI" in os.environ else pytest.skip)(message)
+
+
+def chromium(profile: Path, *, notes_addresses: bool = False) -> webdriver.Chrome:
+    """Start Debian's Chromium with its own driver and a fresh profile.
+
+    `notes_addresses` is for `Page.addresses`; it takes a fifth of the time of each page.
+    """
     options = Options()
     options.binary_location = "/usr/bin/chromium"
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    logs = ("browser", "performance") if notes_addresses else ("browser",)
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
     return webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
 
 
@@ -48,15 +71,14 @@ class Page:
 
     def open(self, place: str) -> None:
         """Load the console at a place, such as `/sql`, with a fresh page."""
-        self.browser.get("about:blank")
-        self.browser.get(f"{self.url}/console/#{place}")
+        # With the same query string, the browser would go to another place in the same page.
+        self.browser.get(f"{self.url}/console/?{next(_NUMBERS)}#{place}")
 
     def forget(self) -> None:
-        """Empty the storage of the console's site, and what the browser has recorded so far."""
+        """Empty the storage of the console's site, and the browser's complaints so far."""
         self.browser.get(f"{self.url}/console/icon.svg")  # a small file of the same site
         self.browser.execute_script("sessionStorage.clear(); localStorage.clear()")
         self.complaints()
-        self.addresses()
 
     def all(self, selector: str) -> list[WebElement]:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
@@ -139,7 +161,7 @@ class Page:
         return [entry["message"] for entry in self._log("browser")]
 
     def addresses(self) -> set[str]:
-        """Return every address that was asked for since the last question."""
+        """Return every address that was asked for since the last question; the browser must note them."""
         messages = [json.loads(one["message"]) for one in self._log("performance")]
         events = [one["message"] for one in messages]
         sent: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from tests.browser.page import Page
+from tests.browser.page import Page, chromium, need_browser
 from tests.browser.running import RunningConsole
 from tests.waiting import wait_for
 
@@ -120,6 +120,15 @@ def settled(page: Page) -> None:
 
 
 @pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Start a browser that notes addresses."""
+    need_browser()
+    driver = chromium(tmp_path_factory.mktemp("noting"), notes_addresses=True)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
 def audited(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Page]:
     """Return the console of a shop with requests of both outcomes."""
     for name, path, body in (
@@ -137,6 +146,7 @@ def audited(browser: webdriver.Chrome, shop: RunningConsole) -> Iterator[Page]:
 def opened(audited: Page, request: pytest.FixtureRequest) -> Page:
     """Return the browser on one page, which its tests share."""
     audited.forget()
+    audited.addresses()
     audited.open(f"/{request.param}")
     settled(audited)
     return audited

@@ -32,6 +32,18 @@ def test_file_that_a_browser_has_is_not_sent_again(shop: RunningConsole) -> None
     assert first.headers["content-type"].startswith("text/javascript")
 
 
+def test_browser_keeps_the_files_of_a_version(shop: RunningConsole) -> None:
+    """The page is asked for each time, and names its files by a folder that another version does not have."""
+    page = shop.http.get("/console/")
+    assert page.headers["cache-control"] == "no-cache"
+    (folder,) = set(re.findall(r'(?:src|href)="(\w+)/[\w-]+\.\w+"', page.text))
+    assert not re.search(r'(?:src|href)="[\w-]+\.\w+"', page.text)
+    kept = shop.http.get(f"/console/{folder}/main.js")
+    assert "immutable" in kept.headers["cache-control"]
+    assert kept.content == shop.http.get("/console/main.js").content
+    assert shop.http.get("/console/0123456789abcdef/main.js").status_code == 404
+
+
 @pytest.mark.parametrize(
     "path", ["no-such.js", "..%2froutes.py", "%2e%2e/routes.py", "api/no-such"]
 )

@@ -7,9 +7,10 @@ not run. No file of the data directory stays open between two answers.
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Final, ParamSpec
@@ -51,6 +52,8 @@ REQUESTS_MAX: Final = 25
 """The largest number of requests in an answer."""
 _ARGUMENTS_SHOWN: Final = 600
 PAGE: Final = "index.html"
+_FILE: Final = re.compile(rb'( (?:href|src)=")([\w-]+\.\w+")')
+"""The name of a file in the page, with the text before it."""
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -182,6 +185,10 @@ def _described(request_id: str, due_us: int, body: bytes) -> ScheduledRequest:
     )
 
 
+_ASK_AGAIN: Final = "no-cache"
+_KEEP: Final = "public, max-age=31536000, immutable"
+
+
 @dataclass(frozen=True, slots=True)
 class Asset:
     """One of the page's own files: it holds no data of the application, so it is public."""
@@ -208,11 +215,39 @@ def _asset(name: str, content: bytes) -> Asset:
         "Content-Type": _TYPES[name.rpartition(".")[2]],
         "Content-Security-Policy": _POLICY,
         "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-        "Cache-Control": "no-cache",  # the browser asks again each time, so that it sees an upgrade at once
+        "Cache-Control": _ASK_AGAIN,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
     }
     return Asset(content, headers)
+
+
+class Assets:
+    """The page and its files. The page names its files by a folder whose name is the digest of all of them.
+
+    So the browser asks again for the page alone, and sees an upgrade at once; it keeps the files of a version.
+
+    Attributes:
+        page: The page.
+        version: The name of the folder.
+    """
+
+    def __init__(self, files: Mapping[str, Asset]) -> None:
+        self._files = files
+        tags = "".join(files[name].headers["ETag"] for name in sorted(files))
+        self.version = hashlib.sha256(tags.encode()).hexdigest()[:16]
+        page = _FILE.sub(rf"\g<1>{self.version}/\2".encode(), files[PAGE].content)
+        self.page = _asset(PAGE, page)
+        self._kept = {
+            name: replace(file, headers={**file.headers, "Cache-Control": _KEEP})
+            for name, file in files.items()
+        }
+
+    def find(self, name: str, version: str | None = None) -> Asset | None:
+        """Return a file, to be kept if it is named with its version; None if there is no such file."""
+        if version is None:
+            return self._files.get(name)
+        return self._kept.get(name) if version == self.version else None
 
 
 def console_handlers(app: App, config: Config, *, dev: bool) -> list[object]:
@@ -230,7 +265,7 @@ class ConsoleHandler:
     """Serves the page and its data."""
 
     def __init__(self, app: App, config: Config, observation: Observation) -> None:
-        self._assets = load_assets()
+        self._assets = Assets(load_assets())
         self._plan = plan_json(analyze_app(app)).encode()
         self._data = config.data
         self._observation = observation
@@ -240,12 +275,13 @@ class ConsoleHandler:
         """Return the page."""
         if not request.scope["path"].endswith("/"):  # its files have relative addresses
             return Response(None, 308, {"Location": "console/"})
-        return self._assets[PAGE].answer(request)
+        return self._assets.page.answer(request)
 
     @Route("GET", "/console/{name}", _KIND, right=OPEN, fields=None)
+    @Route("GET", "/console/{version}/{name}", _KIND, right=OPEN, fields=None)
     async def file(self, request: HttpRequest) -> Response:
         """Return a file of the page."""
-        asset = self._assets.get(request.path["name"])
+        asset = self._assets.find(request.path["name"], request.path.get("version"))
         if asset is None:
             raise HttpError(404, "not-found", "the console has no such file")
         return asset.answer(request)
