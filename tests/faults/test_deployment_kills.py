@@ -62,8 +62,8 @@ def test_a_kill_at_every_step_of_a_deployment_changes_no_outcome(tmp_path: Path)
     archives = [first, other, last]
     seen: list[tuple[int, int]] = []
     for fault in [*STEPS, ""]:
-        returned = forked.run(PROGRAM, tmp_path, fault, shop.runtime.spec).returncode
-        assert returned == (KILLED if fault else 0), fault
+        done = forked.run(PROGRAM, tmp_path, fault, shop.runtime.spec)
+        assert done.returncode == (KILLED if fault else 0), f"{fault}: {done.stderr}"
         journal = DeltaJournal(tmp_path / "journal", "shop")
         processed = results(journal, len(expected))
         assert processed == expected[: len(processed)]

@@ -19,7 +19,7 @@ from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 MEGABYTES = 96
 

@@ -49,7 +49,6 @@ def gateway(data: Path, port: int, *settings: str) -> Iterator[subprocess.Popen[
             wait_for(
                 lambda: any(one.pid == process.pid for one in presence.find(data, "gateway")),
                 "a gateway that listens",
-                deadline_s=30,
             )
             yield process
         finally:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.live_changes import changed_under_kills
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 
 def test_kills_during_changes_lose_and_double_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 
 __all__ = ["disk"]
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 CUTS = 1
 

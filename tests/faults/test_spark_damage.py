@@ -16,7 +16,7 @@ from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 SENT = 300
 

@@ -20,7 +20,7 @@ from tests.faults.history import Watch
 from tests.faults.load import Load, Shop, Workload
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 WORKER_STEPS = ("in-round",)
 

@@ -19,7 +19,7 @@ from tests.faults.load import Call
 from tests.faults.poison import KILLERS, OTHERS
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 SPEC = str(Path(__file__).parent / "poison.py")
 LIMITS = {"time_ms": 300, "wall_ms": 2_000, "memory_bytes": 256 << 20}

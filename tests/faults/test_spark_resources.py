@@ -15,7 +15,7 @@ from tests.faults.history import Watch
 from tests.faults.load import Bank, Load, Shop
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 BACKLOG = 10_000
 EPOCH = 4_000  # records at most

@@ -12,7 +12,7 @@ from tests.faults.history import Watch
 from tests.faults.load import Bank, Load
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 SEVERAL_TASKS = {"small_epoch": 0, "epoch_records_max": 150}
 

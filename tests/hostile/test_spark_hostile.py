@@ -25,7 +25,7 @@ from tests.hostile.programs import (
 from tests.hostile.rig import Rig, started
 from tests.hostile.side_effects import HOGS, KILLERS, SIDE_EFFECTS
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 SLOW = {"loop_in_c", "loop_and_catch", "hang", "stop"}  # tests/faults/test_spark_poison.py has them
 COSTLY = {"builtins empty", "builtins", "len wrong", "clock", "tuple", "os.getpid"}  # as "len" is

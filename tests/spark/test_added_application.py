@@ -13,7 +13,7 @@ from penstock.process.config import Config
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential.committed import streams_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 DEADLINE_MS = 120_000
 STOCKROOM = """

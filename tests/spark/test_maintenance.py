@@ -20,7 +20,7 @@ from tests.differential.committed import digest_of_stores, state_of
 from tests.faults.load import Bank
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 DEADLINE_MS = 120_000
 PATIENCE_S = 60.0

@@ -16,7 +16,7 @@ from tests.differential.inline import Inline
 from tests.faults.history import Answer, Watch
 from tests.faults.load import Bank
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 DEADLINE_MS = 120_000
 EPOCH = 150

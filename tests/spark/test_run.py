@@ -22,7 +22,7 @@ from tests.checkout import TOP
 from tests.private_files import open_to_others
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 REPORTING = str(TOP / "examples" / "shop" / "reporting.py")
 

@@ -32,7 +32,7 @@ from penstock.runtime.spark.runtime import SparkRuntime
 from tests.faults.load import Bank
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 DEADLINE_MS = 120_000
 COUNT = 600

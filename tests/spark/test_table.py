@@ -28,7 +28,7 @@ from tests.unit.sql_view.test_shown_values import deep
 from tests.unit.sql_view.test_view_tables import FILLED
 
 DAY_US = 86_400_000_000
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 
 HOWTO = (TOP / "docs" / "howto" / "spark.md").read_text()

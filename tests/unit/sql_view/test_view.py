@@ -46,7 +46,6 @@ def test_answer_has_the_newest_commit(view: View, journal: MemoryJournal) -> Non
         assert answer.table.to_pylist() == [{"n": number}]
 
 
-@pytest.mark.timeout(300)
 def test_values_too_large_for_its_memory_do_not_stop_the_view(
     tmp_path: Path, journal: MemoryJournal
 ) -> None:
