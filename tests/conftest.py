@@ -3,6 +3,7 @@
 Seeds: a plain run is the same every time; `--seed` explores, and says how to run it again.
 """
 
+import atexit
 import gc
 import os
 import random
@@ -87,10 +88,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_quick)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported and tests are found: nearly all of it stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Let collections of garbage pass over the modules of all tests, of which each process has some hundred thousand objects."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+    # DuckDB complains about what Python has not freed at its end. Not earlier: pytest collects five times when it ends.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,11 +107,6 @@ def pytest_runtest_setup() -> None:
     """Restore that after a test of a command that undid it: such a command freezes the heap for itself."""
     if not gc.get_freeze_count():
         gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Let Python free everything at its end; DuckDB complains about what is left."""
-    gc.unfreeze()
 
 
 def pytest_terminal_summary(

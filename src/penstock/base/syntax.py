@@ -7,6 +7,7 @@ but it has no tree, and before 3.11.8, Python counts the depth of trees in one p
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 _TRIES: Final = 10
@@ -46,10 +47,21 @@ def place_of_class(cls: type) -> tuple[str, int]:
     if file is None or module is None:
         raise OSError(f"class {cls.__name__} has no source")
     lines, _ = inspect.findsource(module)  # of the class, it would parse the text itself
-    for name, node in _named(parse("".join(lines))):
-        if isinstance(node, ast.ClassDef) and name == cls.__qualname__:
-            return file, min([node.lineno, *(part.lineno for part in node.decorator_list)])
-    raise OSError(f"{file} has no class {cls.__qualname__}")
+    line = _lines_of_classes("".join(lines)).get(cls.__qualname__)
+    if line is None:
+        raise OSError(f"{file} has no class {cls.__qualname__}")
+    return file, line
+
+
+@lru_cache(maxsize=4)  # the classes of a module are asked for one after the other
+def _lines_of_classes(text: str) -> dict[str, int]:
+    """Return the first line of each class of a module by its qualified name; of several of one name, that of the first."""
+    lines: dict[str, int] = {}
+    for name, node in _named(parse(text)):
+        if isinstance(node, ast.ClassDef):
+            first = min([node.lineno, *(part.lineno for part in node.decorator_list)])
+            lines.setdefault(name, first)
+    return lines
 
 
 def _named(tree: ast.Module) -> Iterator[tuple[str, _Named]]:
