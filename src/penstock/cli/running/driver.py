@@ -131,8 +131,8 @@ def _checked(
     supervised: bool,
 ) -> Config:
     """Return the settings of the code that this start runs; `penstock run` has tried its functions with `@migrate`."""
-    if deployed:
-        return options.load(**flags)[1]
+    if deployed:  # it starts again after its end, and goes on with the hosts that are there
+        return options.load(**flags, hosts=1)[1]
     application, settings = load_to_run(options, flags)
     if not supervised:
         for line in new_migrations_tried(application, settings):

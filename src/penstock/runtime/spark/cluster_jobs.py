@@ -84,7 +84,7 @@ class _Task:
 
     @property
     def is_new(self) -> bool:
-        """Whether it still loads the application; for a caller that alone uses it, or may be wrong."""
+        """Whether it still loads the application; for a caller that lets nobody begin to use it."""
         if self.is_greeted and not self.in_use:
             self.is_greeted = self.resident.is_busy
         return self.is_greeted
@@ -104,8 +104,8 @@ class ClusterJobs(Jobs):
         """Prepare the tasks; `start_resident` starts them.
 
         Args:
-            stopping: Is set when the driver stops; then no command waits for a host.
             log: The log, whose file the other hosts do not have.
+            stopping: Is set when the driver stops; then no command waits for a host.
         """
         super().__init__(context, settings)
         self._prepare(settings, config, log, stopping)
@@ -161,6 +161,7 @@ class ClusterJobs(Jobs):
 
         Raises:
             ConfigError: A host is refused, or too few have joined.
+            OperationalError: None has joined, where one is enough.
         """
         if self._started:
             return
@@ -172,7 +173,9 @@ class ClusterJobs(Jobs):
                 if self._reception.refusal:
                     raise ConfigError(self._reception.refusal)
                 if (left := until - time.monotonic()) <= 0:
-                    raise ConfigError(
+                    # A driver that starts again after its end needs one host, and tries it until there is one.
+                    kind = ConfigError if self._hosts_wanted > 1 else OperationalError
+                    raise kind(
                         f"{len(self.hosts())} of {self._hosts_wanted} hosts have joined the cluster: start a worker of Spark "
                         "with free cores on each host, or ask for fewer hosts"
                     )
@@ -279,14 +282,17 @@ class ClusterJobs(Jobs):
 
     def _preferred(self, number: int) -> list[str]:
         """Return the hosts in the order in which a command should try them."""
-        hosts = self.hosts()
-        if self._home not in hosts:
-            # Every host brings its stores to every epoch, so one is as good as another, if it is no newcomer.
-            ready = [task.host for task in self._tasks if task.host and not task.is_new]
-            self._home = min(ready or hosts, default=None)
-        if self._home is None:
-            return []
-        others = [host for host in hosts if host != self._home]
+        with (
+            self._reception.changed
+        ):  # so that nobody begins to use a task that is asked whether it is new
+            hosts = self.hosts()
+            if self._home not in hosts:
+                # Every host brings its stores to every epoch, so one is as good as another, if it is no newcomer.
+                ready = [task.host for task in self._tasks if task.host and not task.is_new]
+                self._home = min(ready or hosts, default=None)
+            if self._home is None:
+                return []
+            others = [host for host in hosts if host != self._home]
         order = [self._home, *others]
         turn = number % len(order)
         return order[turn:] + order[:turn]
