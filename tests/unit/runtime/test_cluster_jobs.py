@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
-from penstock.errors import ConfigError, OperationalError
+from penstock.errors import ConfigError, OperationalError, StateUnavailable
 from penstock.log.api import Entry
+from penstock.model.request import Failure
 from penstock.process.config import Config
 from penstock.runtime.spark import cluster_jobs, messages
 from penstock.runtime.spark.cluster_jobs import ClusterJobs
@@ -43,6 +44,7 @@ class Cluster(ClusterJobs):
         ran: The host and the command of each run.
         behave: Is called before each command, with its host.
         penstock: The version of the hosts.
+        full: The host whose disk is full.
     """
 
     def __init__(self, top: Path, hosts: Sequence[str], wanted: int) -> None:
@@ -58,6 +60,7 @@ class Cluster(ClusterJobs):
         self.ran: list[tuple[str, Any]] = []
         self.behave: Callable[[str], object] = lambda _: None
         self.penstock = own_penstock()
+        self.full = ""
         self.stopping = threading.Event()
         self.use(settings)
         self.partitions = len(hosts)
@@ -79,7 +82,10 @@ class Cluster(ClusterJobs):
             command = messages.decode_message(payload).command
             self.behave(host)
             self.ran.append((host, command))
-            return TaskResult(output=host)
+            failure = None
+            if host == self.full and isinstance(command, RunTransactions):
+                failure = Failure("state-unavailable", "StateUnavailable", "the disk is full")
+            return TaskResult(output=host, failure=failure)
 
         with suppress(EOFError):
             answer(frames, perform, list)
@@ -168,6 +174,26 @@ def test_a_lost_task_costs_one_retry(cluster: Callable[..., Cluster]) -> None:
 
     jobs.behave = die
     assert [jobs.run([command(epoch)])[0].output == home for epoch in (2, 3)] == [False, False]
+
+
+def test_a_host_whose_disk_is_full_is_left_out(cluster: Callable[..., Cluster]) -> None:
+    """Its commands run on the others; where it is the only one, the failure is told."""
+    jobs = cluster("a", "b")
+    wait_for(lambda: not any(task.is_new for task in jobs._tasks), "loaded tasks")
+    (result,) = jobs.run([command(1)])
+    jobs.full = result.output
+    for epoch in (2, 3):
+        (result,) = jobs.run([command(epoch)])
+        assert result.output != jobs.full
+    assert [host for host, _ in jobs.runs()].count(jobs.full) == 2, "it is asked once"
+
+
+def test_a_full_disk_of_all_hosts_is_told(cluster: Callable[..., Cluster]) -> None:
+    """Then the epoch fails, as on one host, and is tried again."""
+    jobs = cluster("a")
+    jobs.full = "a"
+    with pytest.raises(StateUnavailable, match="the disk is full"):
+        jobs.run([command(1)])
 
 
 def test_a_command_waits_for_a_host(cluster: Callable[..., Cluster]) -> None:

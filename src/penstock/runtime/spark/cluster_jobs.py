@@ -23,7 +23,7 @@ import numpy as np
 from pyspark.core.context import SparkContext
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import ConfigError, EpochFailed, OperationalError
+from penstock.errors import ConfigError, EpochFailed, OperationalError, StateUnavailable
 from penstock.log.api import Log
 from penstock.process.config import Config
 from penstock.retention.maintenance_process import run_maintenance
@@ -62,6 +62,9 @@ _JOIN_S: Final = 180.0
 
 _PYTHON_DIFFERS: Final = "PYTHON_VERSION_MISMATCH"
 """The class of Spark's error."""
+
+_LEFT_OUT_S: Final = 30.0
+"""A host whose disk is full or fails is left out for this time."""
 
 _LOOK_S: Final = 0.05
 
@@ -121,6 +124,7 @@ class ClusterJobs(Jobs):
         self._epoch = BEFORE_FIRST
         self._have_died = False
         self._home: str | None = None
+        self._left_out: dict[str, float] = {}  # hosts, and until when
         self._started = False
         self._applied = BEFORE_FIRST
         credentials = new_credentials()
@@ -272,24 +276,40 @@ class ClusterJobs(Jobs):
                     raise OperationalError(
                         "the driver stops, and no host of the cluster has a task"
                     )
+                host = task.host
                 result = task.resident.run(command)
-                if result is not None:
+                if result is not None and not self._leaves(host, result):
                     return result
             _log.warning(
                 "a task is lost, and its command runs again", extra={"task": task.door.name}
             )
         raise EpochFailed(f"the task of a command was lost {attempts} times")
 
+    def _leaves(self, host: str | None, result: TaskResult) -> bool:
+        """Leave out a host that cannot keep the state, if there is another one; say whether it is left out."""
+        failure = result.failure
+        if failure is None or failure.kind != StateUnavailable.__name__ or host is None:
+            return False
+        facts = {"host": host, "cause": failure.message}
+        _log.error("a host cannot keep the state, and is left out for a while", extra=facts)
+        self._left_out[host] = time.monotonic() + _LEFT_OUT_S
+        return any(each not in self._left_out for each in self.hosts())
+
     def _preferred(self, number: int) -> list[str]:
         """Return the hosts in the order in which a command should try them."""
         with (
             self._reception.changed
         ):  # so that nobody begins to use a task that is asked whether it is new
-            hosts = self.hosts()
+            now = time.monotonic()
+            self._left_out = {host: end for host, end in self._left_out.items() if end > now}
+            joined = self.hosts()
+            hosts = [host for host in joined if host not in self._left_out] or joined
             if self._home not in hosts:
                 # Every host brings its stores to every epoch, so one is as good as another, if it is no newcomer.
-                ready = [task.host for task in self._tasks if task.host and not task.is_new]
-                self._home = min(ready or hosts, default=None)
+                ready = [
+                    task.host for task in self._tasks if task.host in hosts and not task.is_new
+                ]
+                self._home = min([host for host in ready if host] or hosts, default=None)
             if self._home is None:
                 return []
             others = [host for host in hosts if host != self._home]

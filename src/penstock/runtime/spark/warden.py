@@ -21,8 +21,8 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -80,9 +80,10 @@ def attend(job: str, seat: Seat, work: Callable[[Connection, Path], object]) -> 
     end_with_parent(os.getppid())  # without an executor Spark could not end this process
     root = Path(seat.host_data)
     private.create(root)
-    notes = new_folder_of_run(root, seat.run)
-    driver = connect(seat.address, seat.credentials, _CONNECT_S)
-    try:
+    with (
+        _folder_of_notes(root, seat.run) as notes,
+        closing(connect(seat.address, seat.credentials, _CONNECT_S)) as driver,
+    ):
         ours, theirs = Pipe()
         pid = _forked(driver, ours, theirs, lambda: work(theirs, notes))
         theirs.close()
@@ -95,10 +96,17 @@ def attend(job: str, seat: Seat, work: Callable[[Connection, Path], object]) -> 
             warden.watch()
         finally:
             warden.end_worker()
-    finally:
-        driver.close()
-        shutil.rmtree(notes, ignore_errors=True)
     return TaskResult()
+
+
+@contextmanager
+def _folder_of_notes(root: Path, run: str) -> Iterator[Path]:
+    """Make a folder for notes; it stays if this process is killed."""
+    notes = new_folder_of_run(root, run)
+    try:
+        yield notes
+    finally:
+        shutil.rmtree(notes, ignore_errors=True)
 
 
 def _forked(
