@@ -106,9 +106,10 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         made.append(Cluster(tmp_path, hosts, wanted or len(set(hosts) - {""})))
         if start:
             made[-1].start_resident()
-            wait_for(
-                lambda: len(made[-1].tasks()) == len([host for host in hosts if host]), "tasks"
-            )
+            there = [host for host in hosts if host]
+            wait_for(lambda: len(made[-1].tasks()) == len(there), "tasks")
+            wait_for(lambda: len(made[-1].ran) == len(there), "the application in each")
+            wait_for(lambda: not any(task.is_new for task in made[-1]._tasks), "loaded tasks")
         return made[-1]
 
     yield make
@@ -150,7 +151,6 @@ def test_large_epochs_use_all_hosts(cluster: Callable[..., Cluster]) -> None:
     """The commands of a round run on different hosts at the same time, each with the records of its positions."""
     jobs = cluster("a", "b")
     together = threading.Barrier(2, timeout=60)
-    wait_for(lambda: not any(task.is_new for task in jobs._tasks), "loaded tasks")
     jobs.behave = lambda _: together.wait()
     first, second = b"\0\0\0\0\5\0\0\0", b"\2\0\0\0"
     results = jobs.run([command(1, first), command(1, second)])
@@ -164,7 +164,6 @@ def test_large_epochs_use_all_hosts(cluster: Callable[..., Cluster]) -> None:
 def test_a_lost_task_costs_one_retry(cluster: Callable[..., Cluster]) -> None:
     """The command runs again on another host, which is the home from then on."""
     jobs = cluster("a", "b")
-    wait_for(lambda: not any(task.is_new for task in jobs._tasks), "loaded tasks")
     (result,) = jobs.run([command(1)])
     home = result.output
 
@@ -179,7 +178,6 @@ def test_a_lost_task_costs_one_retry(cluster: Callable[..., Cluster]) -> None:
 def test_a_host_whose_disk_is_full_is_left_out(cluster: Callable[..., Cluster]) -> None:
     """Its commands run on the others; where it is the only one, the failure is told."""
     jobs = cluster("a", "b")
-    wait_for(lambda: not any(task.is_new for task in jobs._tasks), "loaded tasks")
     (result,) = jobs.run([command(1)])
     jobs.full = result.output
     for epoch in (2, 3):
