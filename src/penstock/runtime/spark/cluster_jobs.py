@@ -178,8 +178,8 @@ class ClusterJobs(Jobs):
                     raise ConfigError(self._reception.refusal)
                 if (left := until - time.monotonic()) <= 0:
                     # A driver that starts again after its end needs one host, and tries it until there is one.
-                    kind = ConfigError if self._hosts_wanted > 1 else OperationalError
-                    raise kind(
+                    error = ConfigError if self._hosts_wanted > 1 else OperationalError
+                    raise error(
                         f"{len(self.hosts())} of {self._hosts_wanted} hosts have joined the cluster: start a worker of Spark "
                         "with free cores on each host, or ask for fewer hosts"
                     )
