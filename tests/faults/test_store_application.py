@@ -8,20 +8,35 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.cli.main import execute
-from penstock.errors import ConfigError, Corrupt, Fenced, RequestConflict
-from penstock.files.layout import ARCHIVES, JOURNAL, KEYS, LOG, PAUSES, SAVEPOINTS, SHARED_ROOT
+from penstock.errors import ConfigError, Corrupt, Erased, Fenced, RequestConflict
+from penstock.files import key_file, store_root
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import (
+    ARCHIVES,
+    JOURNAL,
+    KEYS,
+    LOG,
+    PAUSES,
+    SAVEPOINTS,
+    SHARED_ROOT,
+    SUBJECT_KEYS,
+)
 from penstock.files.roots import shared_root, use_store
 from penstock.history.moved_log import begin_log, end_log
 from penstock.journal.api import Commit
 from penstock.log.api import Entry
+from penstock.process import view_files
 from penstock.process.config import Config, Setting, load_config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.erasures import Certificate, Erasures
 from tests.gateway_thread import HOST
 from tests.history import journal_of
 from tests.object_store import BUCKET, StoreServer
+from tests.unit.process.key_services import SERVICE
 
 SHOP = "examples/shop"
 
@@ -152,6 +167,8 @@ def test_folder_belongs_to_one_place(host_of: HostOf, tmp_path: Path) -> None:
         use_store(tmp_path / "local", config.store)
     with pytest.raises(ConfigError, match="--abandon-log: the log of"):
         begin_log(Config(tmp_path / "local"), abandons=True)
+    with pytest.raises(ConfigError, match="name the folder of this host"):
+        shared_root(Path(config.store))
     (config.data / SHARED_ROOT).write_text("{")
     with pytest.raises(Corrupt, match="names the object store"):
         shared_root(config.data)
@@ -189,3 +206,48 @@ def test_store_that_cannot_be_used_is_told_by_every_command(
         errors = capsys.readouterr().err
         assert re.search(message, " ".join(errors.split()))
     assert not folder.exists()
+
+
+def test_keys_of_persons_need_a_key_service_and_are_destroyed_for_all_hosts(
+    host_of: HostOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No key is in the store as it is; a destroyed one is gone on each host, and its certificate is there."""
+    files = [KeyFile(host_of(name).data / SUBJECT_KEYS) for name in ("first", "second")]
+    with pytest.raises(ConfigError, match="set key_service"):
+        files[0].create()
+    with monkeypatch.context() as versioned:
+        versioned.setattr(store_root, "_NO_VERSIONS", ())
+        with pytest.raises(ConfigError, match="use a bucket without versioning"):
+            files[0].create(SERVICE)
+    assert not files[1].exists
+    files[0].create(SERVICE)
+    keys = files[1].keys()
+    ada, bob = (keys.seal(name, b"data", b"row") for name in ("User/ada", "User/bob"))
+    files[0].destroy("User/ada", 0)
+    files[0].destroy("User/ada", 0)
+    monkeypatch.setattr(key_file, "FAR_LOOK_S", 0.0)
+    with pytest.raises(Erased):
+        keys.unseal("User/ada", ada, b"row")
+    assert keys.unseal("User/bob", bob, b"row") == b"data"
+    with pytest.raises(ConfigError, match="set key_service"):
+        files[0].use_service("")
+    made = Certificate("User/ada", 0, 3, 1, "journal").sealed()
+    Erasures(host_of("first").data).record(made)
+    found = Erasures(host_of("second").data)
+    assert found.completed("journal", Epoch(3)) == [made]
+    found.forget("journal", Epoch(2))
+    assert not Erasures(host_of("first").data).every("journal", Epoch(3))
+
+
+def test_orders_of_a_view_reach_other_hosts(host_of: HostOf) -> None:
+    """A view that has never run on a host is known there by its orders, and forgotten everywhere."""
+    first, second = (host_of(name).data for name in ("first", "second"))
+    view_files.change_orders(first, "sales", lambda orders: replace(orders, paused=True))
+    assert view_files.read_orders(second, "sales").paused
+    assert view_files.known_views(second) == {"sales"}
+    view_files.hold(first, view_files.Held("restored", 1))
+    assert view_files.held(second) is not None
+    view_files.end_hold(second)
+    assert view_files.held(first) is None
+    view_files.forget_view(second, "sales")
+    assert not view_files.read_orders(first, "sales").paused

@@ -10,7 +10,7 @@ read it, and a destruction writes it for the same service.
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.base.subject_keys import KeyTree, SubjectKeys, new_tree
-from penstock.errors import Corrupt, JournalUnavailable
+from penstock.errors import ConfigError, Corrupt, JournalUnavailable
 from penstock.files import durable
 from penstock.files.key_service import Wrapped, wrapped
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
 from penstock.files.lock import locked_directory
+from penstock.files.roots import check_forgets, shared_root
 from penstock.files.sealed import field_of, seal, unseal
 
 KEYS_REMEDY: Final = (
@@ -35,10 +36,11 @@ KEYS_REMEDY: Final = (
 _PLAIN_FIELD: Final = "keys"
 _WRAPPED_FIELD: Final = "wrapped"
 _SECRET_BYTES: Final = 32
+FAR_LOOK_S: Final = 1.0
+"""The longest time for which a process uses a key after its destruction, if the file is in an object store."""
+
 _RETRY_S: Final = 5.0
 """How long a failure of the key service is repeated before it is asked again: the caller may be an event loop."""
-
-_Version = tuple[int, int, int]
 
 
 class _Content(NamedTuple):
@@ -66,9 +68,22 @@ class KeyFile:
     """The keys in one file."""
 
     def __init__(self, path: Path) -> None:
+        """Name the file: its name lies in the shared root of the data directory."""
         self.path = path
-        self._read: tuple[_Version, _Content] | None = None
-        self._failed: tuple[_Version, float, str] | None = None
+        self._root = shared_root(path.parent)
+        self._read: tuple[object, _Content] | None = None
+        self._failed: tuple[object, float, str] | None = None
+        self._looked_s = -FAR_LOOK_S
+
+    @property
+    def exists(self) -> bool:
+        """Whether there are keys.
+
+        Raises:
+            JournalUnavailable: The disk or the store fails.
+        """
+        with durable.storage("look for the subjects' keys"):
+            return self._root.has(self.path.name)
 
     def create(self, service: str = "") -> None:
         """Create the file with new keys, unless it exists.
@@ -77,12 +92,27 @@ class KeyFile:
             service: The key service that encrypts it; empty for none.
 
         Raises:
+            ConfigError: The file would be in an object store without a key service, or in one that keeps former versions.
             JournalUnavailable: The disk is full or fails, or the key service does.
         """
-        with durable.storage("create the file of the subjects' keys"), suppress(FileExistsError):
+        self._check_place(service)
+        with durable.storage("create the file of the subjects' keys"):
             content = _Content(new_tree(secrets.token_bytes(_SECRET_BYTES)), service)
-            durable.publish(self.path, content.encoded())
-            durable.sync_directory(self.path.parent)
+            self._root.create(self.path.name, content.encoded())
+
+    def _check_place(self, service: str) -> None:
+        if not self._root.is_far:
+            return
+        if not service:
+            raise ConfigError(
+                f"{self._place}: keys of personal data are not put into an object store as they are, because nobody can overwrite "
+                "bytes there; set key_service = module:name"
+            )
+        check_forgets(self.path.parent)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._root}/{self.path.name}"
 
     def use_service(self, service: str) -> bool:
         """Encrypt the file by another key service, and overwrite the bytes of the former file.
@@ -93,12 +123,12 @@ class KeyFile:
         Raises:
             JournalUnavailable: The disk is full or fails, or a key service does.
         """
-        with durable.storage("encrypt the subjects' keys"), locked_directory(self.path.parent):
-            self._finish()
-            tree, former = self._content()
-            if former != service:
-                self._replace(_Content(tree, service))
-            return former != service
+
+        def edit(content: _Content) -> _Content | None:
+            return None if content.service == service else content._replace(service=service)
+
+        self._check_place(service)
+        return self._change("encrypt the subjects' keys", edit)
 
     def keys(self) -> SubjectKeys:
         """Return the keys, which follow the file."""
@@ -116,19 +146,27 @@ class KeyFile:
     def _content(self) -> _Content:
         with durable.storage("read the subjects' keys"):
             try:
-                found_at = self.path.stat()
-                version = (found_at.st_ino, found_at.st_mtime_ns, found_at.st_size)
-                if self._read is None or self._read[0] != version:
-                    self._read = (version, self._decoded(version))
+                if self._read is None or self._is_time_to_look():
+                    version = self._root.stamp(self.path.name)
+                    if self._read is None or self._read[0] != version:
+                        self._read = (version, self._decoded(version))
             except FileNotFoundError:
                 how = "is missing"
             except ValueError as error:
                 how = str(error)
             else:
                 return self._read[1]
-        raise Corrupt(f"{self.path} {how}: it holds the keys of personal data; {KEYS_REMEDY}")
+        raise Corrupt(f"{self._place} {how}: it holds the keys of personal data; {KEYS_REMEDY}")
 
-    def _decoded(self, version: _Version) -> _Content:
+    def _is_time_to_look(self) -> bool:
+        """Say whether the file may have changed; each use of a key asks, and a store would answer in milliseconds."""
+        now_s = monotonic()
+        if self._root.is_far and now_s - self._looked_s < FAR_LOOK_S:
+            return False
+        self._looked_s = now_s
+        return True
+
+    def _decoded(self, version: object) -> _Content:
         """Return the content of a version; raises as `_Content.decoded`."""
         if (
             self._failed is not None
@@ -137,7 +175,7 @@ class KeyFile:
         ):
             raise JournalUnavailable(self._failed[2])
         try:
-            return _Content.decoded(self.path.read_bytes())
+            return _Content.decoded(self._root.get(self.path.name))
         except JournalUnavailable as error:
             self._failed = (version, monotonic() + _RETRY_S, str(error))
             raise
@@ -154,12 +192,39 @@ class KeyFile:
         Raises:
             JournalUnavailable: The disk is full or fails, or the key service does; the key may or may not be destroyed.
         """
-        with durable.storage("destroy the key of a subject"), locked_directory(self.path.parent):
-            self._finish()
-            before, service = self._content()
-            after = before.without(subject, generation)
-            if after is not before:
-                self._replace(_Content(after, service))
+
+        def edit(content: _Content) -> _Content | None:
+            after = content.tree.without(subject, generation)
+            return None if after is content.tree else content._replace(tree=after)
+
+        self._change("destroy the key of a subject", edit)
+
+    def _change(self, doing: str, edit: Callable[[_Content], _Content | None]) -> bool:
+        """Replace the content if `edit` returns another one, so that the former bytes are gone; return whether it did."""
+        with durable.storage(doing):
+            if self._root.is_far:
+                return self._change_far(edit)
+            with locked_directory(self.path.parent):
+                self._finish()
+                changed = edit(self._content())
+                if changed is not None:
+                    self._replace(changed)
+            return changed is not None
+
+    def _change_far(self, edit: Callable[[_Content], _Content | None]) -> bool:
+        """Do it in an object store: an object that has no versions has no former bytes, and the key service has encrypted them."""
+        results: list[_Content | None] = []
+
+        def edited(data: bytes | None) -> bytes | None:
+            if data is None:
+                raise Corrupt(f"{self._place} is missing; {KEYS_REMEDY}")
+            results.append(edit(_Content.decoded(data)))
+            return None if results[-1] is None else results[-1].encoded()
+
+        check_forgets(self.path.parent)
+        self._root.change(self.path.name, edited)
+        self._read = None
+        return results[-1] is not None
 
     def complete(self) -> None:
         """Overwrite and remove the files of a destruction that a crash has stopped.

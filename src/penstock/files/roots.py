@@ -38,12 +38,18 @@ def store_of(data: Path) -> str:
     """Return the place in an object store that is the shared root of a data directory; empty if it is the directory.
 
     Raises:
+        ConfigError: The data directory is the URL of a place.
         Corrupt: The file that names it is damaged.
     """
     try:
         with open(f"{data}{os.sep}{SHARED_ROOT}", "rb", buffering=0) as file:  # noqa: PTH123 -- see `LocalRoot.get`
             content = file.readall()
     except (FileNotFoundError, NotADirectoryError):
+        if str(data).startswith(SCHEME.removesuffix("/")):  # a path loses a slash of a URL
+            raise ConfigError(
+                f"{data} is no folder; name the folder of this host for that place: the setting host_data, or a folder in "
+                "~/.local/share/penstock"
+            ) from None
         return ""
     try:
         return msgspec.json.decode(content, type=_Shared).url
@@ -101,6 +107,20 @@ def check_store(data: Path) -> None:
 
         assert isinstance(root, StoreRoot), "all others are near"
         root.check_conditions()
+
+
+def check_forgets(data: Path) -> None:
+    """Refuse an object store that keeps what was replaced, as the shared root of personal data; nothing if it is a folder.
+
+    Raises:
+        ConfigError: The bucket keeps former versions, or the store does not answer.
+    """
+    root = shared_root(data)
+    if root.is_far:
+        from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
+
+        assert isinstance(root, StoreRoot), "all others are near"
+        root.check_forgets()
 
 
 def use_store(data: Path, url: str) -> None:

@@ -69,14 +69,20 @@ class Client:
         self._bucket = bucket
         self._options = options
 
-    def put(self, key: str, data: bytes | memoryview | Path, mode: "PutMode" = "overwrite") -> None:
-        """Write an object.
+    def put(
+        self, key: str, data: bytes | memoryview | Path, mode: "PutMode" = "overwrite"
+    ) -> str | None:
+        """Write an object, and return its version; None if the bucket has no versions.
 
         Args:
             data: Its bytes, or a file with them. If they are many, they are sent in parts, unless there is a condition.
         """
         whole = {} if mode == "overwrite" else {"use_multipart": False}
-        self._asked(lambda library, store: library.put(store, key, data, mode=mode, **whole))
+        answer = self._asked(
+            lambda library, store: library.put(store, key, data, mode=mode, **whole)
+        )
+        version: str | None = answer["version"]
+        return version
 
     def get(self, key: str) -> tuple[bytes, str | None]:
         """Return the bytes of an object and its tag."""

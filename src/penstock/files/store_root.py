@@ -47,6 +47,8 @@ _KEEPS_S: Final = 86_400
 
 _RIVALS: Final = 8
 _TRIALS: Final = 3
+_NO_VERSIONS: Final = (None, "", "null")
+"""What an object of a bucket without versioning has as its version."""
 _PROBE: Final = "_probe"
 
 T = TypeVar("T")
@@ -192,6 +194,24 @@ class StoreRoot:
             next(self.names(), None)
         except OSError as error:
             raise self._unusable(error) from error
+
+    def check_forgets(self) -> None:
+        """Look whether the bytes of a name that is replaced are gone.
+
+        Raises:
+            ConfigError: They stay, as a former version; or the store does not answer.
+        """
+        name = f"{_PROBE}/{secrets.token_hex(8)}-version"
+        try:
+            version = self._asked(lambda: self._client.put(self._key(name), b""))
+            self.remove(name)
+        except OSError as error:
+            raise self._unusable(error) from error
+        if version not in _NO_VERSIONS:
+            raise ConfigError(
+                f"the object store {self} keeps former versions of objects, so keys of personal data would stay; use a bucket "
+                "without versioning"
+            )
 
     def check_conditions(self) -> None:
         """Try whether the store honours conditions: of several writers of one name, exactly one must win.

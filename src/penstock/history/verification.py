@@ -797,7 +797,7 @@ _ORDER_COLUMNS = ("request_id", "error", "reply")
 def check_keys(data: Path) -> Iterator[Finding]:
     """Check that the file of keys can be read, if there is one."""
     key_file = KeyFile(data / SUBJECT_KEYS)
-    if not key_file.path.exists():
+    if not key_file.exists:
         return  # `DataDirectory` refuses a journal with personal data then
     try:
         key_file.tree()
@@ -814,7 +814,7 @@ def check_certificates(data: Path, journal: Journal) -> Iterator[Finding]:
     """
     erasures, key_file = Erasures(data), KeyFile(data / SUBJECT_KEYS)
     try:
-        destroyed = key_file.keys().erasures() if key_file.path.exists() else 0
+        destroyed = key_file.keys().erasures() if key_file.exists else 0
     except Corrupt:
         destroyed = 0  # `check_keys` reports it
     wanted = certificates_in(journal)

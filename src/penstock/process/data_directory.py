@@ -110,9 +110,9 @@ class DataDirectory:
         """
         private.create(self.path)
         file, service = self._key_file, "" if key_service == PLAIN else key_service
-        if service and not file.path.exists():
+        if service and not file.exists:
             file.create(service)
-        if key_service and file.path.exists() and file.use_service(service):
+        if key_service and file.exists and file.use_service(service):
             _log.info("%s is encrypted by %s", file.path, service or "no key service any more")
 
     def claim(self) -> int:
@@ -192,13 +192,13 @@ class DataDirectory:
             raise
         file = self._key_file
         keys = file.keys()
-        journal.keys = lambda: keys if file.path.exists() else None  # a deployment may draw them
+        journal.keys = lambda: keys if file.exists else None  # a deployment may draw them
         return journal
 
     def _keys(self, journal: DeltaJournal) -> SubjectKeys:
         """Return the keys of personal data; they are drawn before the first row of a personal class."""
         file = self._key_file
-        if not file.path.exists():
+        if not file.exists:
             stored = [name for name, shape in journal.shapes().items() if is_personal(shape)]
             if stored:
                 raise ConfigError(
@@ -210,7 +210,7 @@ class DataDirectory:
     def _complete_erasures(self, journal: DeltaJournal) -> None:
         """Destroy the keys of erased persons that the file of keys still has, because it is older than the erasure."""
         erasures = Erasures(self.path)
-        if not erasures.exist or not (self.path / SUBJECT_KEYS).exists():
+        if not erasures.exist or not self._key_file.exists:
             return
         erasures.complete(journal.identity, newest_epoch(journal))
 

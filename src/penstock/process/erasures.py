@@ -11,8 +11,8 @@ the certificate; the order notes the views that have not passed when it ends.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from penstock.errors import Corrupt, RequestError, Unencodable
 from penstock.files import durable
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import ERASURES, SUBJECT_KEYS
-from penstock.files.lock import locked_directory
+from penstock.files.roots import shared_root
 from penstock.files.sealed import seal, unseal
 from penstock.model.application import App, unknown
 
@@ -119,13 +119,14 @@ class Erasures:
     """The certificates in a data directory."""
 
     def __init__(self, data: Path) -> None:
-        self._path = data / ERASURES
+        self._root = shared_root(data)
         self._keys = KeyFile(data / SUBJECT_KEYS)
 
     @property
     def exist(self) -> bool:
         """Whether there may be certificates."""
-        return self._path.exists()
+        with durable.storage("look for the certificates of erasures"):
+            return self._root.has(ERASURES)
 
     def every(self, journal: str, upto: Epoch) -> list[Certificate]:
         """Return the certificates that count, in order.
@@ -150,8 +151,8 @@ class Erasures:
         Raises:
             Corrupt: The file is damaged.
         """
-        with self._locked():
-            self._replace(certificate.journal, Epoch(certificate.epoch - 1), [certificate])
+        after = Epoch(certificate.epoch - 1)
+        self._change(partial(_replaced, certificate.journal, after, [certificate]))
 
     def forget(self, journal: str, after: Epoch) -> None:
         """Remove the certificates after the newest epoch durably: their erasures have failed or did not happen.
@@ -163,18 +164,17 @@ class Erasures:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        with self._locked():
-            self._replace(journal, after, [])
+        self._change(partial(_replaced, journal, after, []))
 
     def add(self, certificates: Iterable[Certificate]) -> None:
         """Store those certificates again that the file has lost; raises as `record`."""
-        with self._locked():
-            stored = self._stored()
+        lost = list(certificates)
+
+        def edit(stored: list[Certificate]) -> list[Certificate]:
             known = [each.recorded for each in stored]
-            durable.replace(
-                self._path,
-                seal(_FIELD, stored + [each for each in certificates if each not in known]),
-            )
+            return stored + [each for each in lost if each not in known]
+
+        self._change(edit)
 
     def note(self, hashes: Collection[str], passages: Collection[ViewPassage]) -> None:
         """Write the entries of views into certificates, durably.
@@ -186,15 +186,19 @@ class Erasures:
             Corrupt: The file is damaged.
             JournalUnavailable: The disk is full or fails.
         """
-        with self._locked():
-            stored = self._stored()
-            noted = [each.noting(passages) if each.hash in hashes else each for each in stored]
-            if noted != stored:
-                durable.replace(self._path, seal(_FIELD, noted))
+        self._change(
+            lambda stored: [
+                each.noting(passages) if each.hash in hashes else each for each in stored
+            ]
+        )
 
     def keep_committed(self, journal: str, upto: Epoch) -> None:
         """Do as `forget`, in a copy that no other process uses."""
-        self._replace(journal, upto, [])
+        stored = self._stored()
+        kept = _replaced(journal, upto, [], stored)
+        if kept != stored:
+            with durable.storage("store the certificates of erasures"):
+                self._root.replace(ERASURES, seal(_FIELD, kept))
 
     def complete(self, journal: str, upto: Epoch) -> None:
         """Destroy the keys of all certificates that count, as far as that is not done."""
@@ -214,33 +218,39 @@ class Erasures:
     def _is_destroyed(self, certificate: Certificate) -> bool:
         return self.generation(certificate.subject) > certificate.generation
 
-    def _replace(self, journal: str, after: Epoch, new: list[Certificate]) -> None:
-        """Put certificates in the place of those after an epoch of a journal, durably."""
-        with durable.storage("store the certificates of erasures"):
-            stored = self._stored()
-            wanted = [each for each in stored if each.counts(journal, after)] + new
-            if wanted != stored:
-                durable.replace(self._path, seal(_FIELD, wanted))
+    def _change(self, edit: Callable[[list[Certificate]], list[Certificate]]) -> None:
+        """Replace the certificates by those that `edit` returns, durably; no change of another process is lost."""
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Let no other process change the file during the block."""
-        with (
-            durable.storage("store the certificates of erasures"),
-            locked_directory(self._path.parent),
-        ):
-            yield
+        def edited(content: bytes | None) -> bytes | None:
+            stored = self._decoded(content)
+            wanted = edit(stored)
+            return None if wanted == stored else seal(_FIELD, wanted)
+
+        with durable.storage("store the certificates of erasures"):
+            self._root.change(ERASURES, edited)
 
     def _stored(self) -> list[Certificate]:
         with durable.storage("read the certificates of erasures"):
             try:
-                return unseal(_FIELD, self._path.read_bytes(), list[Certificate])
+                content = self._root.get(ERASURES)
             except FileNotFoundError:
-                return []
-            except ValueError as error:
-                raise Corrupt(
-                    f"{self._path} {error}; put a copy of the file back, which backups contain"
-                ) from error
+                content = None
+        return self._decoded(content)
+
+    def _decoded(self, content: bytes | None) -> list[Certificate]:
+        try:
+            return [] if content is None else unseal(_FIELD, content, list[Certificate])
+        except ValueError as error:
+            raise Corrupt(
+                f"{self._root}/{ERASURES} {error}; put a copy of the file back, which backups contain"
+            ) from error
+
+
+def _replaced(
+    journal: str, after: Epoch, new: list[Certificate], stored: list[Certificate]
+) -> list[Certificate]:
+    """Return the stored certificates with other ones in the place of those after an epoch of a journal."""
+    return [each for each in stored if each.counts(journal, after)] + new
 
 
 def behind(certificates: Sequence[Certificate], passed: str) -> Sequence[Certificate]:

@@ -8,7 +8,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, PenstockError
 from penstock.files.layout import ERASURES
-from penstock.files.roots import journal_root
+from penstock.files.roots import journal_root, shared_root
 from penstock.process.view_files import (
     ROLE,
     Held,
@@ -102,7 +102,7 @@ def view_standings(data: Path, newest: Epoch) -> list[ViewStanding]:
 
 def _erased_in(data: Path, newest: Epoch) -> "list[Certificate]":
     """Return the certificates of all erasures."""
-    if not (data / ERASURES).exists():
+    if not shared_root(data).has(ERASURES):
         return []
     from penstock.journal.delta import identity_of  # noqa: PLC0415 -- pyarrow, which a command's help does not need
     from penstock.process.erasures import Erasures  # noqa: PLC0415 -- the model, as above

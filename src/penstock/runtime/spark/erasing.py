@@ -6,9 +6,10 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.ids import EntityKey, Epoch
-from penstock.errors import RequestError
+from penstock.errors import ConfigError, RequestError
+from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
-from penstock.files.roots import journal_root
+from penstock.files.roots import check_forgets, journal_root
 from penstock.journal.shapes import Shapes
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Erase
@@ -39,8 +40,12 @@ class Eraser:
 
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
         """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is."""
-        if not (self._data / SUBJECT_KEYS).exists():
+        if not KeyFile(self._data / SUBJECT_KEYS).exists:
             raise Refused(RequestError(f"{SUBJECT_KEYS} is missing, so there is no key to destroy"))
+        try:
+            check_forgets(self._data)
+        except ConfigError as error:
+            raise Refused(RequestError(str(error))) from error
         if self._erasures.generation(control.subject) != control.generation:
             raise Refused(RequestError(f"{control.subject} was erased already"))
         certificate = Certificate(
