@@ -306,7 +306,7 @@ def test_a_log_goes_on_after_its_broker(
             (own_server.start if fault == "kill" else own_server.go_on)()
         before = len(acknowledged)
         wait_for(lambda: append() and len(acknowledged) >= before + 20, "the later appends")
-        assert all("no acknowledgement within 1000 ms" in text for text in refusals[:1])
+        assert "no acknowledgement in time" in refusals[0]
         at = {record.request_id: record.lsn for record in log.read(Lsn(0), log.end())}
         assert {name: at[RequestId(name)] for name in acknowledged} == acknowledged
         assert len(at) == log.end()
@@ -385,6 +385,7 @@ def test_an_embedded_log_moves_into_a_topic(kafka_hosts: KafkaHosts, tmp_path: P
         embedded.truncate(Lsn(1))
     settings = settings_of(data, kafka_hosts)
     directory.prepare_log(settings)
+    assert (data / "embedded-log.sqlite").exists()
     with closing(directory.open_log(settings)) as log:
         assert isinstance(log, KafkaLog)
         assert log.append(entries("a", "c")) == [0, 2]

@@ -735,14 +735,16 @@ class Follower:
     def _lead(self) -> None:
         """Read and carry out, until another process may want to, or the topic cannot be read."""
         self._begin()
-        began = time.monotonic()
-        while not self._stopping.is_set() and (
-            self._sends or time.monotonic() - began < _GIVE_WAY_S
-        ):
+        until, troubles = time.monotonic() + _GIVE_WAY_S, self._topic.troubles
+        # After a failure, the topic may not be what it was: `_begin` compares it again.
+        while not self._stopping.is_set() and self._topic.troubles == troubles:
+            if not self._sends and time.monotonic() > until:
+                return
             messages, error = self._topic.consume()
             if messages:
                 self._log.carry_out(messages)
             if error is not None:
+                # One of these may know a reason that no retry mends.
                 self._topic.check(self._following.topic_id, self._following.least_s)
                 self._begin()
                 raise error

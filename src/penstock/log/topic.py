@@ -6,7 +6,7 @@ wrong with a broker, with credentials or with the settings of a topic. It knows 
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ _OVERHEAD_BYTES: Final = 4_096  # of a message besides its value
 _BATCH: Final = 999
 _LOOK_S: Final = 0.1
 _FIRST_S: Final = 2.0
+_TROUBLE_S: Final = 0.3
 _TOPIC: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -68,8 +69,9 @@ class Ends(NamedTuple):
 class Sending:
     """Messages on their way. `settled` is true once all are acknowledged, or one has failed."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, acknowledged: Callable[[], None]) -> None:
         self._left = count
+        self._acknowledged = acknowledged
         self.failure: KafkaError | None = None
 
     @property
@@ -81,10 +83,15 @@ class Sending:
         """Take the delivery report of one message."""
         self._left -= 1
         self.failure = self.failure or error
+        if error is None:
+            self._acknowledged()
 
 
 class Topic:
     """One process's connections to a topic; each is made when it is first needed. Safe for threads.
+
+    Attributes:
+        troubles: How often messages were not acknowledged in time.
 
     Raises, from every method:
         ConfigError: A property, the credentials or the topic are wrong.
@@ -96,6 +103,8 @@ class Topic:
         self._config = config
         self._reason = ""
         self._is_refused = False
+        self._is_in_trouble = False
+        self.troubles = 0
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
@@ -186,7 +195,7 @@ class Topic:
     def send(self, values: Sequence[bytes]) -> Sending:
         """Begin to send messages, in order; `poll` settles them."""
         producer = self._sender()
-        sending = Sending(len(values))
+        sending = Sending(len(values), self._note_acknowledged)
         for value in values:
             try:
                 producer.produce(
@@ -203,13 +212,22 @@ class Topic:
         self._sender().poll(0)
 
     def deadline(self) -> float:
-        """Return the time of the monotonic clock up to which a call waits."""
-        return time.monotonic() + self._config.append_ms / 1000
+        """Return the time of the monotonic clock up to which a call waits.
+
+        After a failure that is short, until a message is acknowledged, perhaps one whose call has ended: else requests
+        would queue up behind each other, each batch of them for the whole time.
+        """
+        whole_s = self._config.append_ms / 1000
+        return time.monotonic() + (min(_TROUBLE_S, whole_s) if self._is_in_trouble else whole_s)
+
+    def _note_acknowledged(self) -> None:
+        self._is_in_trouble = False
 
     def late(self) -> LogUnavailable:
         """Return the error of messages that were not acknowledged in time."""
-        waited = f"no acknowledgement within {self._config.append_ms} ms"
-        return LogUnavailable(f"{self.place}: {waited}{self._because()}")
+        self._is_in_trouble = True
+        self.troubles += 1
+        return LogUnavailable(f"{self.place}: no acknowledgement in time{self._because()}")
 
     def failure_of(self, error: KafkaError) -> PenstockError:
         """Return the error of messages that the brokers did not take. A producer that cannot go on is exchanged."""

@@ -29,6 +29,9 @@ from penstock.log.sqlite import SqliteLog
 from penstock.log.topic import Topic
 from penstock.process import presence
 
+FORMER_LOG: Final = "embedded-log.sqlite"
+"""The name that the embedded log gets when its place is taken by a copy."""
+
 _SUFFIX: Final = ".sqlite"
 _DIGITS: Final = 20
 _IDENTITY_BYTES: Final = 8
@@ -214,7 +217,11 @@ def keep_copy(data: Path, log: SqliteLog) -> None:
 def _make_copy(root: SharedRoot, path: Path) -> None:
     """Make the copy of a host: from the newest one in the shared root, or empty."""
     for former in path.parent.glob(f"{path.name}*"):
-        former.unlink()
+        if former.name in (path.name, f"{path.name}-wal"):
+            # It is in the copy at offset 0, unless somebody has put it here meanwhile.
+            former.rename(former.with_name(former.name.replace(path.name, FORMER_LOG)))
+        else:
+            former.unlink()
     temporary = durable.temporary_of(path)
     try:
         offsets = list(_offsets(root))
