@@ -252,6 +252,7 @@ def test_full_disk_of_a_server_is_told(disk: Disk, desk: Desk, postgres: Cluster
         "ALTER TABLE faults.shipments SET TABLESPACE small",
     )
     disk.fill()
+    desk.book.write(2_000)  # more rows than the last page of the table has room for
     desk.fails("No space left", "make room on the disk of the server")
     disk.make_space()
     desk.agrees(BROKEN, BESIDE)
