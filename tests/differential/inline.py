@@ -100,7 +100,7 @@ class Inline:
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
         self.spec = spec
-        self.log = DataDirectory(folder).open_log()
+        self.log = DataDirectory(folder).open_log(self.config)
         self.journal = DeltaJournal(folder / "journal", name)
         self.reports: list[tuple[EpochReport, Epoch]] = []
         self.in_turn = False
