@@ -29,6 +29,7 @@ WAITING = f"{SCHEDULE}::test_waiting_id_is_not_appended_before_it_is_due"
 CASCADES = "tests/differential/test_epoch_cascades.py"
 STREAMS = "tests/streams"
 TABLES = f"{STREAMS}/test_published_tables.py"
+SIMULATION = "tests/simulation/test_simulation.py::test_nothing_is_lost_doubled_or_overtaken"
 DUE = f"{SCHEDULE}::test_scheduled_entry_is_appended_when_due"
 
 
@@ -431,5 +432,40 @@ MUTANTS = (
         "if len(changed) == 1:\n            return [self._without_rows(cascade, table, changed[0], outcome)]",
         "if changed:\n            return [self._without_rows(cascade, table, each, outcome) for each in changed]",
         f"{TABLES}::test_a_row_function_fails_alone",
+    ),
+    Mutant(
+        "bytes are not compared after an unclear answer",
+        "files/store_answers.py",
+        "return bool(present.data == data)",
+        "return True",
+        SIMULATION,
+    ),
+    Mutant(
+        "a driver is fenced by its own commit",
+        "files/store_answers.py",
+        "return bool(present.data == data)",
+        "return False",
+        SIMULATION,
+    ),
+    Mutant(
+        "a name is used again after its commit was merged and removed",
+        "journal/head.py",
+        "if not is_ours or (yield from self._removable()) >= epoch:",
+        "if not is_ours:",
+        SIMULATION,
+    ),
+    Mutant(
+        "the lease is believed as a fence",
+        "journal/head.py",
+        "if not is_ours or (yield from self._removable()) >= epoch:",
+        "if (yield from self._removable()) >= epoch:",
+        SIMULATION,
+    ),
+    Mutant(
+        "a store that is away counts as a holder that is dead",
+        "process/lease.py",
+        "        except OSError:\n            watch = _Watch()",
+        "        except OSError:\n            pass",
+        SIMULATION,
     ),
 )

@@ -112,17 +112,29 @@ def changing(
 ) -> Generator[Ask, Any, None]:
     """Replace the bytes of a name by those that `edit` returns, as `SharedRoot.change` says."""
     asked: bytes | None = None
+    tag: str | None = ""  # of the bytes that were to be replaced last
+    for_s = pauses(chance)
+    deadline = (yield Now()) + patience_s
     while True:
         present = yield from repeating(Get(name), chance, patience_s)
         if (
             asked is not None and present.data == asked
         ):  # the answer was lost, the repetition refused
             return
+        if present.tag != tag:  # others change the name, so it is worth while
+            tag, for_s, deadline = present.tag, pauses(chance), (yield Now()) + patience_s
         asked = edit(present.data)
         if asked is None or asked == present.data:
             return
-        with suppress(ConditionFailed):
-            yield from repeating(Put(name, asked, present.tag), chance, patience_s)
+        try:
+            yield from repeating(Put(name, asked, tag), chance, patience_s)
+        except ConditionFailed:
+            # Perhaps nobody has changed the name: S3 also says "conflict" of requests that it has not compared.
+            pause_s = next(for_s)
+            if (yield Now()) + pause_s > deadline:
+                raise
+            yield Pause(pause_s)
+        else:
             return
 
 

@@ -33,6 +33,7 @@ from penstock.journal.api import (
     StepObserver,
 )
 from penstock.journal.commits import CommitLog
+from penstock.journal.head import forgettable
 from penstock.journal.segment import PREFIX
 from penstock.journal.segments import FOLDER, Segments
 
@@ -203,13 +204,10 @@ class Compaction:
 
     def _aged(self, grace_s: int) -> Epoch:
         """Return the last epoch of the segments that are older than the grace period."""
-        grace_s = max(grace_s, self._root.keeps_s)
-        upto = Epoch(self._segments.first - 1)
-        for span in self._segments.spans:
-            if self._segments.root.age_s(segment.index_name(*span)) < grace_s:
-                break
-            upto = span[1]
-        return upto
+        root, spans = self._segments.root, self._segments.spans
+        ages = ((span[1], root.age_s(segment.index_name(*span))) for span in spans)
+        keeps_s = max(grace_s, self._root.keeps_s)
+        return forgettable(Epoch(self._segments.first - 1), ages, keeps_s)
 
     def _remove_unknown(self) -> None:
         """Remove segments below the floor, and files of segments that were never published."""

@@ -5,7 +5,7 @@ may be an old one, whose commit was merged and removed; names stay for `keeps_s`
 need not ask the segments.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -156,3 +156,19 @@ def following(
         yield Pause(min(pause_s, left_s))
         pause_s = min(2 * pause_s, longest_s)
     return True
+
+
+def forgettable(before: Epoch, ages: Iterable[tuple[Epoch, float]], keeps_s: float) -> Epoch:
+    """Return the newest epoch whose own names are useless, and have been so for long enough.
+
+    Args:
+        before: The epoch before the first segment.
+        ages: The last epoch of each segment, in order, and the seconds since its index was written.
+        keeps_s: How long a useless name stays.
+    """
+    upto = before
+    for last, age_s in ages:
+        if age_s < keeps_s:
+            break
+        upto = last
+    return upto

@@ -9,12 +9,10 @@ of the journal, and then the micro-batch goes on.
 """
 
 import logging
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from pyspark.core.context import SparkContext
@@ -31,7 +29,7 @@ from penstock.deployment.code_in_force import (
 )
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
-from penstock.errors import ConfigError, EpochFailed, Fenced, OperationalError, PenstockError
+from penstock.errors import ConfigError, EpochFailed, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT, SNAPSHOTS
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
@@ -46,6 +44,7 @@ from penstock.orders.partitions import partitions_in_force
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import DriverClaim
 from penstock.process.epoch_report import EpochReport
 from penstock.runtime.spark.cluster_jobs import ClusterJobs
 from penstock.runtime.spark.driver import EpochDriver
@@ -106,7 +105,7 @@ class SparkRuntime:
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
         self._jobs: Jobs
-        self._lock: int | None = None
+        self._right = DriverClaim(config.data, on_loss=self._give_up)
         self._jvm = jvm
         # Of this run alone: workers of a killed run may still write files.
         self._scratch = new_scratch(config.data) if jvm is None else jvm.scratch
@@ -218,11 +217,12 @@ class SparkRuntime:
         self._query.begin()
 
     def claim(self) -> bool:
-        """Lock the data directory for this driver, if it is free; say whether this runtime has the lock."""
-        if self._lock is None:
-            with suppress(Fenced):
-                self._lock = DataDirectory(self._config.data).claim()
-        return self._lock is not None
+        """Ask for the right to be the driver, without a wait; say whether this runtime has it.
+
+        Raises:
+            ConfigError: This host can never have it.
+        """
+        return self._right.is_got()
 
     def check_warm(self) -> None:
         """Check that a runtime that has warmed up can still start.
@@ -240,9 +240,8 @@ class SparkRuntime:
         self._jobs.load_application(self._config.partitions + 1)
 
     def _claim(self) -> None:
-        """Lock the data directory, and record the classes and the code that run from now on."""
-        if self._lock is None:
-            self._lock = DataDirectory(self._config.data).claim()
+        """Get the right to be the driver, and record the classes and the code that run from now on."""
+        self._right.get()
         check_log(self.log, self.journal, self._config.data)
         if self._context is None or code_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()
@@ -351,9 +350,7 @@ class SparkRuntime:
         self._stop_spark()
         self.journal.close()
         self.log.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._right.release()
 
     def _stop_query(self) -> None:
         if self._jvm is not None:

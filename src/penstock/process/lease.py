@@ -1,0 +1,176 @@
+"""The lease: an object of the shared root that its holder, the driver, changes again and again.
+
+A driver of another host takes it over when it has not changed for `EXPIRES_S`, by the own clock of the watcher, which only
+goes forward. So no clock of another host is believed, and no time is compared between hosts. **A lease that lies costs time,
+never correctness**: two drivers that both believe they hold it are kept apart by the commit alone, whose name only one can
+create (`journal.head`). This module has the decisions, without input, output or clock; `process.driver_claim` carries
+them out.
+
+The count begins anew whenever the store has not answered, or the watcher itself was stopped: a store that is away for
+half a minute keeps the holder from changing the lease, too. Before a takeover the watcher writes a name of
+its own, because a store may answer questions and take no writes.
+"""
+
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.decision import Now, Pause
+from penstock.errors import ConfigError
+
+RENEW_S: Final = 1.0
+"""The pause between two changes by the holder."""
+LOOK_S: Final = 0.5
+"""The pause between two looks of a watcher."""
+PROVE_S: Final = 3.0
+"""A watcher that has seen no change for so long tries whether the store takes writes."""
+EXPIRES_S: Final = 7.0
+"""A lease that has not changed for so long is taken over: the pause, one request without an answer, and its repetition."""
+GAP_S: Final = 5.5
+"""If no request and no pause may take so long, then a watcher that took longer was stopped."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the object.
+
+    Attributes:
+        run: The id of the holder, another one for each process.
+        host: The id of the holder's host folder.
+        name: The name of its host, for people.
+        pid: The id of its process, for people.
+        count: How often the holder has changed the lease.
+        log: The log that the holder reads, as its address; empty for a log in the host folder.
+        is_released: Whether the holder has given it up.
+    """
+
+    run: str
+    host: str
+    name: str
+    pid: int
+    count: int = 0
+    log: str = ""
+    is_released: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.name}"
+
+    @property
+    def text(self) -> bytes:
+        """The bytes of the object."""
+        return msgspec.json.encode(self)
+
+
+def lease_of(text: bytes | None) -> Lease | None:
+    """Return the lease that an object has; None if there is none, or if the object has something else."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=Lease)
+    except msgspec.MsgspecError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask for the bytes of the object; None if it does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prove:
+    """Ask to write another name, of this host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Ask to give the object the bytes of a lease, if it has `before` or those of the same run; whether it has them now."""
+
+    before: bytes | None
+    after: Lease
+
+    def edit(self, present: bytes | None) -> bytes | None:
+        """Return the new bytes of the object, in place of the present ones; None to leave it as it is."""
+        held = lease_of(present)
+        is_own = held is not None and held.run == self.after.run
+        return self.after.text if is_own or present == self.before else None
+
+
+Ask = Read | Prove | Change | Now | Pause
+
+
+def taking(mine: Lease) -> Generator[Ask, Any, Lease]:
+    """Watch the lease until this process holds it.
+
+    Raises:
+        ConfigError: The log of the application is in the folder of another host.
+    """
+    watch = _Watch()
+    while True:
+        asked_s = yield Now()
+        try:
+            present = yield Read()
+            held = lease_of(present)
+            _check_log(held, mine)
+            unchanged_s = watch.saw(present, asked_s, (yield Now()))
+            if _is_free(present, held, mine) or unchanged_s >= EXPIRES_S:
+                if (yield Change(present, mine)):
+                    return mine
+                watch = _Watch()
+            elif unchanged_s >= PROVE_S and not watch.is_proved:
+                yield Prove()
+                watch.is_proved = True
+        except OSError:
+            watch = _Watch()
+        yield Pause(LOOK_S)
+
+
+class _Watch:
+    """How long a lease has not changed, as far as one watcher can tell."""
+
+    def __init__(self) -> None:
+        self.is_proved = False
+        self._since_s: float | None = None
+        self._last_s = 0.0
+        self._text: bytes | None = None
+
+    def saw(self, text: bytes | None, asked_s: float, answered_s: float) -> float:
+        """Return for how many seconds a text is unchanged for certain, at least."""
+        was_stopped = max(asked_s - self._last_s, answered_s - asked_s) > GAP_S
+        if self._since_s is None or text != self._text or was_stopped:
+            self._text, self._since_s, self.is_proved = text, answered_s, False
+        self._last_s = answered_s
+        return max(0.0, asked_s - self._since_s)
+
+
+def _is_free(present: bytes | None, held: Lease | None, mine: Lease) -> bool:
+    """Say whether nobody can hold a lease: a process has the lock of its host folder before it asks for the lease."""
+    if held is None:
+        return present is None
+    return held.is_released or held.host == mine.host
+
+
+def _check_log(held: Lease | None, mine: Lease) -> None:
+    """Refuse a takeover by a host that lacks acknowledged requests."""
+    if held is not None and not held.log and held.host != mine.host:
+        raise ConfigError(
+            f"the log of the application is a file on the host {held.name}, where {held} is or was its driver; this host "
+            "lacks the requests in it, so it cannot take over; run the application there, bring that host's folder here as "
+            "a whole, or use a log that all hosts share (Kafka)"
+        )
+
+
+def keeping(mine: Lease) -> Generator[Ask, Any, None]:
+    """Change the lease again and again, until another process holds it."""
+    while True:
+        yield Pause(RENEW_S)
+        # Also after an error: bytes that are written twice are no change, and those of each try are of this run.
+        mine = msgspec.structs.replace(mine, count=mine.count + 1)
+        with suppress(OSError):
+            if not (yield Change(None, mine)):
+                return
+
+
+def releasing(mine: Lease) -> Generator[Ask, Any, None]:
+    """Give the lease up, if this process has it; a watcher then takes it at once."""
+    with suppress(OSError):  # it expires
+        yield Change(mine.text, msgspec.structs.replace(mine, is_released=True))
