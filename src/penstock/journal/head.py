@@ -117,7 +117,8 @@ class Head:
         """
         if epoch > newest + 1:
             raise Diverged(f"epoch {epoch} cannot follow epoch {newest}")
-        if epoch <= newest and text != self._doubtful:
+        # The name of an unclear commit may be free by now, although the look is new: its epoch was merged meanwhile.
+        if epoch <= newest and (text != self._doubtful or (yield _MERGED) >= epoch):
             raise self._fenced(epoch)
         try:
             is_ours = yield Create(epoch, text)

@@ -1,0 +1,84 @@
+"""What a process decides about the newest epoch, without a store and without a clock."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.base.decision import carried_out
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Fenced, JournalUnavailable
+from penstock.files.shared_root import UnclearOutcome
+from penstock.journal.head import Ask, Clocks, Create, Has, Head, List, Merged, Settle, forgettable
+
+DAY_S = 86_400.0
+
+
+class Names:
+    """The names of epochs in a store, and a clock."""
+
+    def __init__(self) -> None:
+        self.texts: dict[Epoch, bytes] = {}
+        self.merged = BEFORE_FIRST
+        self.now_s = 0.0
+        self.is_away = False
+
+    def answer(self, ask: Ask) -> object:
+        """Answer a question at once."""
+        answers: dict[type, Callable[[], object]] = {
+            List: lambda: max(self.texts, default=self.merged),
+            Merged: lambda: self.merged,
+            Settle: lambda: None,
+            Clocks: lambda: (self.now_s, self.now_s),
+        }
+        match ask:
+            case Has(epoch):
+                return epoch in self.texts
+            case Create(epoch, text):
+                if self.is_away:
+                    raise UnclearOutcome(5, "503")
+                return self.texts.setdefault(epoch, text) == text
+            case _:
+                return answers[type(ask)]()
+
+
+def commit(head: Head, names: Names, epoch: int, text: bytes) -> None:
+    """Commit an epoch after a look."""
+    newest = carried_out(head.looking(), names.answer)
+    carried_out(head.committing(Epoch(epoch), text, newest), names.answer)
+    head.committed(Epoch(epoch))
+
+
+def test_unclear_commit_is_not_repeated_after_its_name_was_forgotten() -> None:
+    """A driver whose commit stayed unclear, and that slept for days, is fenced: its free name is an old one.
+
+    Found by the simulation (seed 1006).
+    """
+    names, head = Names(), Head("shop", DAY_S)
+    names.is_away = True
+    with pytest.raises(JournalUnavailable):
+        commit(head, names, 0, b"mine")
+    names.is_away, names.now_s, names.merged = False, 3 * DAY_S, Epoch(7)
+    carried_out(head.looking(), names.answer)
+    with pytest.raises(Fenced):
+        commit(head, names, 0, b"mine")
+    assert names.texts == {}
+
+
+def test_unclear_commit_is_repeated_with_the_same_bytes_only() -> None:
+    """The same bytes find their name, written already or not; other bytes are another driver's."""
+    names, head = Names(), Head("shop", DAY_S)
+    names.is_away = True
+    with pytest.raises(JournalUnavailable):
+        commit(head, names, 0, b"mine")
+    names.is_away, names.texts[Epoch(0)] = False, b"mine"
+    with pytest.raises(Fenced):
+        commit(head, names, 0, b"other")
+    commit(head, names, 0, b"mine")
+
+
+def test_names_are_forgotten_in_order() -> None:
+    """A young segment keeps its names, and those of all later ones."""
+    ages = [(Epoch(4), 9.0), (Epoch(8), 3.0), (Epoch(12), 9.0)]
+    assert forgettable(BEFORE_FIRST, ages, 5.0) == 4
+    assert forgettable(BEFORE_FIRST, ages, 2.0) == 12
+    assert forgettable(BEFORE_FIRST, ages, 10.0) == BEFORE_FIRST
