@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from penstock.errors import ConfigError, Fenced
+from penstock.errors import Fenced
 from penstock.files.layout import LEASE
 from penstock.files.roots import shared_root, use_store
 from penstock.process import driver_claim
@@ -20,7 +20,6 @@ from penstock.process.driver_claim import DriverClaim, lease_standing
 from tests.object_store import BUCKET, StoreServer
 
 LONG_S: Final = 60.0
-SHARED: Final = "kafka://broker/topic"
 
 HOLDER: Final = """
 import sys, time
@@ -28,7 +27,7 @@ from pathlib import Path
 from penstock.process.driver_claim import DriverClaim
 
 lost = []
-right = DriverClaim(Path(sys.argv[1]), sys.argv[2], lost.append)
+right = DriverClaim(Path(sys.argv[1]), lost.append)
 right.get()
 print("has it", flush=True)
 while not lost:
@@ -57,12 +56,12 @@ def hosts(
 
 
 @pytest.fixture
-def claims() -> Iterator[Callable[[Path, str], DriverClaim]]:
+def claims() -> Iterator[Callable[[Path], DriverClaim]]:
     """Makes claims, which are released at the end."""
     made: list[DriverClaim] = []
 
-    def make(folder: Path, log: str = SHARED) -> DriverClaim:
-        made.append(DriverClaim(folder, log))
+    def make(folder: Path) -> DriverClaim:
+        made.append(DriverClaim(folder))
         return made[-1]
 
     yield make
@@ -81,7 +80,7 @@ def until(holds: Callable[[], bool]) -> None:
 def holder(folder: Path) -> "subprocess.Popen[str]":
     """Start a process that has the lease."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder), SHARED], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "has it\n"
@@ -89,7 +88,7 @@ def holder(folder: Path) -> "subprocess.Popen[str]":
 
 
 def test_released_lease_is_taken_at_once(
-    hosts: tuple[Path, Path], claims: Callable[..., DriverClaim]
+    hosts: tuple[Path, Path], claims: Callable[[Path], DriverClaim]
 ) -> None:
     """A driver that stops gives the lease up; its standing names it until then."""
     first, second = claims(hosts[0]), claims(hosts[1])
@@ -103,7 +102,7 @@ def test_released_lease_is_taken_at_once(
 
 
 def test_killed_holder_is_replaced_on_another_host_and_on_its_own(
-    hosts: tuple[Path, Path], claims: Callable[..., DriverClaim]
+    hosts: tuple[Path, Path], claims: Callable[[Path], DriverClaim]
 ) -> None:
     """On its own host at once, because its lock is free; elsewhere when the lease has not changed for some seconds."""
     process = holder(hosts[0])
@@ -120,7 +119,7 @@ def test_killed_holder_is_replaced_on_another_host_and_on_its_own(
 
 
 def test_stopped_holder_loses_the_lease_and_hears_of_it(
-    hosts: tuple[Path, Path], claims: Callable[..., DriverClaim]
+    hosts: tuple[Path, Path], claims: Callable[[Path], DriverClaim]
 ) -> None:
     """A driver that was stopped for longer than the lease lasts is not the driver any more when it is woken."""
     process = holder(hosts[0])
@@ -139,7 +138,7 @@ def test_stopped_holder_loses_the_lease_and_hears_of_it(
 
 def test_second_driver_is_refused_with_the_name_of_the_first(
     hosts: tuple[Path, Path],
-    claims: Callable[..., DriverClaim],
+    claims: Callable[[Path], DriverClaim],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A driver that cannot wait says who has the lease, and what to do."""
@@ -149,22 +148,8 @@ def test_second_driver_is_refused_with_the_name_of_the_first(
         claims(hosts[1]).get()
 
 
-@pytest.mark.parametrize("is_released", [True, False])
-def test_log_of_another_host_is_no_log_for_a_takeover(
-    hosts: tuple[Path, Path], claims: Callable[..., DriverClaim], *, is_released: bool
-) -> None:
-    """Requests that are in the file of one host alone would be lost."""
-    first = claims(hosts[0], "")
-    first.get()
-    if is_released:
-        first.release()
-    with pytest.raises(ConfigError, match=r"the log .* is a file on the host .*Kafka"):
-        claims(hosts[1], "").get()
-    first.get()
-
-
 def test_lease_that_cannot_be_read_lasts_as_long_as_any(
-    hosts: tuple[Path, Path], claims: Callable[..., DriverClaim]
+    hosts: tuple[Path, Path], claims: Callable[[Path], DriverClaim]
 ) -> None:
     """Bytes that are no lease are watched, and then replaced."""
     shared_root(hosts[0]).replace(LEASE, b"no lease")

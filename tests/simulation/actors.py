@@ -214,9 +214,7 @@ def _name(epoch: Epoch) -> str:
 def driver(world: World, process: Process) -> Task:
     """Take the lease, and commit epochs until another driver does."""
     host, chance = process.host, world.random.uniform
-    mine = Lease(
-        run=process.name, host=f"host{host.number}", name=f"host{host.number}", pid=1, log="shared"
-    )
+    mine = Lease(run=process.name, host=f"host{host.number}", name=f"host{host.number}", pid=1)
 
     def answer(ask: Any) -> Task:
         match ask:

@@ -14,6 +14,11 @@ import msgspec
 import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.errors import JournalUnavailable
+
+
+class UnclearCommit(JournalUnavailable):
+    """It is not known whether an epoch is committed; the same commit, asked again, finds out."""
 
 
 class PartKind(StrEnum):

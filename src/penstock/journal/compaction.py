@@ -204,8 +204,8 @@ class Compaction:
 
     def _aged(self, grace_s: int) -> Epoch:
         """Return the last epoch of the segments that are older than the grace period."""
-        root, spans = self._segments.root, self._segments.spans
-        ages = ((span[1], root.age_s(segment.index_name(*span))) for span in spans)
+        age_of = self._segments.root.age_s
+        ages = ((span[1], age_of(segment.index_name(*span))) for span in self._segments.spans)
         keeps_s = max(grace_s, self._root.keeps_s)
         return forgettable(Epoch(self._segments.first - 1), ages, keeps_s)
 

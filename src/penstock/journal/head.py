@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from penstock.base.decision import Now, Pause
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import Diverged, Fenced, JournalUnavailable
+from penstock.errors import Diverged, Fenced
 from penstock.files.shared_root import UnclearOutcome
+from penstock.journal.api import UnclearCommit
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Head:
         Raises:
             Diverged: The epoch before it does not exist.
             Fenced: The epoch is another driver's.
-            JournalUnavailable: The outcome is unknown; the same text can be committed again.
+            UnclearCommit: The outcome is unknown; the same text can be committed again.
         """
         if epoch > newest + 1:
             raise Diverged(f"epoch {epoch} cannot follow epoch {newest}")
@@ -124,7 +125,7 @@ class Head:
             is_ours = yield Create(epoch, text)
         except UnclearOutcome as error:
             self._doubtful = text
-            raise JournalUnavailable(
+            raise UnclearCommit(
                 f"cannot make sure of epoch {epoch}, whose outcome is unknown: {error.strerror}"
             ) from error
         # The name may have been free because its commit was merged and removed.

@@ -18,8 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import Fenced
 from penstock.files import durable
@@ -33,6 +31,7 @@ from penstock.process.lease import (
     Ask,
     Change,
     Lease,
+    LeaseStanding,
     Prove,
     Read,
     keeping,
@@ -47,26 +46,6 @@ _PATIENCE_S: Final = EXPIRES_S + 8.0
 """How long the start of a driver waits for the lease of a holder that may have ended."""
 _STOP_S: Final = 15.0
 _LOOK_S: Final = 10.0
-
-
-class LeaseStanding(msgspec.Struct, frozen=True):
-    """The lease for people.
-
-    Attributes:
-        holder: The process that has it, and its host.
-        host: The name of the holder's host.
-        age_s: The seconds since its last change, by the clocks of this host and of the store.
-        is_released: Whether the holder has given it up.
-    """
-
-    holder: str
-    host: str
-    age_s: float
-    is_released: bool = False
-
-    def __str__(self) -> str:
-        what = "was given up by" if self.is_released else "is held by"
-        return f"the lease {what} {self.holder}, changed {self.age_s:.1f} s ago"
 
 
 def lease_standing(data: Path) -> LeaseStanding | None:
@@ -92,27 +71,19 @@ def lease_standing(data: Path) -> LeaseStanding | None:
 class DriverClaim:
     """The lock, and the lease where there is one, of one process."""
 
-    def __init__(
-        self, data: Path, log: str = "", on_loss: Callable[[Fenced], object] = lambda _: None
-    ) -> None:
+    def __init__(self, data: Path, on_loss: Callable[[Fenced], object] = lambda _: None) -> None:
         """Ask for nothing yet.
 
         Args:
-            log: The address of the log, if all hosts share it; empty for the log in the host folder.
             on_loss: Called by a thread when another process has taken the lease.
         """
         self._data = data
-        self._log = log
         self._on_loss = on_loss
         self._lock: int | None = None
         self._lease: _LeaseThread | None = None
 
     def is_got(self) -> bool:
-        """Ask for it, without a wait, and say whether this process has it.
-
-        Raises:
-            ConfigError: This host can never have it; see `lease.taking`.
-        """
+        """Ask for it, without a wait, and say whether this process has it."""
         if self._lock is None:
             try:
                 self._lock = DataDirectory(self._data).claim()
@@ -121,7 +92,7 @@ class DriverClaim:
         if not store_of(self._data):
             return True
         if self._lease is None:
-            self._lease = _LeaseThread(self._data, self._log, self._on_loss)
+            self._lease = _LeaseThread(self._data, self._on_loss)
         return self._lease.is_held()
 
     def get(self) -> None:
@@ -129,7 +100,6 @@ class DriverClaim:
 
         Raises:
             Fenced: Another driver runs.
-            ConfigError: As `is_got`.
         """
         if self._lock is None:
             self._lock = DataDirectory(self._data).claim()
@@ -156,10 +126,10 @@ class DriverClaim:
 class _LeaseThread:
     """A thread that gets the lease, keeps it, and gives it up."""
 
-    def __init__(self, data: Path, log: str, on_loss: Callable[[Fenced], object]) -> None:
+    def __init__(self, data: Path, on_loss: Callable[[Fenced], object]) -> None:
         host = _host_id(data)
         name = socket.gethostname()
-        self._mine = Lease(run=secrets.token_hex(8), host=host, name=name, pid=os.getpid(), log=log)
+        self._mine = Lease(run=secrets.token_hex(8), host=host, name=name, pid=os.getpid())
         self._root: SharedRoot = shared_root(data)
         self._on_loss = on_loss
         self._held, self._ending = threading.Event(), threading.Event()

@@ -6,7 +6,7 @@ never correctness**: two drivers that both believe they hold it are kept apart b
 create (`journal.head`). This module has the decisions, without input, output or clock; `process.driver_claim` carries
 them out.
 
-The count begins anew whenever the store has not answered, or the watcher itself was stopped: a store that is away for
+The count begins again whenever the store has not answered, or the watcher itself was stopped: a store that is away for
 half a minute keeps the holder from changing the lease, too. Before a takeover the watcher writes a name of
 its own, because a store may answer questions and take no writes.
 """
@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.decision import Now, Pause
-from penstock.errors import ConfigError
 
 RENEW_S: Final = 1.0
 """The pause between two changes by the holder."""
@@ -42,7 +41,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         name: The name of its host, for people.
         pid: The id of its process, for people.
         count: How often the holder has changed the lease.
-        log: The log that the holder reads, as its address; empty for a log in the host folder.
         is_released: Whether the holder has given it up.
     """
 
@@ -51,7 +49,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     count: int = 0
-    log: str = ""
     is_released: bool = False
 
     def __str__(self) -> str:
@@ -69,6 +66,26 @@ def lease_of(text: bytes | None) -> Lease | None:
         return None if text is None else msgspec.json.decode(text, type=Lease)
     except msgspec.MsgspecError:
         return None
+
+
+class LeaseStanding(msgspec.Struct, frozen=True):
+    """The lease for people.
+
+    Attributes:
+        holder: The process that has it, and its host.
+        host: The name of the holder's host.
+        age_s: The seconds since its last change, by the clocks of this host and of the store.
+        is_released: Whether the holder has given it up.
+    """
+
+    holder: str
+    host: str
+    age_s: float
+    is_released: bool = False
+
+    def __str__(self) -> str:
+        state = "was given up by" if self.is_released else "is held by"
+        return f"the lease {state} {self.holder}, changed {self.age_s:.1f} s ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +116,13 @@ Ask = Read | Prove | Change | Now | Pause
 
 
 def taking(mine: Lease) -> Generator[Ask, Any, Lease]:
-    """Watch the lease until this process holds it.
-
-    Raises:
-        ConfigError: The log of the application is in the folder of another host.
-    """
+    """Watch the lease until this process holds it."""
     watch = _Watch()
     while True:
         asked_s = yield Now()
         try:
             present = yield Read()
             held = lease_of(present)
-            _check_log(held, mine)
             unchanged_s = watch.saw(present, asked_s, (yield Now()))
             if _is_free(present, held, mine) or unchanged_s >= EXPIRES_S:
                 if (yield Change(present, mine)):
@@ -143,20 +155,10 @@ class _Watch:
 
 
 def _is_free(present: bytes | None, held: Lease | None, mine: Lease) -> bool:
-    """Say whether nobody can hold a lease: a process has the lock of its host folder before it asks for the lease."""
+    """Say whether a lease is free for certain: a process has the lock of its host folder before it asks for the lease."""
     if held is None:
         return present is None
     return held.is_released or held.host == mine.host
-
-
-def _check_log(held: Lease | None, mine: Lease) -> None:
-    """Refuse a takeover by a host that lacks acknowledged requests."""
-    if held is not None and not held.log and held.host != mine.host:
-        raise ConfigError(
-            f"the log of the application is a file on the host {held.name}, where {held} is or was its driver; this host "
-            "lacks the requests in it, so it cannot take over; run the application there, bring that host's folder here as "
-            "a whole, or use a log that all hosts share (Kafka)"
-        )
 
 
 def keeping(mine: Lease) -> Generator[Ask, Any, None]:

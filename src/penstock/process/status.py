@@ -5,7 +5,7 @@ created.
 """
 
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +13,17 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.dataflow.rates import NO_RATES, Rates
+from penstock.errors import JournalUnavailable
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import lease_standing
 from penstock.process.epoch_report import EpochReport, took_ms, total_of
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import Incident, IncidentLog
+from penstock.process.lease import LeaseStanding
 from penstock.process.presence import RunningProcess, running_processes
 from penstock.process.reports import ReportReader
 from penstock.process.view_standing import ViewStanding, view_standings
@@ -50,6 +53,8 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
         generators: The progress of each generator that has run.
         clock_jumps: The jumps of the machine's clock that processes have noted.
         clock_text: The same in words; empty without a jump.
+        lease: How the lease stands; None without an object store, or if the store does not answer.
+        lease_text: The same in words.
         views: How each view stands.
     """
 
@@ -70,6 +75,8 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     generators: list[GeneratorProgress] = []
     clock_jumps: ClockJumps = ClockJumps()
     clock_text: str = ""
+    lease: LeaseStanding | None = None
+    lease_text: str = ""
     views: list[ViewStanding] = []
 
     def __str__(self) -> str:
@@ -131,6 +138,9 @@ def survey(
     """
     now_us = wall_clock_us()  # before the figures: a page draws them at this time
     jumps = clock_jumps(data)
+    lease = None
+    with suppress(JournalUnavailable):
+        lease = lease_standing(data)
     figures = status_in(data, app, over_s) if app else ApplicationStatus()
     return msgspec.structs.replace(
         figures,
@@ -142,6 +152,8 @@ def survey(
         generators=read_progress(data),
         clock_jumps=jumps,
         clock_text=str(jumps) if jumps.count else "",
+        lease=lease,
+        lease_text="" if lease is None else str(lease),
         views=view_standings(data, figures.epoch),
     )
 

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
-from penstock.files.roots import journal_root
+from penstock.files.roots import journal_root, store_of
 from penstock.journal.deployments import NAME, Deployments
 from penstock.process import presence, view_files
 from penstock.process.config import Config
@@ -71,11 +71,15 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     gateway = _child("gateway", options, settings, flags=flags, stop_s=stop_s)
     generating = _child(ROLE, options, settings, words=("generate",), stop_s=_GENERATOR_STOP_S)
     generating = replace(generating, needed=False, patience_s=_PATIENCE_S, ends=True)
-    waits = ["--standby"] if options.standby else []
+    # With data in an object store, another host may have the lease: then this driver waits for it, as a standby.
+    has_rivals = bool(store_of(data))
+    waits = ["--standby"] if options.standby or has_rivals else []
     driver = _child("driver", options, settings, flags=waits, progress=newest_epoch)
+    if has_rivals:
+        driver = replace(driver, ready=_also_as_standby(driver.ready, data))
     return [
         driver,
-        *([_standby(driver, settings)] if options.standby else []),
+        *([_standby(driver, data)] if options.standby else []),
         replace(
             _child("view", options, settings, words=("view", "serve")),
             needed=False,
@@ -124,17 +128,22 @@ class Appliers:
         return replace(child, needed=False, patience_s=_PATIENCE_S)
 
 
-def _standby(driver: Child, settings: Config) -> Child:
+def _stands_by(data: Path, pid: int) -> bool:
+    """Say whether a process is a standby that can take over."""
+    waiting = presence.find(data, standby.ROLE)
+    return any(process.pid == pid and process.details == standby.READY for process in waiting)
+
+
+def _also_as_standby(drives: Callable[[int], bool], data: Path) -> Callable[[int], bool]:
+    return lambda pid: drives(pid) or _stands_by(data, pid)
+
+
+def _standby(driver: Child, data: Path) -> Child:
     """Return a second driver that waits, with the same command as the first."""
-
-    def ready(pid: int) -> bool:
-        waiting = presence.find(settings.data, standby.ROLE)
-        return any(process.pid == pid and process.details == standby.READY for process in waiting)
-
     return replace(
         driver,
         role=standby.ROLE,
-        ready=ready,
+        ready=lambda pid: _stands_by(data, pid),
         stop_s=_STANDBY_STOP_S,
         needed=False,
         patience_s=inf,

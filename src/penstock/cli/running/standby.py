@@ -1,7 +1,8 @@
 """The standby: a driver that waits, ready to start, until no other driver runs.
 
-The lock of the data directory decides which process is the driver. The kernel frees it as soon as its
-holder has ended for any reason. A standby looks at the lock all the time, and needs no other signal.
+The lock of the data directory decides which process is the driver, and with data in an object store also the lease
+(`process.driver_claim`). The kernel frees the lock as soon as its holder has ended for any reason. A standby asks for both all the
+time, and needs no other signal.
 """
 
 import time
@@ -31,7 +32,7 @@ class WarmRuntime(Protocol):
     """A runtime that can prepare its start, such as `SparkRuntime`."""
 
     def claim(self) -> bool:
-        """Take the lock of the driver, if it is free; say whether this runtime has it."""
+        """Get the right to be the driver, if it is free; say whether this runtime has it."""
 
     def warm_up(self) -> None:
         """Prepare a start that takes no time."""
@@ -47,7 +48,7 @@ class WarmRuntime(Protocol):
 
 
 def stand_by(runtime: WarmRuntime, app: str, data: Path, stop: Stop, console: "Console") -> bool:
-    """Return when this process has the lock of the driver; before, prepare the start of the runtime.
+    """Return when this process has the right to be the driver; before, prepare the start of the runtime.
 
     Args:
         runtime: The runtime, which has not started.

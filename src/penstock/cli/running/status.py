@@ -16,6 +16,7 @@ from penstock.files.layout import RUN
 from penstock.process.clock_jumps import ClockJumps
 from penstock.process.generator_progress import GeneratorProgress
 from penstock.process.incidents import FILE_NAME, Incident
+from penstock.process.lease import LeaseStanding
 from penstock.process.view_files import ViewState
 from penstock.process.view_standing import ViewStanding
 
@@ -80,6 +81,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
         partitions: The number of partitions; None before the first epoch.
         views: How each view stands.
+        lease: Which driver holds the lease of an application in an object store, and since when it is unchanged.
     """
 
     running: bool
@@ -100,6 +102,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     clock_jumps: ClockJumps = ClockJumps()
     views: list[ViewStanding] = []
+    lease: LeaseStanding | None = None
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -159,6 +162,7 @@ def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
         partitions=seen.partitions or None,
         clock_jumps=seen.clock_jumps,
         views=seen.views,
+        lease=seen.lease,
         **of_data,
     )
 
@@ -217,8 +221,7 @@ def _show(status: Status, console: "Console") -> None:
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
     _show_views(status.views, console)
-    if status.clock_jumps.count:
-        console.print(str(status.clock_jumps), style="yellow")
+    _show_notes(status, console)
     if status.incidents:
         newest = status.incidents[0]
         console.print(
@@ -227,6 +230,13 @@ def _show(status: Status, console: "Console") -> None:
             f"({status.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
         )
+
+
+def _show_notes(status: Status, console: "Console") -> None:
+    if status.lease is not None:
+        console.print(str(status.lease), markup=False)
+    if status.clock_jumps.count:
+        console.print(str(status.clock_jumps), style="yellow")
 
 
 def _show_rates(rates: Rates, console: "Console") -> None:

@@ -29,6 +29,7 @@ export async function open(body) {
   const processes = el("div", { id: "processes" });
   const killing = el("div", {});
   const generators = el("div", { id: "generators" });
+  const leased = el("div", { id: "leased" });
   const clock = el("div", { id: "clock" });
   const incidents = el("div", { id: "incidents" });
   let shownIncidents = "";
@@ -52,6 +53,7 @@ export async function open(body) {
       generators,
       recovery.element,
     ),
+    leased,
     clock,
     incidents,
   );
@@ -65,6 +67,8 @@ export async function open(body) {
     show(generators, generatorTable(live.status.generators));
     if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
+    const lease = live.status.lease_text;
+    show(leased, lease ? el("p", { class: "hint" }, `${lease}.`) : null);
     const jumped = live.status.clock_text;
     show(clock, jumped ? el("p", { class: "hint" }, `Warning: ${jumped}.`) : null);
     const told = JSON.stringify(live.status.incidents);

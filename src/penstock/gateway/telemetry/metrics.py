@@ -2,15 +2,18 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import Epoch
+from penstock.errors import JournalUnavailable
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
 from penstock.process.clock_jumps import clock_jumps
+from penstock.process.driver_claim import lease_standing
 from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
     APPEND_S,
@@ -283,6 +286,7 @@ class _CurrentGauges:
             "Jumps of the machine's clock that processes have noted (run/clock-jumps.jsonl).",
             value=clock_jumps(self._data).count,
         )
+        yield from _lease_metrics(self._data)
         viewed = view_epoch(self._data)
         if viewed is not None:
             yield GaugeMetricFamily(
@@ -320,6 +324,23 @@ class _CurrentGauges:
             memory.add_metric([role], sum(process.memory_bytes for process in of_role))
         yield processes
         yield memory
+
+
+def _lease_metrics(data: Path) -> "Iterator[Metric]":
+    """Yield the age of the lease; nothing without one, or if the object store does not answer."""
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+    standing = None
+    with suppress(JournalUnavailable):
+        standing = lease_standing(data)
+    if standing is not None:
+        age = GaugeMetricFamily(
+            "penstock_lease_age_seconds",
+            "Seconds since the driver has changed its lease in the object store.",
+            labels=["host"],
+        )
+        age.add_metric([standing.host], standing.age_s)
+        yield age
 
 
 def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":

@@ -27,7 +27,7 @@ from penstock.errors import (
     PenstockError,
     Truncated,
 )
-from penstock.journal.api import Commit, Journal, PartKind
+from penstock.journal.api import Commit, Journal, PartKind, UnclearCommit
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -37,7 +37,7 @@ from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.incidents import IncidentLog, incident_of
-from penstock.runtime.spark.control import ControlEpochs
+from penstock.runtime.spark.control import ControlEffect, ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.executors import executors_of
@@ -137,6 +137,9 @@ class EpochDriver:
         failure: The `PenstockError` that the last call of `advance` raised, if any.
         late: Subscribes workflows that begin with earlier atoms.
     """
+
+    _unclear: tuple[Commit, int, ControlEffect | None] | None = None
+    """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
 
     def __init__(
         self, config: Config, log: Log, journal: Journal, jobs: Jobs, scratch: Path
@@ -244,6 +247,7 @@ class EpochDriver:
         """
         self.failure = None
         try:
+            self._ask_again()
             self.controls.switch()
             self.append_later()
             while not stopping() and (ranges := self._ranges(upto)):
@@ -273,7 +277,7 @@ class EpochDriver:
             return
         clock.lap("round1")
         self._fault.reached("control-prepared")
-        self._commit(epoch, ranges, 1, [result], effect.partitions)
+        self._commit(epoch, ranges, 1, [result], effect)
         self._fault.reached("control-committed")
         self.controls.switch(effect)
         self._fault.reached("control-switched")
@@ -294,7 +298,7 @@ class EpochDriver:
         """Run an epoch; where it fails, make the next attempt a smaller one."""
         try:
             self._run(ranges)
-        except Fenced:
+        except (Fenced, UnclearCommit):
             raise
         except Overflow:  # nothing is lost: the same range runs again, in one task
             self._parallelism.overflowed()
@@ -318,7 +322,7 @@ class EpochDriver:
         self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
         try:
             self._run(ranges)
-        except Fenced:
+        except (Fenced, UnclearCommit):
             raise
         except Exception as again:  # noqa: BLE001 -- the request is the cause
             _log.warning("a request fails alone", extra={"cause": cause_text(again)})
@@ -441,13 +445,13 @@ class EpochDriver:
         ranges: list[LogRange],
         count: int,
         results: list[TaskResult],
-        partitions: int = 0,
+        effect: ControlEffect | None = None,
     ) -> None:
         """Commit the parts; on return the epoch is durable.
 
         Args:
             count: Their number.
-            partitions: The number of partitions from the next epoch on; 0: the present number.
+            effect: That of the control record which is this epoch.
         """
         parts = tuple(part for result in results for part in result.parts)
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
@@ -458,15 +462,38 @@ class EpochDriver:
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
         self._time_us = max(self._time_us, wall_clock_us())
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
-        partitions = partitions or self._jobs.partitions
+        partitions = (effect and effect.partitions) or self._jobs.partitions
         checksum = self._log.checksum(Lsn(reached[ONLY_PARTITION] - 1))
         commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions, checksum)
-        self._journal.commit(commit)
+        self._put(commit, count, effect)
+
+    def _put(self, commit: Commit, count: int, effect: ControlEffect | None) -> None:
+        """Commit an epoch, and go on from there; remember it if its outcome stays unknown."""
+        try:
+            self._journal.commit(commit)
+        except UnclearCommit:
+            self._unclear = commit, count, effect
+            raise
+        self._unclear = None
         self._fault.reached("after-commit")
-        self._epoch = epoch
-        self._positions = reached
-        self._atoms = atoms
+        self._epoch = commit.epoch
+        self._positions = dict(commit.positions)
+        self._atoms = dict(commit.atoms)
         self._later.owe(commit)
+
+    def _ask_again(self) -> None:
+        """Commit the epoch whose outcome is unknown once more, with the same bytes: run again, it would have other ones.
+
+        Its outcome then is known, and if it was committed before, this driver is not fenced by itself.
+        """
+        if self._unclear is not None:
+            commit, count, effect = self._unclear
+            self._put(commit, count, effect)
+            if effect is not None:
+                self.controls.switch(effect)
+            self._division.committed(count)
+            self._condemned = 0
+            self._stores.begin(commit.epoch, count)
 
     def _tell(self, report: EpochReport) -> None:
         for listener in self.on_epoch:

@@ -105,7 +105,7 @@ class SparkRuntime:
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
         self._jobs: Jobs
-        self._right = DriverClaim(config.data, on_loss=self._give_up)
+        self._right = DriverClaim(config.data, self._give_up)
         self._jvm = jvm
         # Of this run alone: workers of a killed run may still write files.
         self._scratch = new_scratch(config.data) if jvm is None else jvm.scratch
@@ -217,11 +217,7 @@ class SparkRuntime:
         self._query.begin()
 
     def claim(self) -> bool:
-        """Ask for the right to be the driver, without a wait; say whether this runtime has it.
-
-        Raises:
-            ConfigError: This host can never have it.
-        """
+        """Ask for the right to be the driver, without a wait; say whether this runtime has it."""
         return self._right.is_got()
 
     def check_warm(self) -> None:
