@@ -39,6 +39,7 @@ from penstock.process.lease import (
     releasing,
     taking,
 )
+from penstock.process.presence import boot_id
 
 _log = logging.getLogger(__name__)
 
@@ -127,8 +128,9 @@ class _LeaseThread:
     """A thread that gets the lease, keeps it, and gives it up."""
 
     def __init__(self, data: Path, on_loss: Callable[[Fenced], object]) -> None:
-        host = _host_id(data)
-        name = socket.gethostname()
+        # With the boot, because a lock says nothing of a copy of the folder on another machine.
+        self._folder = _host_id(data)
+        host, name = f"{self._folder}.{boot_id()}", socket.gethostname()
         self._mine = Lease(run=secrets.token_hex(8), host=host, name=name, pid=os.getpid())
         self._root: SharedRoot = shared_root(data)
         self._on_loss = on_loss
@@ -183,7 +185,7 @@ class _LeaseThread:
                 with suppress(FileNotFoundError):
                     answer = self._root.get(LEASE)
             case Prove():
-                self._root.replace(f"{LEASE}.{self._mine.host}", b"")
+                self._root.replace(f"{LEASE}.{self._folder}", b"")
             case Change():
                 answer = self._is_changed(ask)
         return answer

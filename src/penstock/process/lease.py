@@ -37,7 +37,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: The id of the holder, another one for each process.
-        host: The id of the holder's host folder.
+        host: The id of the holder's host folder, and of the boot of its machine.
         name: The name of its host, for people.
         pid: The id of its process, for people.
         count: How often the holder has changed the lease.
