@@ -80,6 +80,20 @@ class StoreServer:
         """Return the root of a prefix, perhaps through a proxy."""
         return StoreRoot(f"s3://{BUCKET}/{prefix}", host, self.access(port))
 
+    def url(self, prefix: str) -> str:
+        """Return the place of a prefix."""
+        return f"s3://{BUCKET}/{prefix}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables from which a process takes the options of its client."""
+        access = self.access()
+        return {
+            "AWS_ENDPOINT_URL": access["endpoint"],
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": access["region"],
+        }
+
     def access(self, port: int | None = None) -> dict[str, str]:
         """Return the options of a client."""
         return {

@@ -1,5 +1,6 @@
 """The port of the shared root: one suite that both adapters pass, the object store over a real server."""
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -229,3 +230,19 @@ def test_torn_bytes_are_set_aside(tmp_path: Path) -> None:
     aside = root.set_aside("a.json", lambda data: data == b"hal")
     assert aside is not None
     assert (root.get(aside), root.has("a.json")) == (b"hal", False)
+
+
+def test_large_bytes_come_back(root: SharedRoot, tmp_path: Path) -> None:
+    """Bytes that need several requests are whole, through memory and through files."""
+    data = random.Random(1).randbytes(20 << 20)
+    root.add("a", data)
+    assert root.get("a") == data
+    with root.writing("b") as path:
+        path.write_bytes(data)
+    with root.reading("b") as path:
+        assert path.read_bytes() == data
+    with root.scratch("c") as path:
+        path.write_bytes(data[:3])
+        root.take(path, "c")
+    root.settle("")
+    assert (root.get("c"), sorted(root.names())) == (data[:3], ["a", "b", "c"])

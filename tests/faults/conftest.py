@@ -1,6 +1,6 @@
 """An object store for the tests of faults, reached at once and through a network whose answers lie."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,3 +24,19 @@ def proxy(store_server: "StoreServer") -> "Iterator[HostileProxy]":
 def near(store_server: "StoreServer", tmp_path: Path) -> "StoreRoot":
     """The store as others see it."""
     return store_server.root(tmp_path / "near", tmp_path.name)
+
+
+@pytest.fixture
+def stored(
+    store_server: "StoreServer", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Path]:
+    """Give a function that makes a data directory of a name, whose shared root lies in the store."""
+    for name, value in store_server.environment().items():
+        monkeypatch.setenv(name, value)
+    module: Any = import_module("penstock.files.roots")
+
+    def make(name: str) -> Path:
+        module.use_store(tmp_path / name, store_server.url(f"{tmp_path.name}/{name}"))
+        return tmp_path / name
+
+    return make

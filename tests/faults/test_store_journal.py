@@ -1,17 +1,24 @@
 """A journal in an object store: no false fence, no lost epoch, and no name that is forgotten too early."""
 
+import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import Fenced, JournalUnavailable
+from penstock.errors import Diverged, Fenced, JournalUnavailable
 from penstock.files import store_root
 from penstock.files.store_root import StoreRoot
+from penstock.journal import segments
+from penstock.journal.action import commit_text
 from penstock.journal.api import CompactionPolicy
+from penstock.journal.compaction import Compaction
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.segments import Segments
 from tests.conformance.test_journal import commit_of, grow
 from tests.object_store import (
     CONFLICT,
@@ -113,3 +120,135 @@ def test_driver_that_slept_for_long_is_fenced(
     with pytest.raises(Fenced):
         sleeper.commit(commit_of(3))
     assert list(DeltaJournal(near, "shop").commits(Epoch(2))) == made
+
+
+class Stopped(Exception):
+    """Ends a compaction as a kill would, so that its claims and files stay."""
+
+
+def compacted_until(journal: DeltaJournal, step: str, then: Callable[[], object]) -> None:
+    """Compact, and do something when a step is reached."""
+
+    def reached(at: str) -> None:
+        if at == step:
+            then()
+
+    journal.compact(SMALL, reached)
+
+
+def spans_of(root: StoreRoot) -> list[str]:
+    """Return the names of all indexes."""
+    return sorted(name for name in root.names("journal/_segments") if name.endswith(".index"))
+
+
+def files_of(root: StoreRoot) -> set[str]:
+    """Return the names of all files of segments."""
+    return {
+        name for folder in root.names("journal") for name in root.names(f"journal/{folder}")
+        if name.startswith("segment-")
+    }  # fmt: skip
+
+
+def test_two_hosts_that_compact_at_once_publish_no_segment_twice(
+    store_server: StoreServer, near: StoreRoot, tmp_path: Path
+) -> None:
+    """Whoever is second drops its files, and goes on after the segment of the first, also with other settings."""
+    ours = DeltaJournal(near.folder("journal"), "shop")
+    made = grow(ours, 13)
+    far = store_server.root(tmp_path / "far", tmp_path.name)
+    others = DeltaJournal(far.folder("journal"), "shop")
+    compacted_until(ours, "segment-written", lambda: others.compact(SMALL._replace(epochs=3)))
+    assert spans_of(near) == [f"{one:012}-{two:012}.index" for one, two in ((0, 3), (4, 6), (7, 9))]
+    listed = {part.path for segment in Segments(near.folder("journal")).every() for part in segment.files.values()}  # fmt: skip
+    assert {path.partition("/")[2] for path in listed} == files_of(near)
+    for journal in (ours, others, DeltaJournal(near.folder("journal"), "shop")):
+        assert list(journal.commits(BEFORE_FIRST)) == made
+
+
+def test_claim_of_a_host_that_died_is_carried_out_by_another(
+    store_server: StoreServer, near: StoreRoot, tmp_path: Path
+) -> None:
+    """The last epoch of a claimed segment stays, also if the next host would merge other epochs."""
+
+    def die() -> None:
+        raise Stopped
+
+    journal = DeltaJournal(near.folder("journal"), "shop")
+    made = grow(journal, 9)
+    with pytest.raises(Stopped):
+        compacted_until(journal, "segment-written", die)
+    far = store_server.root(tmp_path / "far", tmp_path.name).folder("journal")
+    DeltaJournal(far, "shop").compact(SMALL._replace(epochs=2))
+    assert spans_of(near)[:2] == [f"{0:012}-{3:012}.index", f"{4:012}-{5:012}.index"]
+    assert list(DeltaJournal(far, "shop").commits(BEFORE_FIRST)) == made
+
+
+def let_days_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move all clocks on, so that what is useless may be removed, and what a process knows is old."""
+    now_s, now_ns = StoreRoot.now_s, time.time_ns
+    days_s = 3 * 86_400
+    monkeypatch.setattr(StoreRoot, "now_s", lambda self: (now_s(self)[0] + days_s,) * 2)
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + days_s * 10**9)
+    monkeypatch.setattr(segments, "_FRESH_S", 0.0)
+
+
+def test_host_that_slept_compacts_nothing_that_is_merged(
+    store_server: StoreServer, near: StoreRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that is free because its segment was forgotten leads to no second segment of its epochs."""
+    root = near.folder("journal")
+    sleeper = DeltaJournal(root, "shop")
+    grow(sleeper, 13)
+    plan = Compaction._batches
+    asleep = [True]
+
+    def slow(self: Compaction, *args: Any) -> Iterator[Any]:
+        for batch in plan(self, *args):
+            if asleep.pop() if asleep else False:
+                far = store_server.root(tmp_path / "far", tmp_path.name)
+                awake = DeltaJournal(far.folder("journal"), "shop")
+                awake.compact(SMALL)
+                awake.forget(Epoch(8))
+                let_days_pass(monkeypatch)
+                awake.forget(Epoch(8))
+                assert not root.has("_segments/000000000000.claim")
+            yield batch
+
+    monkeypatch.setattr(Compaction, "_batches", slow)
+    sleeper.compact(SMALL._replace(epochs=3))
+    assert spans_of(near) == [f"{8:012}-{11:012}.index"]
+    assert DeltaJournal(root, "shop").first() == 8
+
+
+def test_reader_that_slept_for_long_does_not_take_a_false_name_for_an_epoch(
+    near: StoreRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that slept creates a name again before it is fenced; who reads on from there gets the true epoch."""
+    root = near.folder("journal")
+    reader, late = DeltaJournal(root, "shop"), DeltaJournal(root, "shop")
+    grow(reader, 2)
+    assert late.last() == reader.last()
+    awake = DeltaJournal(root, "shop")
+    made = grow(awake, 13)
+    awake.compact(SMALL)
+    let_days_pass(monkeypatch)
+    awake.compact(SMALL)
+    name = f"_delta_log/{4:020}.json"
+    assert not root.has(name)
+    root.create(name, commit_text(replace(commit_of(3), time_us=7), "shop"))
+    assert reader.wait(Epoch(2), 0) == made[0]
+    awake.forget(Epoch(8))
+    let_days_pass(monkeypatch)
+    with pytest.raises(Diverged, match="no epoch 3"):
+        late.wait(Epoch(2), 0)
+
+
+def test_names_stay_for_a_day_by_both_clocks(
+    near: StoreRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock of this host that is a year ahead makes no name old."""
+    near.add("a", b"")
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 365 * 86_400 * 10**9)
+    assert near.age_s("a") < 60
+    assert near.now_s()[1] > now_ns / 1e9 + 86_400

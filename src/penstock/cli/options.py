@@ -20,11 +20,15 @@ import typer
 from penstock.cli import completion
 from penstock.deployment.loading import load_app, locate
 from penstock.errors import ConfigError
-from penstock.files.roots import has_journal, use_store
+from penstock.files.local_root import LocalRoot
+from penstock.files.roots import has_journal, root_at, use_store
+from penstock.files.shared_root import SCHEME
 from penstock.native import choice
 from penstock.process.config import Config, Setting, help_of, load_config, parse_assignment
 
 if TYPE_CHECKING:
+    from penstock.files.shared_root import SharedRoot
+    from penstock.history.branch import NewPlace
     from penstock.model.application import App
     from penstock.model.versions.schema_change import SchemaChange
     from penstock.orders.order import Place
@@ -386,6 +390,27 @@ def config_of(
         settings.append(Setting("data", data, "--data"))
     environment = {name: text for name, text in os.environ.items() if name not in _NO_SETTINGS}
     return load_config(data=default, file=file, environment=environment, flags=settings)
+
+
+def is_in_store(place: Path) -> bool:
+    """Say whether a place that a command names is in an object store; a path has lost a slash of its URL."""
+    return str(place).startswith(SCHEME.removesuffix("/"))
+
+
+def root_of(place: Path) -> "SharedRoot":
+    """Return the root at a place that a command names: a directory, or `s3://BUCKET/PREFIX`."""
+    if not is_in_store(place):
+        return LocalRoot(place)
+    settings = config_of(NOWHERE, data=place)
+    return root_at(settings.store, settings.data)
+
+
+def new_place_of(place: Path) -> "NewPlace":
+    """Return the place of a new application that a command names: a directory, or `s3://BUCKET/PREFIX`."""
+    from penstock.history.branch import NewPlace
+
+    settings = config_of(NOWHERE, data=place) if is_in_store(place) else None
+    return NewPlace(place, "") if settings is None else NewPlace(settings.data, settings.store)
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:

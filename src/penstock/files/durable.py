@@ -77,6 +77,11 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
 
 
+def is_temporary(name: str) -> bool:
+    """Say whether a file has a name of `temporary_of`, or belongs to such a file: a writer is at work, or has died."""
+    return name.startswith(".") and TEMPORARY in name
+
+
 def sync(path: Path) -> None:
     """Make a file's bytes durable."""
     _sync(path, os.O_RDONLY)

@@ -68,7 +68,7 @@ class LocalRoot:
         try:
             durable.create(path, data)
         except FileNotFoundError:  # an earlier version made the root, without this folder
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             durable.sync_directory(path.parent.parent)
             durable.create(path, data)
         durable.sync_directory(path.parent)
@@ -92,15 +92,24 @@ class LocalRoot:
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
         """Give a file to write, as the port says."""
-        path = self._path(name)
-        temporary = durable.temporary_of(path)
-        try:
-            yield temporary
-            durable.sync(temporary)
-            temporary.replace(path)
+        with self.scratch(name) as path:
+            yield path
+            self.take(path, name)
             durable.sync_directory(path.parent)
+
+    @contextmanager
+    def scratch(self, near: str) -> Iterator[Path]:
+        """Give a file for `take`, with a name that `durable.is_temporary` knows."""
+        path = durable.temporary_of(self._path(near))
+        try:
+            yield path
         finally:
-            temporary.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def take(self, path: Path, name: str) -> None:
+        """Give a file of `scratch` its name."""
+        durable.sync(path)
+        path.replace(self._path(name))
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
@@ -138,11 +147,16 @@ class LocalRoot:
         except FileNotFoundError:
             return 0.0
 
+    def now_s(self) -> tuple[float, float]:
+        """Return the time of this host, twice."""
+        now_s = time.time_ns() / 1e9
+        return now_s, now_s
+
     def names(self, folder: str = "") -> Iterator[str]:
         """Yield the names directly in a folder."""
         try:
             entries = os.scandir(self._path(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         with entries:
             for entry in entries:
@@ -155,9 +169,13 @@ class LocalRoot:
         except FileNotFoundError:
             return 0
 
-    def settle(self, folder: str) -> None:
-        """Make the names in a folder durable."""
-        durable.sync_directory(self._path(folder))
+    def settle(self, folder: str, *, with_bytes: bool = False) -> None:
+        """Make the names in a folder durable, perhaps with their bytes."""
+        path = self._path(folder)
+        for file in path.iterdir() if with_bytes else ():
+            if file.is_file():
+                durable.sync(file)
+        durable.sync_directory(path)
 
     def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
         """Rename torn bytes, as the port says."""
@@ -173,6 +191,10 @@ class LocalRoot:
     def remove(self, name: str) -> None:
         """Remove a name."""
         self._path(name).unlink(missing_ok=True)
+
+    def address(self) -> tuple[str, dict[str, str]]:
+        """Return the path; a client needs no options."""
+        return str(self.path), {}
 
     @contextmanager
     def alone(self, folder: str = "", timeout_s: float | None = None) -> Iterator[bool]:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable, private
-from penstock.files.layout import JOURNAL, LOG, SHARED_ROOT, STATE
+from penstock.files.layout import JOURNAL, LOG, SHARED_ROOT, SNAPSHOTS, STATE
 from penstock.files.local_root import LocalRoot
 from penstock.files.shared_root import SCHEME, SharedRoot
 
@@ -73,6 +73,27 @@ def shared_root(data: Path) -> SharedRoot:
 def journal_root(data: Path) -> SharedRoot:
     """Return the root of the journal of a data directory; raises as `store_of`."""
     return shared_root(data).folder(JOURNAL)
+
+
+def snapshots_root(data: Path) -> SharedRoot:
+    """Return the root of the snapshots of a data directory; raises as `store_of`."""
+    return shared_root(data).folder(SNAPSHOTS)
+
+
+def root_at(place: str, host: Path) -> SharedRoot:
+    """Return the root at a place: a folder, or `s3://BUCKET/PREFIX`.
+
+    Args:
+        host: A folder of this host for files on their way to a store.
+
+    Raises:
+        ConfigError: The URL names no place in a store.
+    """
+    if not place.startswith(SCHEME):
+        return LocalRoot(Path(place))
+    from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
+
+    return StoreRoot(place, host)
 
 
 def has_journal(data: Path) -> bool:
@@ -142,5 +163,10 @@ def use_store(data: Path, url: str) -> None:
             "another folder with the setting host_data"
         )
     private.create(data)
+    name_store(data, str(wanted))
+
+
+def name_store(data: Path, url: str) -> None:
+    """Write the file that names the shared root of a folder, durably."""
     with durable.storage(f"write {data / SHARED_ROOT}"):
-        durable.replace(data / SHARED_ROOT, msgspec.json.encode(_Shared(str(wanted))))
+        durable.replace(data / SHARED_ROOT, msgspec.json.encode(_Shared(url)))

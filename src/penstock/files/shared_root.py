@@ -98,6 +98,16 @@ class SharedRoot(Protocol):
         For bytes that do not fit into memory. A block that raises leaves the name as it was.
         """
 
+    def scratch(self, near: str) -> AbstractContextManager[Path]:
+        """Give the path of a file to write, which need not exist, for `take`; what is left of it is removed afterwards.
+
+        Args:
+            near: A name in the folder that the file is for.
+        """
+
+    def take(self, path: Path, name: str) -> None:
+        """Move a file of `scratch` to a name. Its bytes are durable then; the name is after `settle`."""
+
     def reading(self, name: str) -> AbstractContextManager[Path]:
         """Give the path of a file with the bytes of a name, to be read within the block; raises as `get` does."""
 
@@ -118,7 +128,10 @@ class SharedRoot(Protocol):
         """Return a value that is another one as soon as a name was written again; None if the name does not exist."""
 
     def age_s(self, name: str) -> float:
-        """Return the seconds since a name was written; 0 if it does not exist."""
+        """Return the seconds since a name was written, by the slowest clock; 0 if it does not exist."""
+
+    def now_s(self) -> tuple[float, float]:
+        """Return the time by the slowest and by the fastest clock that may stamp a name, seconds since the Unix epoch."""
 
     def names(self, folder: str = "") -> Iterator[str]:
         """Yield the names directly in a folder, in any order and relative to it; none if the folder does not exist.
@@ -129,8 +142,12 @@ class SharedRoot(Protocol):
     def version(self, folder: str) -> object:
         """Return a value that another call returns again only if no name in a folder has come or gone since."""
 
-    def settle(self, folder: str) -> None:
-        """Make the names durable that this process has seen in a folder: their writers may not have done it yet."""
+    def settle(self, folder: str, *, with_bytes: bool = False) -> None:
+        """Make the names durable that this process has seen in a folder: their writers may not have done it yet.
+
+        Args:
+            with_bytes: Whether to do it for the bytes, too, which another library has written.
+        """
 
     def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
         """Rename a name if its bytes are torn; return the new name, None if nothing was renamed.
@@ -140,6 +157,9 @@ class SharedRoot(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a name; one that does not exist is no error."""
+
+    def address(self) -> tuple[str, dict[str, str]]:
+        """Return the place of the root and the options of a client, as delta-rs takes them."""
 
     def alone(
         self, folder: str = "", timeout_s: float | None = None

@@ -5,7 +5,7 @@ these threads: a request of it would wait for ever, and take the answers of its 
 a fork of a process that has sent requests loads the library again, from a copy of its file. The loader takes another
 file for another library, so its memory is new. The former one is never touched again, and no process has to plan its forks.
 
-`obstore` repeats nothing here: its own repetitions would hide which answers were clear. Each error is one of three kinds,
+`obstore` repeats nothing here but the parts of large objects: its own repetitions would hide which answers were clear. Each error is one of three kinds,
 `ConditionFailed`, `Refused` and any other `OSError`; the last is unclear. The texts are for people.
 """
 
@@ -23,7 +23,7 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from penstock.errors import ConfigError
 from penstock.files.store_answers import ConditionFailed, Refused
@@ -38,7 +38,20 @@ ANSWER_S: Final = 5.0
 """How long one request may take."""
 
 _PIECE: Final = 8 << 20
-"""How many bytes of a file one request reads."""
+"""How many bytes of an object one request reads or writes."""
+
+_PARTS_AT_ONCE: Final = 4
+
+
+class _Patience(NamedTuple):
+    """How often the library repeats a request, and how many times `ANSWER_S` each may take."""
+
+    repeats: int = 0
+    factor: int = 1
+
+
+_ONCE: Final = _Patience()
+_PARTS: Final = _Patience(repeats=6, factor=12)
 
 _LIBRARY: Final = "obstore"
 _COMPILED: Final = "obstore._obstore"
@@ -58,7 +71,11 @@ T = TypeVar("T")
 
 
 class Client:
-    """The requests to one bucket."""
+    """The requests to one bucket.
+
+    Attributes:
+        options: The settings that were given.
+    """
 
     def __init__(self, bucket: str, options: dict[str, str]) -> None:
         """Name the bucket; nothing is asked yet.
@@ -67,7 +84,7 @@ class Client:
             options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
         """
         self._bucket = bucket
-        self._options = options
+        self.options = options
 
     def put(
         self, key: str, data: bytes | memoryview | Path, mode: "PutMode" = "overwrite"
@@ -77,35 +94,65 @@ class Client:
         Args:
             data: Its bytes, or a file with them. If they are many, they are sent in parts, unless there is a condition.
         """
-        whole = {} if mode == "overwrite" else {"use_multipart": False}
+        if mode != "overwrite":
+            return self._put_whole(key, data, mode)
+        try:
+            return self._put_anyway(key, data)
+        except ConditionFailed as error:
+            # There was no condition: the store does not like another request that it has at the same time.
+            raise OSError(errno.EBUSY, error.strerror) from error
+
+    def _put_whole(self, key: str, data: bytes | memoryview | Path, mode: "PutMode") -> str | None:
         answer = self._asked(
-            lambda library, store: library.put(store, key, data, mode=mode, **whole)
+            lambda library, store: library.put(store, key, data, mode=mode, use_multipart=False)
+        )
+        version: str | None = answer["version"]
+        return version
+
+    def _put_anyway(self, key: str, data: bytes | memoryview | Path) -> str | None:
+        size = data.stat().st_size if isinstance(data, Path) else len(data)
+        if size <= _PIECE:
+            return self._put_whole(key, data, "overwrite")
+        # Nothing is to be seen before all parts are there, so here the library may repeat what fails.
+        answer = self._asked(
+            lambda library, store: library.put(
+                store, key, data, chunk_size=_PIECE, max_concurrency=_PARTS_AT_ONCE
+            ),
+            _PARTS,
         )
         version: str | None = answer["version"]
         return version
 
     def get(self, key: str) -> tuple[bytes, str | None]:
         """Return the bytes of an object and its tag."""
+        facts, data = self._begun(key)
+        return b"".join(self._pieces(key, facts)) if data is None else data, facts["e_tag"]
 
-        def ask(library: ModuleType, store: "S3Store") -> tuple[bytes, str | None]:
+    def save(self, key: str, path: Path) -> None:
+        """Write the bytes of an object into a file."""
+        facts, data = self._begun(key)
+        with path.open("wb") as file:
+            file.writelines(self._pieces(key, facts) if data is None else [data])
+
+    def _begun(self, key: str) -> tuple[Any, bytes | None]:
+        """Return the facts of an object, and its bytes if they are few."""
+
+        def ask(library: ModuleType, store: "S3Store") -> tuple[Any, bytes | None]:
             answer: GetResult = library.get(store, key)
-            return bytes(answer.bytes()), answer.meta["e_tag"]
+            is_small = answer.meta["size"] <= _PIECE
+            return answer.meta, bytes(answer.bytes()) if is_small else None
 
         return self._asked(ask)
 
-    def save(self, key: str, path: Path) -> None:
-        """Write the bytes of an object into a file, piece by piece: each request has its own time."""
-        facts = self._asked(lambda library, store: library.head(store, key))
+    def _pieces(self, key: str, facts: Any) -> "Iterator[bytes]":
+        """Yield the bytes of an object piece by piece: each request has its own time, and they have one version."""
 
         def ask(library: ModuleType, store: "S3Store", start: int, end: int) -> bytes:
-            # All pieces are of one version; another one would be refused.
             options: GetOptions = {"range": (start, end), "if_match": facts["e_tag"]}
             return bytes(library.get(store, key, options=options).bytes())
 
-        with path.open("wb") as file:
-            for start in range(0, facts["size"], _PIECE):
-                end = min(start + _PIECE, facts["size"])
-                file.write(self._asked(partial(ask, start=start, end=end)))
+        for start in range(0, facts["size"], _PIECE):
+            yield self._asked(partial(ask, start=start, end=min(start + _PIECE, facts["size"])))
 
     def head(self, key: str) -> Any:
         """Return the facts of an object: `size`, `e_tag`, `last_modified`; None if it does not exist."""
@@ -124,8 +171,8 @@ class Client:
         """Remove an object, if it exists."""
         self._asked(lambda library, store: library.delete(store, key))
 
-    def _asked(self, ask: "Callable[[ModuleType, S3Store], T]") -> T:
-        """Send one request.
+    def _asked(self, ask: "Callable[[ModuleType, S3Store], T]", patience: _Patience = _ONCE) -> T:
+        """Send one request, or several at once.
 
         Raises:
             FileNotFoundError: The object does not exist.
@@ -134,7 +181,7 @@ class Client:
         library = _library()
         exceptions = library.module.exceptions
         try:
-            return ask(library.module, library.store_of(self._bucket, self._options))
+            return ask(library.module, library.store_of(self._bucket, self.options, patience))
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
             raise ConditionFailed(errno.EEXIST, self._text_of(error)) from error
         except FileNotFoundError as error:
@@ -182,23 +229,23 @@ class _Library:
         self.file = Path(str(sys.modules[_COMPILED].__file__))
         self._stores: dict[tuple[object, ...], S3Store] = {}
 
-    def store_of(self, bucket: str, options: dict[str, str]) -> "S3Store":
+    def store_of(self, bucket: str, options: dict[str, str], patience: _Patience) -> "S3Store":
         """Return the client of a bucket."""
         # The client reads these variables itself, when it is made.
         variables = os.environ.items()  # noqa: TID251 -- for the client
         given = [(name, text) for name, text in variables if name.startswith("AWS_")]
-        key = (bucket, ANSWER_S, *sorted(options.items()), *sorted(given))
+        key = (bucket, patience, ANSWER_S, *sorted(options.items()), *sorted(given))
         if (store := self._stores.get(key)) is None:
             try:
                 made = self.module.store.S3Store(
                     bucket,
                     client_options={
-                        "timeout": timedelta(seconds=ANSWER_S),
+                        "timeout": timedelta(seconds=patience.factor * ANSWER_S),
                         "connect_timeout": timedelta(seconds=ANSWER_S / 2),
                         # The endpoint says itself whether it has a certificate: a store in a private network may have none.
                         "allow_http": True,
                     },
-                    retry_config={"max_retries": 0},
+                    retry_config={"max_retries": patience.repeats},
                     **options,
                 )
             except self.module.exceptions.BaseError as error:

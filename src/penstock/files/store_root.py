@@ -13,13 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
+from penstock.files.layout import PROBE
 from penstock.files.lock import locked_file
 from penstock.files.shared_root import SCHEME, place_of
 from penstock.files.store_answers import (
@@ -44,12 +45,13 @@ _CREATE_PATIENCE_S: Final = 30.0
 
 _LOOK_S: Final = (0.01, 0.25)
 _KEEPS_S: Final = 86_400
+_CLOCK_FRESH_S: Final = 600.0
+"""How long the clock of the store is known after it was asked."""
 
 _RIVALS: Final = 8
 _TRIALS: Final = 3
 _NO_VERSIONS: Final = (None, "", "null")
 """What an object of a bucket without versioning has as its version."""
-_PROBE: Final = "_probe"
 
 T = TypeVar("T")
 
@@ -79,6 +81,7 @@ class StoreRoot:
         self._host = host
         self._prefix = f"{path}/" if path else ""
         self._client = Client(bucket, options or {})
+        self._clock = _Clock()
 
     def __str__(self) -> str:
         return self._url
@@ -90,6 +93,7 @@ class StoreRoot:
         below._host = self._host / name
         below._prefix = f"{self._prefix}{name}/"
         below._client = self._client
+        below._clock = self._clock
         return below
 
     def make_folders(self, *names: str) -> None:
@@ -118,7 +122,15 @@ class StoreRoot:
         """Give a file to write, as the port says."""
         with self._scratch_file() as path:
             yield path
-            self._asked(lambda: self._client.put(self._key(name), path))
+            self.take(path, name)
+
+    def scratch(self, near: str) -> AbstractContextManager[Path]:
+        """Give a file for `take`."""
+        return self._scratch_file()
+
+    def take(self, path: Path, name: str) -> None:
+        """Put a file of `scratch` under its name."""
+        self._asked(lambda: self._client.put(self._key(name), path))
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
@@ -154,7 +166,21 @@ class StoreRoot:
     def age_s(self, name: str) -> float:
         """Return the seconds since a name was written."""
         meta = self._asked(lambda: self._client.head(self._key(name)))
-        return 0.0 if meta is None else time.time_ns() / 1e9 - meta["last_modified"].timestamp()
+        written_s = None if meta is None else meta["last_modified"].timestamp()
+        return 0.0 if written_s is None else max(0.0, self.now_s()[0] - written_s)
+
+    def now_s(self) -> tuple[float, float]:
+        """Return the times of this host and of the store, the earlier first."""
+        own_s = time.time_ns() / 1e9
+        store_s = self._clock.now_s(lambda: self._told_s(f"{PROBE}/{secrets.token_hex(8)}"))
+        return min(own_s, store_s), max(own_s, store_s)
+
+    def _told_s(self, name: str) -> float:
+        """Return the time of the store. An answer tells no time, but a name tells when it was written."""
+        self.replace(name, b"")
+        meta = self._asked(lambda: self._client.head(self._key(name)))
+        self.remove(name)
+        return time.time_ns() / 1e9 if meta is None else meta["last_modified"].timestamp()
 
     def names(self, folder: str = "") -> Iterator[str]:
         """Yield the names directly in a folder."""
@@ -165,7 +191,7 @@ class StoreRoot:
         """Return a value that is never returned again: nothing tells of changes, so the caller lists the folder."""
         return object()
 
-    def settle(self, folder: str) -> None:
+    def settle(self, folder: str, *, with_bytes: bool = False) -> None:
         """Do nothing: each object that a store shows is durable."""
 
     def set_aside(self, name: str, is_torn: Callable[[bytes], bool]) -> str | None:
@@ -175,6 +201,10 @@ class StoreRoot:
         """Remove a name."""
         with suppress(FileNotFoundError):
             self._asked(lambda: self._client.delete(self._key(name)))
+
+    def address(self) -> tuple[str, dict[str, str]]:
+        """Return the URL, and the options of a client that commits by conditional puts."""
+        return self._url, {"allow_http": "true", "conditional_put": "etag", **self._client.options}
 
     @contextmanager
     def alone(self, folder: str = "", timeout_s: float | None = None) -> Iterator[bool]:
@@ -201,7 +231,7 @@ class StoreRoot:
         Raises:
             ConfigError: They stay, as a former version; or the store does not answer.
         """
-        name = f"{_PROBE}/{secrets.token_hex(8)}-version"
+        name = f"{PROBE}/{secrets.token_hex(8)}-version"
         try:
             version = self._asked(lambda: self._client.put(self._key(name), b""))
             self.remove(name)
@@ -221,7 +251,7 @@ class StoreRoot:
         """
         try:
             for trial in range(_TRIALS):
-                self._try_conditions(f"{_PROBE}/{secrets.token_hex(8)}-{trial}")
+                self._try_conditions(f"{PROBE}/{secrets.token_hex(8)}-{trial}")
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -290,6 +320,19 @@ class StoreRoot:
             return Found(*self._client.get(self._key(name)))
         except FileNotFoundError:
             return Found(None, None)
+
+
+class _Clock:
+    """The clock of a store, from what it has told last and the monotonic clock of this process."""
+
+    def __init__(self) -> None:
+        self._told: tuple[float, float] | None = None  # its time, and that of this process then
+
+    def now_s(self, ask: Callable[[], float]) -> float:
+        told = self._told
+        if told is None or time.monotonic() - told[1] > _CLOCK_FRESH_S:
+            told = self._told = ask(), time.monotonic()
+        return told[0] + time.monotonic() - told[1]
 
 
 def _with_bid(bid: bytes, data: bytes | None) -> bytes | None:

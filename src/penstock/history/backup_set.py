@@ -1,4 +1,4 @@
-"""The backup set of an application: the files of its data directory that cannot be rebuilt.
+"""The backup set of an application: the names of its shared root that cannot be rebuilt, and its log.
 
 The set consists of the journal without its checkpoints, the log, source archives, snapshots, savepoints,
 the API keys and the certificates of erasures. Snapshots belong to it because the journal may no longer hold the epochs that they were made
@@ -21,8 +21,9 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
-from penstock.files.roots import journal_root
+from penstock.files.roots import shared_root
 from penstock.files.sealed import checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
@@ -74,7 +75,7 @@ def collect(
         except FileMismatch as error:
             if error.file in mismatched:
                 raise Corrupt(
-                    f"{data / error.file.path} {error}; put the file back from a backup "
+                    f"{shared_root(data)}/{error.file.path} {error}; put the file back from a backup "
                     "(penstock verify lists all damage)"
                 ) from error
             mismatched.add(error.file)
@@ -123,23 +124,24 @@ def _list_again_if_moved(data: Path, app: str) -> tuple[BackupSet, Lsn]:
         try:
             return _list(data, app)
         except FileNotFoundError as error:
-            missing = str(error.filename)  # merged or replaced since its folder was listed
+            missing = str(error.filename or error)  # merged or replaced since its folder was listed
         except OSError as error:
-            raise OperationalError(f"cannot read {data}: {error.strerror}") from error
+            raise OperationalError(f"cannot read {shared_root(data)}: {error.strerror}") from error
     raise Corrupt(f"{missing} is missing; put the file back from a backup")
 
 
 def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
+    root = shared_root(data)
     with closing(_open(data, app)) as journal:
         # The snapshots are listed first, so that the journal below holds each of their epochs.
-        files = [*_snapshot_files(data, journal.identity), *_small_files(data)]
+        files = [*_snapshot_files(root, journal.identity), *_small_files(data, root)]
         first, newest = _ends(journal, data)
-    inventory = Inventory(journal_root(data))
+    inventory = Inventory(root.folder(JOURNAL))
     stored = inventory.head()
     for unit in inventory.units(newest.epoch):
         stored += inventory.files(unit)
     files += [FileEntry(f"{JOURNAL}/{file.path}", file.size, file.checksum) for file in stored]
-    files += _archives(data)  # each archive is older than the deployment that names it
+    files += _archives(data, root)  # each archive is older than the deployment that names it
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
     backup_set = BackupSet(app, journal.identity, *ends, files)
     return backup_set, newest.positions.get(ONLY_PARTITION, Lsn(0))
@@ -153,32 +155,32 @@ def _ends(journal: DeltaJournal, data: Path) -> tuple[Commit, Commit]:
     return next(iter(journal.commits(Epoch(oldest - 1), oldest))), newest
 
 
-def _snapshot_files(data: Path, journal: str) -> Iterator[FileEntry]:
+def _snapshot_files(root: SharedRoot, journal: str) -> Iterator[FileEntry]:
     """Yield the files of the journal's undamaged snapshots, each once."""
-    snapshots = Snapshots(data / SNAPSHOTS, journal)
+    snapshots = Snapshots(root.folder(SNAPSHOTS), journal)
     listed: set[str] = set()
     for manifest in snapshots.every():
-        yield _entry_of(data, str(snapshots.path_of(manifest.epoch).relative_to(data)))
+        yield _entry_of(root, f"{SNAPSHOTS}/{snapshots.path_of(manifest.epoch)}")
         for file in manifest.files:
             if file.path not in listed:
                 listed.add(file.path)
                 yield FileEntry(f"{SNAPSHOTS}/{file.path}", file.size, file.checksum)
 
 
-def _small_files(data: Path) -> Iterator[FileEntry]:
+def _small_files(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
     for name in savepoints.names(data):
-        yield _entry_of(data, savepoints.file_of(name))
+        yield _entry_of(root, savepoints.file_of(name))
     for name in (KEYS, ERASURES):
-        if (data / name).exists():
-            yield _entry_of(data, name)
+        if root.has(name):
+            yield _entry_of(root, name)
 
 
-def _archives(data: Path) -> Iterator[FileEntry]:
+def _archives(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
     """Yield the source archives of all deployments, also of those that wait in the log."""
     for name in Archives(data).names():
-        yield _entry_of(data, archive_file(name))
+        yield _entry_of(root, archive_file(name))
 
 
-def _entry_of(data: Path, path: str) -> FileEntry:
-    content = (data / path).read_bytes()
-    return FileEntry(path, len(content), checksum_of(content))
+def _entry_of(root: SharedRoot, name: str) -> FileEntry:
+    content = root.get(name)
+    return FileEntry(name, len(content), checksum_of(content))

@@ -5,38 +5,48 @@ derived from one journal is never used for the other. Its log continues where th
 its request ids are taken up to the epoch and free after it. Records that cascades of these epochs have
 appended, and that no such epoch has processed, wait in its log. A new directory appears complete or not
 at all.
+
+If the shared root of the new directory is in an object store, its shared names are sent there. The first file of the journal is
+the last one: without it no process finds an application, and none can begin one, because other names of the journal are there.
 """
 
 import os
+import secrets
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.base.instants import instant_of
 from penstock.deployment.archives import Archives
 from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
-from penstock.files.layout import JOURNAL, LOG, SNAPSHOTS
+from penstock.files.heartbeat import Heartbeat, beating, is_alive
+from penstock.files.layout import JOURNAL, LOG, PROBE, SHARED, UNFINISHED
+from penstock.files.local_root import LocalRoot
 from penstock.files.lock import locked_directory
-from penstock.files.roots import journal_root
-from penstock.files.sealed import seal
+from penstock.files.roots import journal_root, name_store, snapshots_root, store_of
+from penstock.files.sealed import seal, size_and_checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.history import copying
-from penstock.history.copying import translating_disk_errors
+from penstock.history.copying import FileEntry, translating_disk_errors
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.journal.deployments import Deployments
+from penstock.journal.inventory import LOG as COMMITS
+from penstock.journal.inventory import commit_name
 from penstock.log import copy_prefix as logs
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
+from penstock.process import log_host
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Erasures
 from penstock.process.view_files import Held, hold
@@ -86,6 +96,9 @@ def append_open(log: Log, records: Sequence[OpenRecord]) -> None:
 
 
 DROPPED: Final = "dropped-requests.jsonl"
+_COMMITS: Final = f"{JOURNAL}/{COMMITS}/"
+_BEGINNING: Final = f"{JOURNAL}/{commit_name(BEFORE_FIRST)}"
+"""The first file of a journal: without it, no process finds an application."""
 _COLUMNS: Final = ("partition", "lsn", "request_id", "time_us", "request")
 
 
@@ -129,8 +142,23 @@ class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     due: datetime | None = None
 
 
+class NewPlace(NamedTuple):
+    """Where a copy of an application is to be.
+
+    Attributes:
+        folder: The data directory, on this host.
+        store: The place in an object store that becomes its shared root; empty: the directory itself.
+    """
+
+    folder: Path
+    store: str
+
+    def __str__(self) -> str:
+        return self.store or str(self.folder)
+
+
 @contextmanager
-def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Path]:
+def new_directory(place: NewPlace | Path, reached: StepObserver, step: str) -> Iterator[Path]:
     """Create a directory under a temporary name; rename it to `target` when the block succeeds.
 
     The temporary directory lies in the same folder. If a crash leaves it, the next call removes it.
@@ -138,22 +166,136 @@ def new_directory(target: Path, reached: StepObserver, step: str) -> Iterator[Pa
     Args:
         reached: Receives `step` before the directory is renamed.
     """
-    with translating_disk_errors(target):
+    target, store = (place, "") if isinstance(place, Path) else place
+    with ExitStack() as stack:
+        stack.enter_context(translating_disk_errors(place))
+        sent = stack.enter_context(_store_copy(store, target)) if store else None
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise ConfigError(f"{target} is not empty; name a directory that does not exist")
         final = target.absolute()
         unfinished = final.with_name(f".{final.name}.unfinished")
-        with _locked_and_empty(unfinished):
+        stack.enter_context(_locked_and_empty(unfinished))
+        try:
+            yield unfinished
+            if sent is not None:
+                sent.send(unfinished)
+                reached("store-copied")
+            copying.sync_tree(unfinished)
+            reached(step)
+            unfinished.rename(final)
+            # Before it, a crash may leave the former name.
+            durable.sync_directory(unfinished.parent)
+            if sent is not None:
+                reached("store-renamed")
+                # Before the application is there: a first start on another host would begin a log without what waits in this one.
+                log_host.settle(final, is_settled=False)
+                sent.finish()
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _store_copy(store: str, target: Path) -> "Iterator[_StoreCopy]":
+    """Hold the place of a copy in an object store; other processes see that somebody works there."""
+    from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
+
+    scratch = target.with_name(f".{target.name}.moving")
+    root = StoreRoot(store, scratch)
+    try:
+        root.check_conditions()
+        _check_free(root, target)
+        # Another one may have begun at the same time.
+        if not root.create(UNFINISHED, secrets.token_bytes(8)):
+            raise _occupied(root)
+        with beating(root, UNFINISHED, {"process": os.getpid()}) as heart:
             try:
-                yield unfinished
-                copying.sync_tree(unfinished)
-                reached(step)
-                unfinished.rename(final)
-                # Before it, a crash may leave the former name.
-                durable.sync_directory(unfinished.parent)
+                yield _StoreCopy(root, heart)
             except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
+                with suppress(OSError):  # else the next copy to this place removes it
+                    if not root.has(_BEGINNING):
+                        heart.check()
+                        _remove_below(root, "")
                 raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _check_free(root: SharedRoot, target: Path) -> None:
+    """Remove what a copy that has died has left in a store, and in the folder of this host.
+
+    Raises:
+        ConfigError: The place has an application or other names, or another process copies to it.
+    """
+    present = set(root.names()) - {PROBE}
+    if root.has(_BEGINNING) or (present and UNFINISHED not in present):
+        raise ConfigError(f"{root} is not empty; name a place that has no objects, or remove them")
+    if UNFINISHED not in present:
+        return
+    if is_alive(root, UNFINISHED):
+        raise _occupied(root)
+    _remove_below(root, "")
+    if target.is_dir() and store_of(target) == str(root):
+        shutil.rmtree(target)
+
+
+def _occupied(root: SharedRoot) -> ConfigError:
+    return ConfigError(
+        f"another process copies an application to {root}; wait until it has ended, or name another place"
+    )
+
+
+class _StoreCopy:
+    """The shared names of a new directory on their way into an object store."""
+
+    def __init__(self, root: SharedRoot, heart: Heartbeat) -> None:
+        self._root = root
+        self._heart = heart
+        self._beginning = b""
+
+    def send(self, folder: Path) -> None:
+        """Move the shared names of a folder to the store, all but the beginning of the journal; let the folder name the store."""
+        local = LocalRoot(folder)
+        files = [
+            FileEntry(str(path.relative_to(folder)), *size_and_checksum_of(path))
+            for name in SHARED
+            for path in _files_below(folder / name)
+        ]
+        # A journal without its beginning refuses to begin, so its commits and checkpoints are there first.
+        files.sort(key=lambda file: not file.path.startswith(_COMMITS))
+        self._beginning = local.get(_BEGINNING)
+        copies = [(file.path, file.path, file) for file in files if file.path != _BEGINNING]
+        # A process that was taken for dead must not write what is another's by now.
+        for _ in copying.copy_all(local, self._root, copies, self._heart.check):
+            pass
+        for name in SHARED:
+            path = folder / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        name_store(folder, str(self._root))
+
+    def finish(self) -> None:
+        """Create the beginning of the journal: from now on the application is there."""
+        self._heart.check()
+        if not self._root.create(_BEGINNING, self._beginning):
+            raise ConfigError(f"another process has begun an application in {self._root}")
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    yield from (below for below in path.rglob("*") if below.is_file())
+
+
+def _remove_below(root: SharedRoot, folder: str) -> None:
+    for name in list(root.names(folder)):
+        path = f"{folder}/{name}" if folder else name
+        if root.has(path):
+            root.remove(path)
+        else:
+            _remove_below(root, path)
 
 
 def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Branch:
@@ -244,19 +386,20 @@ def _requests_after(
 
 def _cut_snapshots(data: Path, app: str, identity: str, epoch: Epoch) -> None:
     """Give snapshots up to an epoch the branch's identity, remove the others, and show the newest to Delta readers."""
-    snapshots = Snapshots(data / SNAPSHOTS, identity)
+    snapshots = Snapshots(snapshots_root(data), identity)
     kept: set[str] = set()
     for snapshot_epoch in snapshots.epochs():
         path = snapshots.path_of(snapshot_epoch)
         manifest = snapshots.sound(snapshot_epoch)
         if manifest is None or snapshot_epoch > epoch:
-            path.unlink()
+            snapshots.root.remove(path)
             continue
-        durable.replace(path, seal(MANIFEST, msgspec.structs.replace(manifest, journal=identity)))
+        own = msgspec.structs.replace(manifest, journal=identity)
+        snapshots.root.replace(path, seal(MANIFEST, own))
         kept.update(file.path for file in manifest.files)
-    for path in list(snapshots.directory.glob("*/*.parquet")):
-        if str(path.relative_to(snapshots.directory)) not in kept:
-            path.unlink()
+    for path in snapshots.stored():
+        if path not in kept:
+            snapshots.root.remove(path)
     publish_tables(snapshots, app)  # copies have no Delta tables
 
 

@@ -1,12 +1,13 @@
-"""Copies of files whose size and checksum are known.
+"""Copies of files whose size and checksum are known, from any shared root to any other.
 
-A copy gets its name only when it is complete, has the expected checksum and is on the disk.
-`sync_tree` makes the names durable. After a crash, `remove_unfinished` removes temporary files.
+A copy gets its name only when it is complete, has the expected checksum and is stored. In a folder, `settle` or `sync_tree`
+makes the names durable.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,13 @@ import xxhash
 
 from penstock.errors import OperationalError
 from penstock.files import durable
+from penstock.files.local_root import LocalRoot
 from penstock.files.sealed import size_and_checksum_of
+from penstock.files.shared_root import SharedRoot
 
 _CHUNK: Final = 1 << 20
+_AT_ONCE: Final = 8
+"""Copies at the same time, from or to an object store."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -47,14 +52,15 @@ class FileEntry(msgspec.Struct, frozen=True):
         if checksum != self.checksum:
             raise FileMismatch(self, f"does not have the checksum {self.checksum}")
 
-    def check_file(self, path: Path) -> None:
-        """Read the file at `path` and compare it with the expected content.
+    def check_in(self, root: SharedRoot, name: str) -> None:
+        """Read a name and compare its bytes with the expected content.
 
         Raises:
-            FileMismatch: The file is missing or differs.
+            FileMismatch: The name is missing, or its bytes differ.
         """
         try:
-            self.check(*size_and_checksum_of(path))
+            with root.reading(name) as path:
+                self.check(*size_and_checksum_of(path))
         except FileNotFoundError as error:
             raise FileMismatch(self, "is missing") from error
 
@@ -68,8 +74,8 @@ class FileMismatch(Exception):
 
 
 @contextmanager
-def translating_disk_errors(target: Path) -> Iterator[None]:
-    """Raise errors of the disk as `OperationalError`, with the path and the system's reason."""
+def translating_disk_errors(target: object) -> Iterator[None]:
+    """Raise errors of the disk or of a store as `OperationalError`, with the name of the target and the reason."""
     try:
         yield
     except OSError as error:
@@ -77,45 +83,82 @@ def translating_disk_errors(target: Path) -> Iterator[None]:
         raise OperationalError(f"cannot copy to {target}: {error.strerror or error}{at}") from error
 
 
-def copy(source: Path, target: Path, file: FileEntry) -> None:
-    """Copy a file and check the bytes that were read; an existing target is replaced.
+def copy(source: SharedRoot, name: str, target: SharedRoot, copied: str, file: FileEntry) -> None:
+    """Copy a name of one root to a name of another, and check the bytes that were read; an existing name is replaced.
 
     Raises:
         FileMismatch: The source is missing or differs from `file`; the target is unchanged.
-        OSError: The disk is full or fails; the target is unchanged.
+        OSError: The disk is full or fails, or a store does; the target is unchanged.
     """
-    temporary = durable.temporary_of(target)
+    with target.scratch(copied) as path:
+        try:
+            with source.reading(name) as original:
+                file.check(*_copied_bytes(original, path))
+        except FileNotFoundError as error:
+            raise FileMismatch(file, "is missing") from error
+        target.take(path, copied)
+
+
+def _copied_bytes(source: Path, target: Path) -> tuple[int, str]:
+    """Copy a file; return the size and the checksum of what was read."""
+    hasher, size = xxhash.xxh3_128(), 0
+    with source.open("rb", buffering=0) as reader, target.open("xb") as writer:
+        os.fchmod(writer.fileno(), 0o600)  # the source may be readable by others
+        while chunk := reader.read(_CHUNK):
+            hasher.update(chunk)
+            size += len(chunk)
+            writer.write(chunk)
+    return size, hasher.hexdigest()
+
+
+def copy_all(
+    source: SharedRoot,
+    target: SharedRoot,
+    copies: Sequence[tuple[str, str, FileEntry]],
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[FileEntry]:
+    """Copy many names (name, name of the copy, expected content), and yield each content after its copy is there.
+
+    Args:
+        check: Called before each copy; what it raises ends all.
+
+    Raises:
+        FileMismatch, OSError: See `copy`.
+    """
+
+    def copy_one(name: str, copied: str, file: FileEntry) -> FileEntry:
+        check()
+        copy(source, name, target, copied, file)
+        return file
+
+    if not (source.answers_prove or target.answers_prove):
+        for each in copies:
+            yield copy_one(*each)
+        return
+    # An answer of a store takes longer than its work.
+    pool = ThreadPoolExecutor(_AT_ONCE, "penstock-copy")
     try:
-        with _open_source(source, file) as reader, temporary.open("xb") as writer:
-            os.fchmod(writer.fileno(), 0o600)  # the source may be readable by others
-            hasher, size = xxhash.xxh3_128(), 0
-            while chunk := os.read(reader, _CHUNK):
-                hasher.update(chunk)
-                size += len(chunk)
-                writer.write(chunk)
-            writer.flush()
-            os.fsync(writer.fileno())
-        file.check(size, hasher.hexdigest())
-        temporary.replace(target)
+        for done in as_completed([pool.submit(copy_one, *each) for each in copies]):
+            yield done.result()
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        pool.shutdown(cancel_futures=True)
 
 
-def link(source: Path, target: Path, file: FileEntry) -> None:
+def link(source: LocalRoot, target: LocalRoot, file: FileEntry) -> None:
     """Create a hard link to an immutable file, or a copy if the file system has no links.
 
     Raises:
         FileMismatch, OSError: See `copy`.
     """
+    original, path = source.path / file.path, target.path / file.path
     try:
-        os.link(source, target)
+        os.link(original, path)
     except FileNotFoundError as error:
-        if not source.exists():
+        if not original.exists():
             raise FileMismatch(file, "is missing") from error
         raise
     except OSError:  # another file system, or a file system without links
-        copy(source, target, file)
+        copy(source, file.path, target, file.path, file)
 
 
 def sync_tree(path: Path) -> None:
@@ -127,21 +170,3 @@ def sync_tree(path: Path) -> None:
     for folder, _, _ in os.walk(path):
         durable.sync_directory(Path(folder))
     durable.sync_directory(path.absolute().parent)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove temporary files of crashed copies; no copy may be in progress in the folder."""
-    for path in folder.glob(f".*{durable.TEMPORARY}*"):
-        path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _open_source(source: Path, file: FileEntry) -> Iterator[int]:
-    try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise FileMismatch(file, "is missing") from error
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

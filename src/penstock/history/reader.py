@@ -25,7 +25,7 @@ from penstock.engine.streams.cascade import LaterRecord, PublishedAtom
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.recorded_cascade import RecordedAtom, RecordedCascade, SentRequest
 from penstock.errors import ConfigError, Diverged, RequestError
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.atoms import decode_atom
 from penstock.journal.parquet import entity_keys, epoch_rows
@@ -140,7 +140,7 @@ class HistoryReader:
                 "application's directory with --data"
             )
         self._journal = directory.open_journal(app, dropped=dropped)
-        self._snapshots = Snapshots(data / SNAPSHOTS, self._journal.identity)
+        self._snapshots = Snapshots(snapshots_root(data), self._journal.identity)
         self.data = data
         self._lease = lease(data, holder, Epoch(0))
         self.last = newest_epoch(self._journal)

@@ -1,10 +1,11 @@
 """Restoring a backup into a new directory, and forking an application without a backup.
 
 Every byte of a backup is checked. The new directory appears complete or not at all. The original
-application and its backups are unchanged.
+application and its backups are unchanged. Backups, the original and the copy may each have their shared data in an
+object store. A copy is made in a folder of this host first, so its disk must have room for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +16,14 @@ import msgspec
 from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import ConfigError, Corrupt
 from penstock.files.layout import JOURNAL, LOG, SAVEPOINTS
+from penstock.files.local_root import LocalRoot
+from penstock.files.roots import shared_root
+from penstock.files.shared_root import SharedRoot
 from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
 from penstock.history.backup_set import BackupSet, collect
-from penstock.history.branch import Branch, create_branch, new_directory
-from penstock.history.copying import FileMismatch
+from penstock.history.branch import Branch, NewPlace, create_branch, new_directory
+from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
 from penstock.journal.shapes import NAME as SHAPES
@@ -27,6 +31,7 @@ from penstock.journal.shapes import versions_in
 from penstock.log import copy_prefix as logs
 from penstock.log.copy_prefix import PositionRange
 from penstock.model.shape import is_personal
+from penstock.process import log_host
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
@@ -49,8 +54,8 @@ def parse_restore_point(text: str) -> RestorePoint:
 
 
 def restore(
-    directory: Path,
-    target: Path,
+    place: SharedRoot | Path,
+    target: NewPlace | Path,
     point: RestorePoint,
     reached: StepObserver = ignore_step,
     progress: Progress = ignore_progress,
@@ -62,28 +67,29 @@ def restore(
     is the most complete.
 
     Args:
+        place: The root of the backups, or their folder.
         point: The end of the new directory's history.
         reached: Receives each step, for tests of crashes.
         progress: Receives copied and total bytes.
         announce: Is called if the application has personal classes: no backup contains their keys.
     """
-    backups = Backups(directory)
+    backups = Backups(place)
     backup = _choose(backups, point)
     with new_directory(target, reached, "restore-before-rename") as unfinished:
         if personal := _personal_in(backups, backup):
             announce(personal)
         _copy_files(backups, backup, unfinished, reached, progress)
         epoch = _epoch_of(unfinished, backup.contents.app, point)
-        origin = f"restored from {directory.absolute()}"
+        origin = f"restored from {_full_name(backups.root)}"
         branch = create_branch(unfinished, backup.contents.app, epoch, origin)
     reached("restore-after-rename")
-    return msgspec.structs.replace(branch, data=str(target))
+    return _finished(branch, target)
 
 
 def fork(
     data: Path,
     app: str,
-    target: Path,
+    target: NewPlace | Path,
     point: RestorePoint,
     reached: StepObserver = ignore_step,
     progress: Progress = ignore_progress,
@@ -96,20 +102,19 @@ def fork(
         reached: Receives each step, for tests of crashes.
         progress: Receives the number of linked files, and of all files.
     """
+    source = shared_root(data)
     with (
         lease(data, "fork", Epoch(0)),
         new_directory(target, reached, "fork-before-rename") as unfinished,
     ):
+        copy = LocalRoot(unfinished)
 
         def take_files(backup_set: BackupSet) -> None:
-            for done, file in enumerate(backup_set.files, start=1):
-                path = unfinished / file.path
-                if not _is_same(path, data / file.path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.unlink(missing_ok=True)
-                    copying.link(data / file.path, path, file)
-                    reached("fork-file-linked")
-                progress(done, len(backup_set.files))
+            total = len(backup_set.files)
+            for done, _ in enumerate(_taken(source, copy, backup_set.files), start=1):
+                reached("fork-file-linked")
+                progress(done, total)
+            progress(total, total)
 
         def copy_log() -> PositionRange:
             for path in unfinished.glob(f"{LOG}*"):
@@ -118,24 +123,39 @@ def fork(
 
         collect(data, app, take_files, copy_log)
         reached("fork-log-copied")
-        origin = f"forked from {data.absolute()}"
+        origin = f"forked from {_full_name(source)}"
         branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point), origin)
     reached("fork-after-rename")
-    return msgspec.structs.replace(branch, data=str(target))
+    return _finished(branch, target)
+
+
+def _finished(branch: Branch, place: NewPlace | Path) -> Branch:
+    if not isinstance(place, Path) and place.store and not branch.waiting:
+        log_host.settle(place.folder, is_settled=True)  # so it may start on any host
+    return msgspec.structs.replace(branch, data=str(place))
+
+
+def _full_name(root: SharedRoot) -> str:
+    return str(root.path.absolute()) if isinstance(root, LocalRoot) else str(root)
 
 
 def _personal_in(backups: Backups, backup: Backup) -> list[str]:
     """Return the personal classes of a backup."""
     shapes = f"{JOURNAL}/{SHAPES}"
     return next(
-        (_personal_at(backups.path_of(file)) for file in backup.files if file.path == shapes), []
+        (
+            _personal_at(backups.root, backups.path_of(file))
+            for file in backup.files
+            if file.path == shapes
+        ),
+        [],
     )
 
 
-def _personal_at(shapes: Path) -> list[str]:
+def _personal_at(root: SharedRoot, shapes: str) -> list[str]:
     """Return the personal classes in a file of stored classes; none if it is damaged, which the copy reports."""
     try:
-        stored = versions_in(shapes.read_bytes())
+        stored = versions_in(root.get(shapes))
     except (OSError, ValueError):
         return []
     return sorted(name for name, versions in stored.items() if is_personal(versions[-1].shape))
@@ -143,7 +163,32 @@ def _personal_at(shapes: Path) -> list[str]:
 
 def personal_classes(data: Path) -> list[str]:
     """Return the personal classes of a data directory: a fork does not get their keys."""
-    return _personal_at(data / JOURNAL / SHAPES)
+    return _personal_at(shared_root(data), f"{JOURNAL}/{SHAPES}")
+
+
+def _taken(source: SharedRoot, copy: LocalRoot, files: Sequence[FileEntry]) -> Iterator[FileEntry]:
+    """Link or copy the files that a copy lacks, and yield each."""
+    _make_parents(copy, files)
+    if not isinstance(source, LocalRoot):
+        missing = [file for file in files if not _is_there(file, copy)]
+        yield from copying.copy_all(
+            source, copy, [(file.path, file.path, file) for file in missing]
+        )
+        return
+    for file in files:
+        path = copy.path / file.path
+        if not _is_same(path, source.path / file.path):
+            path.unlink(missing_ok=True)
+            copying.link(source, copy, file)
+            yield file
+
+
+def _is_there(file: FileEntry, copy: LocalRoot) -> bool:
+    try:
+        file.check_in(copy, file.path)
+    except FileMismatch:
+        return False
+    return True
 
 
 def _is_same(path: Path, other: Path) -> bool:
@@ -156,28 +201,34 @@ def _is_same(path: Path, other: Path) -> bool:
 def _copy_files(
     backups: Backups, backup: Backup, target: Path, reached: StepObserver, progress: Progress
 ) -> None:
-    done = 0
-    for file in backup.files:
-        path = target / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            copying.copy(backups.path_of(file), path, file)
-        except FileMismatch as error:
-            raise Corrupt(
-                f"{backups.path_of(file)}, which is {file.path} in the backup of epoch "
-                f"{backup.contents.epoch}, {error}; restore another backup (penstock backup --list)"
-            ) from error
-        reached("restore-file-copied")
-        done += file.size
-        progress(done, backup.size)
+    done, copy = 0, LocalRoot(target)
+    _make_parents(copy, backup.files)
+    copies = [(backups.path_of(file), file.path, file) for file in backup.files]
+    try:
+        for file in copying.copy_all(backups.root, copy, copies):
+            reached("restore-file-copied")
+            done += file.size
+            progress(done, backup.size)
+    except FileMismatch as error:
+        name = f"{backups.root}/{backups.path_of(error.file)}"
+        raise Corrupt(
+            f"{name}, which is {error.file.path} in the backup of epoch "
+            f"{backup.contents.epoch}, {error}; restore another backup (penstock backup --list)"
+        ) from error
+
+
+def _make_parents(root: LocalRoot, files: Iterable[FileEntry]) -> None:
+    """Create the folders of files."""
+    for folder in sorted({(root.path / file.path).parent for file in files}):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _choose(backups: Backups, point: RestorePoint) -> Backup:
     every = backups.every()
     if not every:
         damaged = backups.damaged()
-        damage = f"; these manifests are damaged: {', '.join(map(str, damaged))}" if damaged else ""
-        raise ConfigError(f"there is no backup in {backups.directory}{damage}")
+        damage = f"; these manifests are damaged: {', '.join(damaged)}" if damaged else ""
+        raise ConfigError(f"there is no backup in {backups.root}{damage}")
     for backup in every:
         if _contains(backup, point):
             return backup
@@ -185,7 +236,7 @@ def _choose(backups: Backups, point: RestorePoint) -> Backup:
     epochs = ", ".join(epochs_text(content.first, content.epoch) for content in contents)
     newest = datetime.fromtimestamp(every[0].made_us / _MICROSECOND, UTC)
     raise ConfigError(
-        f"no backup in {backups.directory} holds {_text_of(point)}; they hold {epochs}, "
+        f"no backup in {backups.root} holds {_text_of(point)}; they hold {epochs}, "
         f"and the newest was made at {newest.isoformat(timespec='seconds')}"
     )
 

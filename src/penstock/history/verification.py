@@ -46,13 +46,14 @@ from penstock.files.layout import (
     ERASURES,
     JOURNAL,
     LOG,
+    SHARED,
     SNAPSHOTS,
     STATE,
     SUBJECT_KEYS,
 )
-from penstock.files.local_root import LocalRoot
-from penstock.files.roots import journal_root
+from penstock.files.roots import journal_root, shared_root, snapshots_root
 from penstock.files.sealed import size_and_checksum_of
+from penstock.files.shared_root import SharedRoot
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.reader import HistoryReader
@@ -82,7 +83,7 @@ from penstock.process.erasures import Certificate, Erasures
 from penstock.process.presence import boot_id
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
-from penstock.snapshots.delta_table import LOG_FOLDER
+from penstock.snapshots.delta_table import LOG_FOLDER, remove_table
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.snapshot_writer import publish_tables, snapshot_lock, tables_in
 from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
@@ -423,7 +424,8 @@ class JournalRows:
         )
 
 
-DELTA: Final = f"{JOURNAL}/_delta_log/_last_checkpoint"
+_HINT: Final = f"{COMMITS}/_last_checkpoint"
+DELTA: Final = f"{JOURNAL}/{_HINT}"
 _ATTEMPTS: Final = 3
 _REPUBLISH: Final = (
     "penstock verify APP --repair writes it again, from the manifest of the snapshot"
@@ -469,7 +471,7 @@ def check_log(data: Path, journal: Journal, newest: Commit) -> Iterator[Finding]
 
 def check_savepoints(data: Path, journal: Journal, newest: Epoch) -> Iterator[Finding]:
     """Check that the state after each savepoint's epoch is held."""
-    oldest = oldest_state(journal, Snapshots(data / SNAPSHOTS, journal.identity))
+    oldest = oldest_state(journal, Snapshots(snapshots_root(data), journal.identity))
     for name in savepoints.names(data):
         where = savepoints.file_of(name)
         try:
@@ -491,8 +493,8 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     Raises:
         NotChecked: Epochs were committed or merged during the check.
     """
-    root = data / JOURNAL
-    if (damage := _checkpoint_damage(data)) is not None:
+    root = journal_root(data)
+    if (damage := _checkpoint_damage(root)) is not None:
         yield rebuildable(damage, DELTA)
         return
     seen, failure = _files_seen_by_delta(root)
@@ -507,37 +509,42 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
         return
     surplus = seen - expected
     what = f"Delta readers see {len(surplus)} files of no epoch, and miss {len(expected - seen)}"
-    if all((root / f"kind={path}").exists() for path in surplus):
+    if all(root.has(f"kind={path}") for path in surplus):
         why = "the files were merged and still exist; the next maintenance updates the checkpoint"
         yield harmless(what, DELTA, why)
     else:
         yield rebuildable(what, DELTA)
 
 
-def _files_seen_by_delta(root: Path) -> tuple[set[str] | None, str]:
+def _files_seen_by_delta(root: SharedRoot) -> tuple[set[str] | None, str]:
     """Return the files that a Delta reader sees, or None and the error of opening the table.
 
     A file may be merged while the table is opened, so this tries several times.
     """
     failure = ""
+    uri, options = root.address()
     for _ in range(_ATTEMPTS):
         try:
-            return {uri.rpartition("/kind=")[2] for uri in DeltaTable(root).file_uris()}, ""
+            uris = DeltaTable(uri, storage_options=options).file_uris()
+            return {uri.rpartition("/kind=")[2] for uri in uris}, ""
         except (DeltaError, OSError) as error:
             failure = cause_text(error)
     return None, failure
 
 
-def _checkpoint_damage(data: Path) -> str | None:
+def _checkpoint_damage(root: SharedRoot) -> str | None:
     """Return the damage of the journal's Delta checkpoint, or None."""
-    path = data / DELTA
     try:
-        hint = msgspec.json.decode(path.read_bytes(), type=_Hint)
-        _, checksum = size_and_checksum_of(path.with_name(f"{hint.version:020}.checkpoint.parquet"))
-    except FileNotFoundError as error:
-        return None if not path.exists() else f"{error.filename} is missing"
+        hint = msgspec.json.decode(root.get(_HINT), type=_Hint)
+    except FileNotFoundError:
+        return None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return "it cannot be read"
+    try:
+        with root.reading(f"{COMMITS}/{hint.version:020}.checkpoint.parquet") as path:
+            _, checksum = size_and_checksum_of(path)
+    except FileNotFoundError:
+        return f"the checkpoint of version {hint.version} is missing"
     matches = checksum == hint.tags.get("penstock.xxh3_128")
     return None if matches else f"the checkpoint of version {hint.version} is damaged"
 
@@ -573,7 +580,7 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
     Raises:
         NotChecked: `content` is false, because the journal is damaged.
     """
-    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+    snapshots = Snapshots(snapshots_root(data), journal.identity)
     sound: list[Manifest] = []
     for epoch in snapshots.epochs():
         path = snapshots.path_of(epoch)
@@ -583,16 +590,16 @@ def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[
             if manifest.journal == journal.identity:
                 sound.append(manifest)
             continue
-        if manifest is None and not path.exists():
+        if manifest is None and not snapshots.root.has(path):
             continue  # maintenance has removed the snapshot
         base = max((older.epoch for older in sound), default=BEFORE_FIRST)
         finding = rebuildable if journal.first() <= base + 1 else unrecoverable
         what = f"the snapshot of epoch {epoch} is damaged: {damage}"
-        yield finding(what, str(path.relative_to(data)))
+        yield finding(what, f"{SNAPSHOTS}/{path}")
     if sound and not content:
         raise NotChecked("the content of the snapshots: the journal is damaged")
     for manifest in sound:
-        yield from _compare(data, journal, snapshots, manifest)
+        yield from _compare(journal, snapshots, manifest)
 
 
 def check_tables(data: Path, app: App, journal: Journal) -> Iterator[Finding]:
@@ -601,7 +608,7 @@ def check_tables(data: Path, app: App, journal: Journal) -> Iterator[Finding]:
     Raises:
         NotChecked: A snapshot was written or removed during the check, or is damaged.
     """
-    snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+    snapshots = Snapshots(snapshots_root(data), journal.identity)
     manifest = snapshots.newest()
     if manifest is None:
         return
@@ -617,16 +624,14 @@ def check_tables(data: Path, app: App, journal: Journal) -> Iterator[Finding]:
     if snapshots.newest() != manifest:
         raise NotChecked("the snapshots as Delta tables: a snapshot was written during the check")
     for table, difference in differences:
-        if difference is not None and (table.files or table.log.exists()):
-            yield rebuildable(difference, str(table.log.relative_to(data)), _REPUBLISH)
+        if difference is not None and (table.files or table.exists):
+            yield rebuildable(difference, f"{SNAPSHOTS}/{table.name}/{LOG_FOLDER}", _REPUBLISH)
 
 
-def _compare(
-    data: Path, journal: Journal, snapshots: Snapshots, manifest: Manifest
-) -> Iterator[Finding]:
+def _compare(journal: Journal, snapshots: Snapshots, manifest: Manifest) -> Iterator[Finding]:
     """Compare a snapshot with the state that follows from the journal and older snapshots."""
-    where = str(snapshots.path_of(manifest.epoch).relative_to(data))
-    older = _OlderSnapshots(snapshots.directory, journal.identity, manifest.epoch)
+    where = f"{SNAPSHOTS}/{snapshots.path_of(manifest.epoch)}"
+    older = _OlderSnapshots(snapshots.root, journal.identity, manifest.epoch)
     try:
         expected = _digest(journal, manifest.epoch, older)
     except Diverged:  # the journal begins after this snapshot
@@ -641,8 +646,8 @@ def _compare(
 class _OlderSnapshots(Snapshots):
     """The snapshots before an epoch."""
 
-    def __init__(self, directory: Path, journal: str, before: Epoch) -> None:
-        super().__init__(directory, journal)
+    def __init__(self, root: SharedRoot, journal: str, before: Epoch) -> None:
+        super().__init__(root, journal)
         self._before = before
 
     def every(self, upto: Epoch | None = None) -> Iterator[Manifest]:
@@ -662,9 +667,9 @@ def _damage(snapshots: Snapshots, manifest: Manifest) -> str | None:
     for file in manifest.files:
         try:
             entry = FileEntry(file.path, file.size, file.checksum)
-            entry.check_file(snapshots.directory / file.path)
+            entry.check_in(snapshots.root, file.path)
         except FileMismatch as error:
-            if snapshots.path_of(manifest.epoch).exists():
+            if snapshots.root.has(snapshots.path_of(manifest.epoch)):
                 return f"{file.path} {error}"
     return None
 
@@ -686,7 +691,7 @@ class JournalFiles:
         Args:
             progress: Receives the number of checked epochs, and of all epochs.
         """
-        self._root = data / JOURNAL
+        self._root = journal_root(data)
         self._upto = upto
         self._progress = progress
         self._findings: dict[EpochUnit, list[Finding]] = {}
@@ -709,15 +714,14 @@ class JournalFiles:
 
     def leftovers(self) -> Iterator[Finding]:
         """Find files that no epoch lists; call this after `look`."""
-        root = LocalRoot(self._root)
         stray = [
             name
-            for folder, name in stored_names(root)
+            for folder, name in stored_names(self._root)
             if f"{folder}/{name}" not in self.parts and self._is_old(f"{folder}/{name}")
         ]
         stray += [
             name
-            for name in root.names(COMMITS)
+            for name in self._root.names(COMMITS)
             if name.endswith(durable.TEMPORARY) or _TORN in name
         ]
         if stray:
@@ -755,21 +759,21 @@ class JournalFiles:
         for stored in self._files[unit]:
             file = FileEntry(f"{JOURNAL}/{stored.path}", stored.size, stored.checksum)
             try:
-                file.check_file(self._root / stored.path)
+                file.check_in(self._root, stored.path)
             except FileMismatch as error:
                 yield unrecoverable(f"a file of {epochs} {error}", file.path)
 
     def _check_head(self) -> Iterator[Finding]:
         path = commit_name(BEFORE_FIRST)
         try:
-            first = parse((self._root / path).read_bytes())
+            first = parse(self._root.get(path))
         except FileNotFoundError:
             yield unrecoverable("the journal's first file is missing", f"{JOURNAL}/{path}")
         else:
             if isinstance(first, CommitFlaw):
                 yield unrecoverable(f"the journal's first file {first}", f"{JOURNAL}/{path}")
         try:
-            versions_in((self._root / SHAPES).read_bytes())
+            versions_in(self._root.get(SHAPES))
         except FileNotFoundError:
             yield unrecoverable("the file of stored classes is missing", f"{JOURNAL}/{SHAPES}")
         except ValueError as error:
@@ -972,14 +976,14 @@ Check = Callable[[], Iterator[Finding]]
 ExtraCheck = Callable[[Path, str, Epoch], Iterator[Finding]]
 """A check of a higher layer: receives data directory, identity of the journal, newest epoch."""
 
-_CHECKPOINTS: Final = "*.checkpoint.parquet"
+_CHECKPOINT_SUFFIX: Final = ".checkpoint.parquet"
 
 
 class VerificationReport(msgspec.Struct, frozen=True):
     """The result of a verification.
 
     Attributes:
-        data: The data directory.
+        data: The data directory, or the place of its shared root in an object store.
         first, epoch: The first and the last checked epoch.
         findings: All findings, harmless ones included.
         skipped: Checks that were not possible, and why.
@@ -1005,7 +1009,7 @@ def verify(
     Args:
         progress: Receives the name of the running check.
     """
-    if not (data / JOURNAL / COMMITS).is_dir():
+    if next(journal_root(data).names(COMMITS), None) is None:
         raise no_history(data)
     with suppress(Corrupt, Diverged):  # the checks below report these
         DataDirectory(data).check_app(app)
@@ -1083,7 +1087,9 @@ class _Verification:
             self._skipped.append("local state: the journal is damaged")
         for check in extra:
             self._run("view", lambda check=check: check(data, journal.identity, epoch))  # type: ignore[misc]
-        return VerificationReport(str(data), first, epoch, self._findings, self._skipped)
+        return VerificationReport(
+            str(shared_root(data)), first, epoch, self._findings, self._skipped
+        )
 
     def _run(self, what: str, check: Check) -> None:
         self._progress(what, 0, 1)
@@ -1139,17 +1145,28 @@ def _report_without_journal(
         findings += check_certificates(data, journal)
     findings = findings or [unrecoverable(str(error), JOURNAL)]
     skipped = ["all other files: the journal cannot be opened"]
-    return VerificationReport(str(data), Epoch(0), epoch, findings, skipped)
+    return VerificationReport(str(shared_root(data)), Epoch(0), epoch, findings, skipped)
 
 
 def _remove(data: Path, app: App, where: str) -> None:
     path = data / where
     if where == ERASURES:  # the certificates that it has stay
         _add_certificates(data, app)
+    elif where.partition("/")[0] in SHARED:
+        _remove_shared(shared_root(data), where)
     elif path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _remove_shared(root: SharedRoot, where: str) -> None:
+    """Remove a name, or all names of a folder that has no further folders."""
+    below = list(root.names(where))
+    for name in below:
+        root.remove(f"{where}/{name}")
+    if not below:
+        root.remove(where)
 
 
 def _add_certificates(data: Path, app: App) -> None:
@@ -1160,16 +1177,18 @@ def _add_certificates(data: Path, app: App) -> None:
 def _publish_tables(data: Path, app: App) -> None:
     """Let Delta readers see the newest snapshot that is left; without one, they see no table."""
     with closing(DataDirectory(data).open_journal_of(app.name)) as journal:
-        snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+        snapshots = Snapshots(snapshots_root(data), journal.identity)
     with snapshot_lock(snapshots, wait=True):
         if snapshots.newest() is None:
-            for path in snapshots.directory.glob(f"*/{LOG_FOLDER}"):
-                shutil.rmtree(path)
+            for folder in list(snapshots.root.names()):
+                remove_table(snapshots.root.folder(folder))
         publish_tables(snapshots, app.name, app)
 
 
 def _rewrite_checkpoint(data: Path, app: App) -> None:
-    for path in (data / JOURNAL / COMMITS).glob(_CHECKPOINTS):
-        path.unlink()
+    root = journal_root(data)
+    for name in list(root.names(COMMITS)):
+        if name.endswith(_CHECKPOINT_SUFFIX):
+            root.remove(f"{COMMITS}/{name}")
     with closing(DataDirectory(data).open_journal(app)) as journal:
         journal.checkpoint()

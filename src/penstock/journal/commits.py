@@ -183,7 +183,12 @@ class CommitLog:
             Corrupt: There are epochs, but version 0 is missing or damaged.
         """
         first = self.name_of(BEFORE_FIRST)
-        if any(_COMMIT.fullmatch(name) for name in self.root.names() if name != first):
+        # A checkpoint is as good as a commit: all commits that it stands for may be merged.
+        if any(
+            _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+            for name in self.root.names()
+            if name != first
+        ):
             raise self._corrupt(BEFORE_FIRST, "is missing or damaged")
         if self.root.has(first):
             self._set_aside(BEFORE_FIRST)

@@ -2,16 +2,19 @@
 
 At every moment, also after a crash, each epoch is held once and whole. A segment counts as soon as
 its index is published, after its files are durable. The files that it replaces, and the files below
-the floor, may be removed at any later time. One process at a time compacts, while others read and
+the floor, may be removed at any later time. On a host, one process at a time compacts, while others read and
 commit. The caller decides which epochs may be forgotten. Compaction also removes the parts and the
 drafts of commits that a failed attempt left behind.
+
+Processes of several hosts may compact at once. A claim, which is created before the files of a segment, fixes the last epoch of
+the segment that begins with an epoch, whoever merges it and however often; of two indexes with one name, the first one counts, and
+the other process drops its files. So no two segments overlap.
 
 The steps, in order (`reached` is called after each): `segment-written`, `segment-indexed`,
 `segment-condensed`, `segment-reclaimed`; for forgetting `floor-raised`, `floor-condensed`,
 `floor-removed`.
 """
 
-import errno
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +23,9 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from penstock.base.ids import Epoch
+from penstock.errors import Corrupt
 from penstock.files import durable
+from penstock.files.retired import is_useless
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import checkpoint, parquet, segment
 from penstock.journal.action import epoch_of_version
@@ -84,7 +89,10 @@ class Compaction:
             self._remove_unknown()
             merged = epochs = 0
             for batch, small in self._batches(journal, keep):
-                self._index(batch, self._merged(journal, batch) if small else None)
+                if not self._claimed(batch):
+                    break  # another host merges these epochs; the next run goes on from its segment
+                if not self._index(batch, self._merged(journal, batch) if small else None):
+                    break
                 if not small:
                     self._remove_orphans(batch)
                 merged, epochs = merged + 1, epochs + len(batch)
@@ -123,23 +131,56 @@ class Compaction:
         upto = Epoch(self._commits.newest() - keep.newest)
         batch: list[Commit] = []
         size = 0
+        claimed: Epoch | None = None
         for commit in journal.commits(self._segments.last, upto):
+            if not batch:
+                claimed = self._claim(commit.epoch)
             batch.append(commit)
             size += sum(part.size for part in commit.parts)
             large = size >= keep.small * len(batch)
-            if len(batch) >= (min(_LARGE_EPOCHS, keep.epochs) if large else keep.epochs) or (
+            is_full = len(batch) >= (min(_LARGE_EPOCHS, keep.epochs) if large else keep.epochs) or (
                 size >= keep.size and not large
-            ):
+            )
+            # A host that has died has fixed the end, and perhaps published the segment just before.
+            if is_full if claimed is None else commit.epoch == claimed:
                 yield batch, not large
                 batch, size = [], 0
 
-    def _index(self, batch: list[Commit], files: list[Part] | None) -> None:
-        """Publish a segment's index."""
+    def _claim(self, first: Epoch) -> Epoch | None:
+        """Return the last epoch of the segment that begins with an epoch; None if nobody has fixed it."""
+        if not self._root.keeps_s:
+            return None
+        try:
+            text = self._segments.root.get(segment.claim_name(first))
+        except FileNotFoundError:
+            return None
+        if not text.isdigit():
+            raise Corrupt(
+                f"{self._segments.root}/{segment.claim_name(first)} is damaged; remove it"
+            )
+        return Epoch(int(text))
+
+    def _claimed(self, batch: list[Commit]) -> bool:
+        """Say whether the epochs are free, and the segment that begins with their first one is to end with their last."""
+        first, last = batch[0].epoch, batch[-1].epoch
+        if not self._root.keeps_s:
+            return True  # `_alone` keeps all others out
+        if not self._segments.root.create(segment.claim_name(first), b"%d" % last):
+            return False
+        # After it: the claim of a segment that was forgotten is gone, and this process may have slept since it looked.
+        self._segments.refresh()
+        return self._segments.last == first - 1
+
+    def _index(self, batch: list[Commit], files: list[Part] | None) -> bool:
+        """Publish a segment's index; if another host has, remove the files, and return False."""
         name = segment.index_name(batch[0].epoch, batch[-1].epoch)
-        if not self._segments.root.create(name, segment.index_of(batch, files)):
-            raise FileExistsError(errno.EEXIST, f"another process has merged the epochs of {name}")
+        is_ours = self._segments.root.create(name, segment.index_of(batch, files))
+        if not is_ours:
+            for part in files or ():
+                self._root.remove(part.path)
         self._segments.refresh()
         self._reached("segment-indexed")
+        return is_ours
 
     def _merged(self, journal: _Reader, batch: list[Commit]) -> list[Part]:
         """Write the files of a segment, durably."""
@@ -213,21 +254,21 @@ class Compaction:
         """Remove segments below the floor, and files of segments that were never published."""
         floor = self._segments.removable()
         for name in list(self._segments.root.names()):
-            span = segment.epochs_of_name(name)
-            if (span is not None and span[1] < floor) or name.endswith(durable.TEMPORARY):
+            span, first = segment.epochs_of_name(name), segment.epoch_of_claim(name)
+            is_below = (span is not None and span[1] < floor) or (
+                first is not None and first < floor
+            )
+            if is_below or name.endswith(durable.TEMPORARY):
                 self._segments.root.remove(name)
         for part, epoch in self._parts():
             if epoch < floor:
                 self._root.remove(part)
         spans = set(self._segments.spans)
         for folder, name in self._files():
-            if segment.epochs_of_file(name) not in spans and self._is_useless(f"{folder}/{name}"):
-                self._root.remove(f"{folder}/{name}")
-
-    def _is_useless(self, path: str) -> bool:
-        """Say whether a file that no index lists will not get one any more: another host may be about to publish it."""
-        keeps_s = self._root.keeps_s
-        return not keeps_s or self._root.age_s(path) >= keeps_s
+            path = f"{folder}/{name}"
+            # Another host may be about to publish it.
+            if segment.epochs_of_file(name) not in spans and is_useless(self._root, path):
+                self._root.remove(path)
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:

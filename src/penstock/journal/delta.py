@@ -342,6 +342,10 @@ class DeltaJournal:
         segment = self._segments.covering(epoch)
         if segment is not None:
             return segment.commit(epoch)
+        first = self._segments.first
+        if self._root.keeps_s and epoch < first and epoch < self._segments.removable():
+            # A driver that slept for long may have created a removed name again.
+            raise missing_epoch(epoch)
         try:
             return self._commits.get(epoch)
         except Corrupt:  # it may have been merged since this process listed the segments

@@ -84,6 +84,10 @@ class Head:
         """Find the newest committed epoch, -1 before the first; it is durable."""
         known: Epoch = self.newest if self.newest is not None else (yield _LIST)
         newest = known
+        if self._keeps_s and self.newest is not None:
+            # First, because after a long sleep the next name may be that of a driver which slept, too, and was fenced after
+            # it had created the name again.
+            newest = max(newest, (yield from self._removable()))
         while True:
             if (yield Has(Epoch(newest + 1))):
                 newest = Epoch(newest + 1)

@@ -28,6 +28,7 @@ from penstock.files.sealed import checksum_of
 from penstock.journal.api import SCHEMAS, Commit, Part, PartKind
 
 INDEX_SUFFIX: Final = ".index"
+_CLAIM_SUFFIX: Final = ".claim"
 PREFIX: Final = "segment-"
 _FILE: Final = re.compile(rf"{PREFIX}(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _ROW_GROUP: Final = 65_536
@@ -162,6 +163,17 @@ def damaged_index(name: str, how: str) -> Corrupt:
 def index_name(first: Epoch, last: Epoch) -> str:
     """Return the name of a segment's index."""
     return f"{first:012}-{last:012}{INDEX_SUFFIX}"
+
+
+def claim_name(first: Epoch) -> str:
+    """Return the name that fixes the last epoch of the segment that begins with an epoch."""
+    return f"{first:012}{_CLAIM_SUFFIX}"
+
+
+def epoch_of_claim(name: str) -> Epoch | None:
+    """Return the epoch in the name of a claim; None if the name is not of a claim."""
+    stem = name.removesuffix(_CLAIM_SUFFIX)
+    return Epoch(int(stem)) if stem != name and stem.isdigit() else None
 
 
 def epochs_of_name(name: str) -> tuple[Epoch, Epoch] | None:

@@ -181,7 +181,7 @@ class Segments:
         floor = self._floor()
         if not self.root.keeps_s:
             return Epoch(floor.first)
-        before_us = time.time_ns() // 1_000 - self.root.keeps_s * 1_000_000
+        before_us = (self.root.now_s()[0] - self.root.keeps_s) * 1e6
         return Epoch(max((first for first, at_us in floor.raised if at_us <= before_us), default=0))
 
     def _floor(self) -> "_Floor":
@@ -200,7 +200,7 @@ class Segments:
         if self.root.keeps_s:
             removable = self.removable()
             raised = [floor for floor in self._floor().raised if floor[0] >= removable]
-            raised.append((first, time.time_ns() // 1_000))
+            raised.append((first, int(self.root.now_s()[1] * 1e6)))
         self.root.replace(_FLOOR, msgspec.json.encode(_Floor(first, raised)))
 
     def _listed(self) -> list[tuple[Epoch, Epoch]]:
@@ -255,4 +255,4 @@ class Segments:
 class _Floor(msgspec.Struct, frozen=True, omit_defaults=True):
     first: int
     raised: list[tuple[int, int]] = []
-    """Floors, and when they were raised (microseconds since the Unix epoch), where names stay for a while."""
+    """Floors, and when they were raised by the fastest clock (microseconds since the Unix epoch), where names stay."""

@@ -19,9 +19,9 @@ from penstock.errors import ConfigError, Fenced
 from penstock.files import private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
-from penstock.files.layout import DRIVER_LOCK, LOG, LOG_NOTE, SNAPSHOTS, STATE, SUBJECT_KEYS
+from penstock.files.layout import DRIVER_LOCK, LOG, LOG_NOTE, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
-from penstock.files.roots import journal_root, shared_root
+from penstock.files.roots import journal_root, shared_root, snapshots_root
 from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
@@ -292,7 +292,7 @@ class DataDirectory:
             journal,
             partitions,
             boot_id=boot_id(),
-            snapshots=self.path / SNAPSHOTS,
+            snapshots=snapshots_root(self.path),
         )
 
 

@@ -71,6 +71,8 @@ COPYING_STEPS: Final = (
     "fork-log-copied",  # all of them have, and the log is copied
     "fork-before-rename",  # as for a restored one
     "fork-after-rename",
+    "store-copied",  # a copy is in an object store, without the first file of its journal
+    "store-renamed",  # its folder is on this host, too
 )
 """Every step of backing up, restoring and forking, in order."""
 

@@ -25,7 +25,8 @@ from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
-from penstock.files.layout import RUN, SNAPSHOTS, STATE
+from penstock.files.layout import RUN, STATE
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -112,7 +113,7 @@ def maintain(app: App, config: Config, *, snapshot: bool, wait: bool = False) ->
     began = time.perf_counter()
     reached: StepObserver = Fault(config.fault).reached
     with closing(DataDirectory(config.data).open_journal(app)) as journal:
-        snapshots = Snapshots(config.data / SNAPSHOTS, journal.identity)
+        snapshots = Snapshots(snapshots_root(config.data), journal.identity)
         with snapshot_lock(snapshots, wait=wait) as mine:
             if not mine:
                 return last_report(config.data) or MaintenanceReport()

@@ -1,13 +1,12 @@
 """Snapshots as Delta tables, for other engines; written by delta-rs.
 
 A new version of a table lists exactly the files of a snapshot, and is durable. The tables are derived
-from the snapshots' manifests, so a table that cannot be read, or that shows other files, is created again.
+from the snapshots' manifests, so a table that cannot be read, or that shows other files, is created again. In an object
+store, a version is created by a conditional put.
 """
 
-import shutil
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import Epoch
-from penstock.files import durable
+from penstock.files.shared_root import SharedRoot
 from penstock.snapshots.snapshot import SnapshotFile
 
 LOG_FOLDER: Final = "_delta_log"
@@ -34,21 +33,26 @@ _LISTED: Final = ("path", "size_bytes", "num_records")
 
 
 class TableContent(NamedTuple):
-    """The table of one class in a snapshot."""
+    """The table of one class in a snapshot.
 
-    directory: Path
+    Attributes:
+        root: The root of its folder, which has its name.
+    """
+
+    name: str
+    root: SharedRoot
     schema: pa.Schema
     files: Sequence[SnapshotFile]
 
     @property
-    def log(self) -> Path:
-        """The directory of the file that Delta readers read first."""
-        return self.directory / LOG_FOLDER
+    def exists(self) -> bool:
+        """Whether Delta readers see a table."""
+        return any(True for _ in self.root.names(LOG_FOLDER))
 
     def difference(self, epoch: Epoch) -> str | None:
         """Return the difference between the snapshot of an epoch and the table of a Delta reader; None if they agree."""
         try:
-            table = DeltaTable(str(self.directory))
+            table = _opened(self.root)
             seen, schema = _files_in(table), table.schema()
         except (DeltaError, OSError) as error:
             return f"Delta readers cannot open it: {cause_text(error)}"
@@ -65,11 +69,9 @@ class TableContent(NamedTuple):
     def is_ahead(self, epoch: Epoch) -> bool:
         """Say whether Delta readers see a whole newer version: its snapshot is written now, or its writer has died."""
         try:
-            table = DeltaTable(str(self.directory))
+            table = _opened(self.root)
             newer = int(table.history(1)[0][_EPOCH])
-            sizes = [
-                (self.directory / name).stat().st_size == size for name, size, _ in _files_in(table)
-            ]
+            sizes = [self.root.size(name) == size for name, size, _ in _files_in(table)]
         except (DeltaError, OSError, LookupError, ValueError):
             return False
         is_own = all(name.startswith(f"{newer:012}-") for name, *_ in _files_in(table))
@@ -84,30 +86,35 @@ def _files_in(table: DeltaTable) -> list[tuple[str, int, int | None]]:
 
 def publish_again(app: str, epoch: Epoch, table: TableContent) -> None:
     """Write the table of a snapshot from the beginning, durably; raises as `publish_version`."""
-    # Delta's own log only: the files of rows belong to the snapshot.
-    shutil.rmtree(table.log, ignore_errors=True)
-    publish_version(table.directory, app, table.schema, epoch, table.files)
+    remove_table(table.root)
+    publish_version(app, epoch, table)
 
 
-def publish_version(
-    directory: Path, app: str, schema: pa.Schema, epoch: Epoch, files: Sequence[SnapshotFile]
-) -> None:
+def remove_table(root: SharedRoot) -> None:
+    """Let Delta readers see no table in a folder; the files of rows stay, because they belong to the snapshot."""
+    for name in list(root.names(LOG_FOLDER)):
+        root.remove(f"{LOG_FOLDER}/{name}")
+
+
+def publish_version(app: str, epoch: Epoch, content: TableContent) -> None:
     """Add a version to a table, durably; a version may have other columns than the version before.
 
     Raises:
-        OSError: The disk is full or fails; the former version stays the newest.
+        OSError: The disk is full or fails, or another host adds versions; the former version stays the newest.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    adds = [_add_of(file) for file in files]
+    root = content.root
+    adds = [_add_of(file) for file in content.files]
     properties = CommitProperties(custom_metadata={_EPOCH: str(int(epoch))})
-    shape = Schema.from_arrow(schema)
+    shape = Schema.from_arrow(content.schema)
     try:
-        table = _table(directory)
+        table = _table(root)
         if table is None:
-            shutil.rmtree(directory / LOG_FOLDER, ignore_errors=True)
+            root.make_folders()
+            remove_table(root)
+            uri, options = root.address()
             create_table_with_add_actions(
-                str(directory), shape, adds, mode="overwrite", name=f"{app}.{directory.name}",
-                configuration=_CONFIGURATION, commit_properties=properties,
+                uri, shape, adds, mode="overwrite", name=f"{app}.{content.name}",
+                configuration=_CONFIGURATION, storage_options=options, commit_properties=properties,
             )  # fmt: skip
         else:
             table.create_write_transaction(
@@ -117,17 +124,19 @@ def publish_version(
         raise OSError(str(error)) from error
     # The library does not sync, and a manifest must not name a version that a power cut can take
     # away.
-    for path in (directory / LOG_FOLDER).iterdir():
-        if path.is_file():
-            durable.sync(path)
-    durable.sync_directory(directory / LOG_FOLDER)
+    root.settle(LOG_FOLDER, with_bytes=True)
 
 
-def _table(directory: Path) -> DeltaTable | None:
+def _table(root: SharedRoot) -> DeltaTable | None:
     try:
-        return DeltaTable(str(directory))
+        return _opened(root)
     except (TableNotFoundError, DeltaError):
         return None
+
+
+def _opened(root: SharedRoot) -> DeltaTable:
+    uri, options = root.address()
+    return DeltaTable(uri, storage_options=options)
 
 
 def _add_of(file: SnapshotFile) -> AddAction:

@@ -5,7 +5,7 @@
     DATA/snapshots/$system/…         the rows of the engine: files without a Delta table
     DATA/snapshots/manifests/…       for each snapshot, which files it consists of
 
-A snapshot exists when its manifest exists. A row is an entity: `key` (its text), the attributes as in
+In an object store these are names of objects, and delta-rs commits the tables by conditional puts. A snapshot exists when its manifest exists. A row is an entity: `key` (its text), the attributes as in
 SQL, `bucket`, `epoch` (of the snapshot), and `state`, the attributes as stored in the journal, from
 which local state is recovered. Delta has no types for times of day and durations, so they are stored
 in microseconds.
@@ -23,9 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.base.ids import BUCKETS, Epoch
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files import durable
+from penstock.files.local_root import rooted
 from penstock.files.sealed import checksum_of, unseal
+from penstock.files.shared_root import SharedRoot
 from penstock.model.application import App
 from penstock.model.versions.former_class import type_at
 from penstock.snapshots.column import distinct
@@ -36,6 +38,9 @@ _log = logging.getLogger(__name__)
 MANIFESTS: Final = "manifests"
 MANIFEST: Final = "manifest"
 """The name of a manifest in its sealed file."""
+_SUFFIX: Final = ".json"
+_ROWS: Final = ".parquet"
+_DAMAGED: Final = ".damaged"
 
 SYSTEM_FOLDER: Final = "$system"
 """The directory of the files with rows of the engine."""
@@ -48,7 +53,7 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     """One Parquet file: the entities of one class in some buckets.
 
     Attributes:
-        path: Relative to the snapshots' directory.
+        path: Relative to the snapshots' root.
         size: Bytes.
         checksum: XXH3-128 of its bytes, hexadecimal.
         first, end: The buckets [first, end) of the entities.
@@ -108,17 +113,29 @@ class Manifest(msgspec.Struct, frozen=True):
 class Snapshots:
     """The snapshots of one application; any process may read them."""
 
-    def __init__(self, directory: Path, journal: str) -> None:
-        """Name the directory, which may be missing, and the journal's identity."""
-        self.directory = directory
-        self.manifests = directory / MANIFESTS
+    def __init__(self, place: SharedRoot | Path, journal: str) -> None:
+        """Name the root of snapshots, or its folder, which may be missing, and the journal's identity."""
+        self.root = rooted(place)
         self._journal = journal
 
     def epochs(self) -> list[Epoch]:
         """Return the epochs of all snapshots, in order."""
-        return sorted(
-            Epoch(int(path.stem)) for path in self.manifests.glob("*.json") if path.stem.isdigit()
-        )
+        with durable.storage(f"list the snapshots in {self.root}"):
+            stems = [
+                name.removesuffix(_SUFFIX)
+                for name in self.root.names(MANIFESTS)
+                if name.endswith(_SUFFIX)
+            ]
+        return sorted(Epoch(int(stem)) for stem in stems if stem.isdigit())
+
+    def stored(self) -> list[str]:
+        """Return the names of all files of rows, listed or not, relative to the snapshots' root."""
+        return [
+            f"{folder}/{name}"
+            for folder in list(self.root.names())
+            for name in self.root.names(folder)
+            if name.endswith(_ROWS)
+        ]
 
     def newest(self, upto: Epoch | None = None) -> Manifest | None:
         """Return the newest snapshot up to an epoch; None if there is none."""
@@ -137,13 +154,18 @@ class Snapshots:
         """Return the manifest of an epoch, of any journal; None if it is missing or damaged."""
         path = self.path_of(epoch)
         try:
-            return unseal(MANIFEST, path.read_bytes(), Manifest)
+            return unseal(MANIFEST, self.root.get(path), Manifest)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and self.root.answers_prove:
+                # A store that does not answer has lost nothing.
+                raise JournalUnavailable(
+                    f"cannot read {path} in {self.root}: {error.strerror or error}"
+                ) from error
             _log.warning(
                 "a snapshot's manifest cannot be used",
-                extra={"path": str(path), "cause": str(error)},
+                extra={"path": f"{self.root}/{path}", "cause": str(error)},
             )
             return None
 
@@ -152,22 +174,24 @@ class Snapshots:
 
         Raises:
             Corrupt: It is missing or damaged.
+            JournalUnavailable: The store does not answer.
         """
         manifest = self.sound(epoch)
         if manifest is None:
-            raise Corrupt(f"the snapshot of epoch {epoch} in {self.directory} cannot be read")
+            raise Corrupt(f"the snapshot of epoch {epoch} in {self.root} cannot be read")
         return manifest
 
     def set_aside(self, epoch: Epoch) -> None:
         """Disable a damaged snapshot; its manifest is kept as `.damaged`."""
         path = self.path_of(epoch)
         with durable.storage(f"set the snapshot of epoch {epoch} aside"):
-            path.rename(path.with_suffix(".damaged"))
-            durable.sync_directory(self.manifests)
+            self.root.replace(f"{path.removesuffix(_SUFFIX)}{_DAMAGED}", self.root.get(path))
+            self.root.remove(path)
+            self.root.settle(MANIFESTS)
 
-    def path_of(self, epoch: Epoch) -> Path:
-        """Return the path of the manifest of an epoch."""
-        return self.manifests / f"{epoch:012}.json"
+    def path_of(self, epoch: Epoch) -> str:
+        """Return the name of the manifest of an epoch, relative to the snapshots' root."""
+        return f"{MANIFESTS}/{epoch:012}{_SUFFIX}"
 
     def read(self, file: SnapshotFile, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a file's rows; every byte is checked first.
@@ -178,7 +202,7 @@ class Snapshots:
         """
         with durable.storage(f"read the snapshot {file.path}"):
             try:
-                data = (self.directory / file.path).read_bytes()
+                data = self.root.get(file.path)
             except FileNotFoundError:
                 raise _damaged(file, "is missing") from None
         if len(data) != file.size or checksum_of(data) != file.checksum:

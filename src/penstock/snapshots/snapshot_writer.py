@@ -7,12 +7,13 @@ Unchanged entities are copied as columns, so only changes cost Python code.
 A snapshot has slices, which are runs of buckets; different processes can write them. The steps, in
 order (`reached` is called after each): `snapshot-slice` for each slice, `snapshot-written`,
 `snapshot-published` when Delta readers see it, `snapshot-listed` when it exists, `snapshot-cleaned`.
+
+Several hosts may write one snapshot. Their files have different names, and the manifest of the first one counts.
 """
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,8 +24,9 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch, is_system
 from penstock.errors import Corrupt, Diverged
 from penstock.files import durable
-from penstock.files.lock import locked_directory
-from penstock.files.sealed import checksum_of, seal
+from penstock.files.retired import is_useless, retire, retired
+from penstock.files.sealed import checksum_of, seal, unseal
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, PartKind, StepObserver, ignore_step
 from penstock.journal.parquet import key_column
 from penstock.model.application import App
@@ -33,6 +35,7 @@ from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.newest_states import all_states, buckets_of, sorted_by_key
 from penstock.snapshots.snapshot import (
     MANIFEST,
+    MANIFESTS,
     ClassFiles,
     Manifest,
     SnapshotColumns,
@@ -174,7 +177,7 @@ def write_slices(
             # After one class is too narrow, the slices are written again, so no further file is
             # worth its bytes.
             if rows.num_rows and not narrow:
-                files[name].append(_write(snapshots.directory, columns, rows, piece))
+                files[name].append(_write(snapshots.root, columns, rows, piece))
         reached("snapshot-slice")
     return WrittenSlices({}, sorted(narrow)) if narrow else WrittenSlices(files)
 
@@ -201,18 +204,27 @@ def tables_in(
         if is_system(name):
             continue
         if its.files:
-            path = snapshots.directory / its.files[0].path
-            yield lake.TableContent(path.parent, _schema_of(path), its.files)
+            path = its.files[0].path
+            yield _table(snapshots, path.partition("/")[0], _schema_of(snapshots, path), its.files)
         elif name in declared:
             columns = declared[name]
-            yield lake.TableContent(snapshots.directory / columns.folder, columns.schema, [])
+            yield _table(snapshots, columns.folder, columns.schema, [])
 
 
-def _schema_of(path: Path) -> pa.Schema:
+def _table(
+    snapshots: Snapshots, folder: str, schema: pa.Schema, files: Sequence[SnapshotFile]
+) -> lake.TableContent:
+    return lake.TableContent(folder, snapshots.root.folder(folder), schema, files)
+
+
+def _schema_of(snapshots: Snapshots, name: str) -> pa.Schema:
     try:
-        return pq.read_schema(path)
+        with snapshots.root.reading(name) as path:
+            return pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise Corrupt(f"the snapshot's file {path} cannot be read: {error}") from error
+        raise Corrupt(
+            f"the snapshot's file {name} in {snapshots.root} cannot be read: {error}"
+        ) from error
 
 
 def publish_tables(snapshots: Snapshots, app_name: str, app: App | None = None) -> None:
@@ -245,8 +257,8 @@ def remove_snapshots(snapshots: Snapshots, epochs: Iterable[Epoch]) -> None:
         return
     with durable.storage("remove old snapshots"):
         for epoch in gone:
-            snapshots.path_of(epoch).unlink(missing_ok=True)
-        durable.sync_directory(snapshots.manifests)
+            retire(snapshots.root, snapshots.path_of(epoch))
+        snapshots.root.settle(MANIFESTS)
         _clean(snapshots)
 
 
@@ -263,22 +275,36 @@ def _publish(
     with durable.storage(f"publish the snapshot of epoch {piece.epoch}"):
         shape = columns_of(app, piece.wide, piece.epoch)
         for name, columns in shape.items():
-            table = snapshots.directory / columns.folder
-            lake.publish_version(table, app.name, columns.schema, piece.epoch, files[name])
+            table = _table(snapshots, columns.folder, columns.schema, files[name])
+            lake.publish_version(app.name, piece.epoch, table)
         reached("snapshot-published")
         shape |= _system_columns(name for name, written in files.items() if written)
         classes = {
             name: ClassFiles(name in piece.wide, columns.own, files[name])
             for name, columns in shape.items()
         }
-        manifest = Manifest(piece.epoch, commit.time_us, journal.identity, piece.slices, classes)
-        snapshots.manifests.mkdir(parents=True, exist_ok=True)
+        own = Manifest(piece.epoch, commit.time_us, journal.identity, piece.slices, classes)
+        snapshots.root.make_folders(MANIFESTS)
         # The manifest makes the snapshot exist, so everything that it names must be on the disk.
-        durable.sync_directory(snapshots.directory)
-        durable.replace(snapshots.path_of(piece.epoch), seal(MANIFEST, manifest))
+        manifest = _listed(snapshots, own)
         reached("snapshot-listed")
+        if snapshots.newest() != own:
+            # Another host has made this snapshot, or a later one, and Delta readers see what its manifest does not list.
+            publish_tables(snapshots, app.name, app)
         _clean(snapshots)
         reached("snapshot-cleaned")
+    return manifest
+
+
+def _listed(snapshots: Snapshots, manifest: Manifest) -> Manifest:
+    """Create a manifest, unless another host has; return the one that counts."""
+    path, data = snapshots.path_of(manifest.epoch), seal(MANIFEST, manifest)
+    if snapshots.root.create(path, data):
+        return manifest
+    others = snapshots.sound(manifest.epoch)
+    if others is not None and others.journal == manifest.journal:
+        return others
+    snapshots.root.replace(path, data)  # it was damaged, or of the journal that this one has left
     return manifest
 
 
@@ -335,16 +361,16 @@ def _within(rows: pa.Table, bucket: str, bounds: tuple[int, int]) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(column, first), pc.less(column, end)))
 
 
-def _write(directory: Path, columns: SnapshotColumns, rows: pa.Table, piece: Slice) -> SnapshotFile:
+def _write(
+    root: SharedRoot, columns: SnapshotColumns, rows: pa.Table, piece: Slice
+) -> SnapshotFile:
     folder = columns.folder
     path = f"{folder}/{piece.epoch:012}-{piece.number:04}-{secrets.token_hex(4)}.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, row_group_size=_ROW_GROUP, compression="zstd", compression_level=1)
     data = memoryview(sink.getvalue())
     with durable.storage(f"write the snapshot {path}"):
-        (directory / folder).mkdir(parents=True, exist_ok=True)
-        durable.create(directory / path, data)
-        durable.sync_directory(directory / folder)
+        root.add(path, data)
     bounds = slice_bounds(piece.number, piece.slices)
     return SnapshotFile(path, rows.num_rows, len(data), checksum_of(data), *bounds)
 
@@ -357,16 +383,18 @@ def _clean(snapshots: Snapshots) -> None:
     listed = {
         file.path for manifest in manifests if manifest is not None for file in manifest.files
     }
-    for path in snapshots.directory.glob("*/*.parquet"):
-        if str(path.relative_to(snapshots.directory)) not in listed:
-            path.unlink(missing_ok=True)
+    for data in retired(snapshots.root, MANIFESTS):
+        listed |= {file.path for file in unseal(MANIFEST, data, Manifest).files}
+    for path in snapshots.stored():
+        # Another host may be about to list it.
+        if path not in listed and is_useless(snapshots.root, path):
+            snapshots.root.remove(path)
 
 
 @contextmanager
 def snapshot_lock(snapshots: Snapshots, *, wait: bool = False) -> Iterator[bool]:
     """Keep other processes from writing snapshots; yield False if another process does and not `wait`."""
     with durable.storage("begin a snapshot"):
-        snapshots.directory.mkdir(parents=True, exist_ok=True)
-        durable.sync_directory(snapshots.directory.absolute().parent)
-    with locked_directory(snapshots.directory, None if wait else 0) as held:
-        yield held is not None
+        snapshots.root.make_folders()
+    with snapshots.root.alone(timeout_s=None if wait else 0) as held:
+        yield held

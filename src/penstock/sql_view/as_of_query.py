@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import QueryError, ViewUnavailable
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import EVENTS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
@@ -673,4 +673,4 @@ def _is_named(named: Collection[query_guard.TableName], schema: str, name: str) 
 
 def as_of_queries(data: Path, app: App, journal: Journal, settings: ViewConfig) -> AsOfQueries:
     """Return the executor for the journal in a data directory."""
-    return AsOfQueries(app, journal, settings, Snapshots(data / SNAPSHOTS, journal.identity))
+    return AsOfQueries(app, journal, settings, Snapshots(snapshots_root(data), journal.identity))

@@ -24,7 +24,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import Diverged, PenstockError, ViewUnavailable
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.model.application import App
 from penstock.process.child_process import ChildProcess, keep_to
@@ -331,7 +331,7 @@ class View:
         self._pool = QueryPool([self._store.lock])
         still = partial(self._still, BEFORE_FIRST)
         self._warm_child = WarmChild(self._pool, self._store, settings, still)
-        self._snapshots = Snapshots(data / SNAPSHOTS, journal.identity)
+        self._snapshots = Snapshots(snapshots_root(data), journal.identity)
         self._as_of_queries = AsOfQueries(app, journal, settings, self._snapshots, self._pool)
         self._changed = threading.Condition()
         self._stopping = threading.Event()

@@ -29,6 +29,7 @@ import xxhash
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
+from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.journal.parquet import key_column
 from penstock.native.choice import core
@@ -267,7 +268,7 @@ class Stores:
         *,
         boot_id: str,
         progress: Progress | None = None,
-        snapshots: Path | None = None,
+        snapshots: SharedRoot | Path | None = None,
     ) -> None:
         """Name the stores; each is opened at its first use.
 
@@ -276,7 +277,7 @@ class Stores:
             partitions: The number of stores, until `use` chooses another number.
             boot_id: The content of `/proc/sys/kernel/random/boot_id`.
             progress: Called after each write of a catch-up.
-            snapshots: The directory of the journal's snapshots, from which a store may begin.
+            snapshots: The root of the journal's snapshots, or their folder, from which a store may begin.
         """
         self._directory = directory
         self._journal = journal

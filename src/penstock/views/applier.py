@@ -22,7 +22,7 @@ from penstock.base.ids import Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.errors import PenstockError
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -139,7 +139,7 @@ class Applier:
         self._journal = journal
         self._opener = opener
         self._code = code
-        self._feed = Feed(journal, Snapshots(data / SNAPSHOTS, journal.identity))
+        self._feed = Feed(journal, Snapshots(snapshots_root(data), journal.identity))
         self._stop = threading.Event()
         self._app = app
         self._target: Target | None = None

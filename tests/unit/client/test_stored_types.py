@@ -120,7 +120,7 @@ def snapshot_row(gateway: RunningGateway, client: Client) -> dict[str, Any]:
         lambda slices: write_slices(app, journal, snapshots, slices),
     )
     journal.close()
-    rows = DeltaTable(str(snapshots.directory / "Sample")).to_pyarrow_table()
+    rows = DeltaTable(f"{snapshots.root}/Sample").to_pyarrow_table()
     return next(row for row in python_types(rows).to_pylist() if row["name"] == "sample")
 
 

@@ -80,7 +80,7 @@ def test_api_keys_come_along_and_stay_private(tmp_path: Path) -> None:
     backup = Backups(tmp_path / "b").make(data, "shop").backup
     (file,) = [one for one in backup.files if one.path == "keys.json"]
     restore(tmp_path / "b", tmp_path / "new", None)
-    for path in (Backups(tmp_path / "b").path_of(file), tmp_path / "new" / "keys.json"):
+    for path in (tmp_path / "b" / "files" / file.checksum, tmp_path / "new" / "keys.json"):
         assert path.read_text() == "{}"
         assert path.stat().st_mode & 0o777 == 0o600
 
@@ -141,7 +141,7 @@ def test_damaged_backup_is_not_restored(tmp_path: Path, how: str) -> None:
     data = made(tmp_path / "data", CREATED)
     backup = Backups(tmp_path / "b").make(data, "shop").backup
     file = next(one for one in backup.files if "kind=changes" in one.path)
-    path = Backups(tmp_path / "b").path_of(file)
+    path = tmp_path / "b" / "files" / file.checksum
     content = bytearray(path.read_bytes())
     content[30] ^= 4
     match how:
@@ -168,7 +168,7 @@ def test_damaged_manifest_hides_one_backup_and_loses_no_file(tmp_path: Path) -> 
     backups.make(data, "shop")
     backups.keep(1)
     assert len(backups.every()) == 1
-    assert backups.damaged() == [manifest]
+    assert backups.damaged() == [str(manifest)]
     manifest.write_bytes(text)
     backups.keep(2)
     assert restore(tmp_path / "b", tmp_path / "new", None).waiting == 1

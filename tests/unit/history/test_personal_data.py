@@ -116,7 +116,7 @@ def test_missing_keys_are_told_before_anything_is_copied(
     capsys.readouterr()
     shutil.rmtree(target)
     part = next(file for file in backup.files if "kind=changes" in file.path)
-    (Backups(backups).path_of(part) if command == "restore" else data / part.path).unlink()
+    (backups / "files" / part.checksum if command == "restore" else data / part.path).unlink()
     assert execute([command, *words]) == 1
     assert "the keys of User" in capsys.readouterr().err
     assert not target.exists()

@@ -87,7 +87,7 @@ def test_every_epoch_can_be_restored(
             done += len(some)
             for number, branch in enumerate(
                 (
-                    restore(backups.directory, Path(folder, f"r{epoch}"), epoch),
+                    restore(backups.root, Path(folder, f"r{epoch}"), epoch),
                     fork(data, "shop", Path(folder, f"f{epoch}"), epoch),
                 )
             ):

@@ -187,9 +187,8 @@ def swap_snapshot(data: Path) -> None:
     """Let the snapshot of epoch 4 be that of epoch 2, with the right checksums."""
     snapshots = Snapshots(data / "snapshots", "")
     older = snapshots.open(Epoch(2))
-    snapshots.path_of(Epoch(4)).write_bytes(
-        seal(MANIFEST, msgspec.structs.replace(older, epoch=Epoch(4)))
-    )
+    own = seal(MANIFEST, msgspec.structs.replace(older, epoch=Epoch(4)))
+    snapshots.root.replace(snapshots.path_of(Epoch(4)), own)
 
 
 def flipped(pattern: str, place: int = -20) -> Callable[[Path], None]:

@@ -208,7 +208,7 @@ def test_damaged_snapshot_is_set_aside_and_another_taken(kept: Kept) -> None:
     (kept.data / "snapshots" / manifest.classes["Painter"].files[0].path).write_bytes(b"gone")
     kept.grow(3)
     assert kept.maintain().snapshot == 32
-    assert len(list(kept.snapshots.manifests.glob("*.damaged"))) == 1
+    assert len(list((kept.data / "snapshots" / "manifests").glob("*.damaged"))) == 1
 
 
 def test_child_does_the_same_and_says_so(kept: Kept) -> None:

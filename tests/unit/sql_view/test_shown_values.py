@@ -114,7 +114,7 @@ class Readers:
         after = self.ask(f"FROM (SELECT unnest(after) FROM ({changed}) WHERE after IS NOT NULL)")
         yield "the feed of changes", after.table
         self.snapshot(epoch)
-        delta = DeltaTable(str(self.snapshots.directory / NAME)).to_pyarrow_table()
+        delta = DeltaTable(f"{self.snapshots.root}/{NAME}").to_pyarrow_table()
         yield "a Delta reader", delta.drop_columns(["key", "bucket", "epoch", "state"])
 
 

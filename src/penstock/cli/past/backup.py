@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from penstock.base.ids import Epoch
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, root_of
 from penstock.cli.output import folding_table, print_json, print_result, utc_text
 from penstock.cli.progress import ProgressBar
 from penstock.process.fault import Fault
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.history.backup import Backup, CreatedBackup
 
-HELP: Final = """Back up an application, which may run meanwhile, into a directory of backups.
+HELP: Final = """Back up an application, which may run meanwhile, into a directory of backups, or into an object store.
 
 A backup holds the newest epoch and its whole history, the requests that wait in the log, savepoints
 and API keys. Files that an earlier backup in the directory has are not copied again, except for the
@@ -30,6 +30,7 @@ Examples:
   penstock backup /mnt/backups/shop examples/shop
   penstock backup /mnt/backups/shop examples/shop --keep 7
   penstock backup /mnt/backups/shop --list
+  penstock backup s3://bucket/backups/shop examples/shop
 """
 
 
@@ -55,7 +56,10 @@ class BackupLine(msgspec.Struct, frozen=True):
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of backups.")],
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The directory of backups, or s3://BUCKET/PREFIX."),
+    ],
     options: AppOptions,
     listed: Annotated[bool, typer.Option("--list", help="Show the backups in DIR.")] = False,
     keep: Annotated[
@@ -69,7 +73,7 @@ def command(
     options.find()
     from penstock.history.backup import Backups
 
-    backups = Backups(directory)
+    backups = Backups(root_of(directory))
     if listed:
         lines = [_line(backup) for backup in backups.every()]
         print_result(
@@ -93,7 +97,7 @@ def command(
         sys.stdout.write(f"removed {len(removed)} older backups\n")
 
 
-def _show(lines: list[BackupLine], damaged: list[Path], console: "Console") -> None:
+def _show(lines: list[BackupLine], damaged: list[str], console: "Console") -> None:
     from rich.filesize import decimal
 
     table = folding_table("made", "application", "epochs", "files", "size")

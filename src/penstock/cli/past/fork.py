@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, JsonOption, new_place_of
 from penstock.cli.past.restore import announcer, print_branch
 from penstock.cli.progress import ProgressBar
 from penstock.process.fault import Fault
@@ -22,12 +22,17 @@ Examples:
   penstock fork /tmp/shop-copy examples/shop --at 1200
   penstock fork /tmp/shop-copy examples/shop --at before-sale
   penstock fork /tmp/shop-copy examples/shop --at 2026-11-21T08:30:00+01:00
+  penstock fork s3://bucket/shop-copy examples/shop --data s3://bucket/shop
 """
 
 
 def command(
     target: Annotated[
-        Path, typer.Argument(metavar="NEW_DATA", help="A data directory that does not exist.")
+        Path,
+        typer.Argument(
+            metavar="NEW_DATA",
+            help="A data directory that does not exist, or s3://BUCKET/PREFIX without objects.",
+        ),
     ],
     options: AppOptions,
     at: Annotated[
@@ -44,8 +49,9 @@ def command(
 
     aim = None if at is None else restore.parse_restore_point(at)
     reached = Fault(settings.fault).reached
+    place = new_place_of(target)
     if personal := restore.personal_classes(settings.data):
-        announcer("a fork does not get", target)(personal)
+        announcer("a fork does not get", place.folder)(personal)
     with ProgressBar("fork") as bar:
-        branch = restore.fork(settings.data, application.name, target, aim, reached, bar.at)
-    print_branch(branch, "forked", settings.app, as_json=as_json)
+        branch = restore.fork(settings.data, application.name, place, aim, reached, bar.at)
+    print_branch(branch, "forked", settings.app, place.folder, as_json=as_json)

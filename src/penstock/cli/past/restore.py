@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli.options import JsonOption, config_of
+from penstock.cli.options import JsonOption, config_of, new_place_of, root_of
 from penstock.cli.output import print_result, utc_text
 from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.history.branch import Branch
     from penstock.history.restore import Announce, RestorePoint
 
-HELP: Final = """Restore a backup into a new data directory.
+HELP: Final = """Restore a backup into a new data directory, or into a new place in an object store.
 
 Without an option, the newest backup is restored, with the requests that the log had taken and no
 epoch had processed: they run when the application starts. With an epoch, a time or a savepoint,
@@ -28,7 +28,8 @@ dropped-requests.jsonl.
 If the application has personal classes, the command says before it copies that no backup contains their keys: put your
 own copy of subjects.keys into the new directory.
 
-Every byte is checked. The directory appears when it is complete, or not at all.
+Every byte is checked. The directory appears when it is complete, or not at all. An application whose data are to be in an object
+store is made in a folder of this host first, which needs room for the whole backup.
 
 \b
 Examples:
@@ -36,13 +37,21 @@ Examples:
   penstock restore /mnt/backups/shop /var/lib/shop --to-epoch 1200
   penstock restore /mnt/backups/shop /var/lib/shop --to-time 2026-11-21T08:30:00+01:00
   penstock restore /mnt/backups/shop /var/lib/shop --to before-sale
+  penstock restore s3://bucket/backups/shop s3://bucket/shop
 """
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of backups.")],
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The directory of backups, or s3://BUCKET/PREFIX."),
+    ],
     target: Annotated[
-        Path, typer.Argument(metavar="NEW_DATA", help="A data directory that does not exist.")
+        Path,
+        typer.Argument(
+            metavar="NEW_DATA",
+            help="A data directory that does not exist, or s3://BUCKET/PREFIX without objects.",
+        ),
     ],
     epoch: Annotated[
         int | None, typer.Option("--to-epoch", metavar="N", min=0, help="The last epoch.")
@@ -64,11 +73,12 @@ def command(
     if len(aims) > 1:
         raise ConfigError("give only one of --to-epoch, --to-time and --to")
     aim = parse_timestamp(time) if time is not None else next(iter(aims), None)
-    reached = Fault(config_of(target).fault).reached
+    place = new_place_of(target)
+    reached = Fault(config_of(place.folder).fault).reached
     with ProgressBar("restore") as bar:
-        announce = announcer("no backup contains", target)
-        branch = restore(directory, target, aim, reached, bar.at, announce)
-    print_branch(branch, "restored", "APP", as_json=as_json)
+        announce = announcer("no backup contains", place.folder)
+        branch = restore(root_of(directory), place, aim, reached, bar.at, announce)
+    print_branch(branch, "restored", "APP", place.folder, as_json=as_json)
 
 
 def announcer(lacking: str, target: Path) -> "Announce":
@@ -90,11 +100,12 @@ def announcer(lacking: str, target: Path) -> "Announce":
     return announce
 
 
-def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None:
+def print_branch(branch: "Branch", how: str, app: str, folder: Path, *, as_json: bool) -> None:
     """Print the content of a new data directory, and the command that runs it.
 
     Args:
         how: The past participle of the operation that made the directory.
+        folder: The directory, on this host; `branch.data` may be in an object store.
         as_json: Whether `--json` was given.
     """
     from penstock.history.branch import DROPPED
@@ -106,7 +117,7 @@ def print_branch(branch: "Branch", how: str, app: str, *, as_json: bool) -> None
         if branch.waiting:
             console.print(f"{branch.waiting:,} requests that were not processed run when it starts")
         if branch.dropped:
-            path = Path(branch.data, DROPPED)
+            path = folder / DROPPED
             console.print(f"{branch.dropped:,} later requests are not part of it: {path}")
         if branch.held:
             console.print(

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.journal.api import Commit, Journal
 from penstock.process.config import Config
 from penstock.retention import maintenance_process
@@ -55,7 +55,7 @@ class MaintenanceScheduler:
 
     def start(self) -> None:
         """Start the thread."""
-        newest = Snapshots(self._config.data / SNAPSHOTS, self._journal.identity).newest()
+        newest = Snapshots(snapshots_root(self._config.data), self._journal.identity).newest()
         if newest is not None:
             self._snapshot = newest.epoch
             for commit in self._journal.commits(Epoch(newest.epoch - 1), newest.epoch):

@@ -30,7 +30,8 @@ from penstock.deployment.code_in_force import (
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, EpochFailed, OperationalError, PenstockError
-from penstock.files.layout import CHECKPOINT, SNAPSHOTS
+from penstock.files.layout import CHECKPOINT
+from penstock.files.roots import snapshots_root
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
@@ -278,7 +279,7 @@ class SparkRuntime:
                 "the tasks of epochs have all slots of the cluster: read a table with penstock.read_table, in a program "
                 "with a Spark session of its own"
             )
-        snapshots = Snapshots(self._config.data / SNAPSHOTS, self.journal.identity)
+        snapshots = Snapshots(snapshots_root(self._config.data), self.journal.identity)
         source = self.journal, snapshots
         return frame_of(self._session, self._present_app(), source, name, as_of, self._scratch)
 

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, QueryError
-from penstock.files.layout import SNAPSHOTS
+from penstock.files.roots import snapshots_root
 from penstock.files.temporary_folder import temporary_folder
 from penstock.journal.api import Journal
 from penstock.journal.as_of import PointInTime, epoch_as_of, held_epochs
@@ -76,7 +76,7 @@ def read_table(
     with closing(DataDirectory(folder).open_journal(app)) as journal:
         scratch = _AT_EXIT.enter_context(temporary_folder("table"))
         chosen = session or SparkSession.getActiveSession() or _started(app.name, scratch)
-        snapshots = Snapshots(folder / SNAPSHOTS, journal.identity)
+        snapshots = Snapshots(snapshots_root(folder), journal.identity)
         return frame_of(chosen, app, (journal, snapshots), name, as_of, scratch)
 
 
