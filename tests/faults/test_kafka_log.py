@@ -143,7 +143,7 @@ def test_messages_of_others_are_passed_over(kafka_hosts: KafkaHosts) -> None:
         stranger = kafka_hosts.following._replace(log=b"stranger")
         with (
             closing(kafka_hosts.host(stranger)) as strange,
-            pytest.raises(ConfigError, match="another data directory"),
+            pytest.raises(LogUnavailable, match="another data directory"),
         ):
             strange.append(entries("b"))
         log.append(entries("c"))
@@ -156,7 +156,7 @@ def test_a_message_of_a_newer_version_stops_a_host(kafka_hosts: KafkaHosts) -> N
     with closing(kafka_hosts.log()) as log:
         log.append(entries("a"))
         send(kafka_hosts.following, b"penstock\x02whatever")
-        with pytest.raises(ConfigError, match="newer version"):
+        with pytest.raises(LogUnavailable, match="newer version"):
             wait_for(lambda: log.append(entries("b")) and None, "the refusal")
 
 

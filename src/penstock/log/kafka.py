@@ -46,6 +46,7 @@ from penstock.log.database import (
     LOCK_TIMEOUT_MS,
     end_of,
     sqlite_errors_translated,
+    start_of,
 )
 from penstock.log.kafka_config import KafkaConfig, TopicPlace
 from penstock.log.request_id_index import RequestIdIndex
@@ -344,7 +345,11 @@ class KafkaLog(SqliteLog):
     def _commit(self, group: Sequence[PendingAppend]) -> None:
         """Send a group as one order, and settle every call of it, or raise for all."""
         calls = [Call(list(call.entries), call.due_us) for call in group]
-        for call, outcome in zip(group, self._send(Append(calls)), strict=True):
+        try:
+            outcomes = self._send(Append(calls))
+        except ConfigError as error:  # nothing that a caller of the application has done
+            raise LogUnavailable(str(error)) from error
+        for call, outcome in zip(group, outcomes, strict=True):
             is_conflict = isinstance(outcome, str)
             call.settle(RequestConflict(outcome) if is_conflict else _positions(outcome))
 
@@ -460,7 +465,6 @@ class KafkaLog(SqliteLog):
             ConfigError: The topic belongs to another log, or a newer version of Penstock has written to it.
         """
         assert self.following is not None, "only a process that follows carries out"
-        before: Lsn | None = None
         with self._index_lock:
             try:
                 with self._database.writing() as connection:
@@ -475,10 +479,11 @@ class KafkaLog(SqliteLog):
                         for each in group:
                             outcome = [self._carry_out(connection, each)]
                             _note_outcome(connection, each, outcome)
-                            if isinstance(each.order, Truncate):
-                                before = each.order.before
                     run.note()
                     end = end_of(connection)
+                    # Where the log begins now, and not what an order asked for: that may be beyond the end of its time.
+                    is_shorter = any(isinstance(each.order, Truncate) for each in sent)
+                    before = start_of(connection) if is_shorter else None
             except BaseException:
                 # It may have learnt ids that were undone.
                 self._index = RequestIdIndex(str(self._path), self._retention_s)
