@@ -28,6 +28,7 @@ from penstock.files.store_answers import (
     Found,
     Get,
     Put,
+    Refused,
     Request,
     changing,
     creating,
@@ -81,7 +82,7 @@ class StoreRoot:
         self._host = host
         self._prefix = f"{path}/" if path else ""
         self._client = Client(bucket, options or {})
-        self._clock = _Clock()
+        self._clock = _clocks.setdefault((bucket, *sorted((options or {}).items())), _Clock())
 
     def __str__(self) -> str:
         return self._url
@@ -177,7 +178,10 @@ class StoreRoot:
 
     def _told_s(self, name: str) -> float:
         """Return the time of the store. An answer tells no time, but a name tells when it was written."""
-        self.replace(name, b"")
+        try:
+            self.replace(name, b"")
+        except Refused:  # this process may only read, and so removes nothing
+            return time.time_ns() / 1e9
         meta = self._asked(lambda: self._client.head(self._key(name)))
         self.remove(name)
         return time.time_ns() / 1e9 if meta is None else meta["last_modified"].timestamp()
@@ -333,6 +337,10 @@ class _Clock:
         if told is None or time.monotonic() - told[1] > _CLOCK_FRESH_S:
             told = self._told = ask(), time.monotonic()
         return told[0] + time.monotonic() - told[1]
+
+
+_clocks: Final[dict[tuple[object, ...], _Clock]] = {}
+"""The clock of the store of each bucket."""
 
 
 def _with_bid(bid: bytes, data: bytes | None) -> bytes | None:
