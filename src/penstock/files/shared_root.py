@@ -25,6 +25,23 @@ _FOLDER: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._=-]{1,200}")
 """Stores and their clients differ in the other characters."""
 
 
+_is_patient = False
+
+
+def be_patient() -> None:
+    """Let this process, and its later forks, wait longer for a far root that does not answer.
+
+    For a process that tells nobody of a failure, and whose start takes longer than a short failure of a network.
+    """
+    global _is_patient
+    _is_patient = True
+
+
+def is_patient() -> bool:
+    """Say whether this process waits longer."""
+    return _is_patient
+
+
 class UnclearOutcome(OSError):
     """It is not known whether a name was created: it may appear later, or be there already.
 

@@ -22,7 +22,7 @@ from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
 from penstock.files.layout import PROBE
 from penstock.files.lock import locked_file
-from penstock.files.shared_root import SCHEME, place_of
+from penstock.files.shared_root import SCHEME, is_patient, place_of
 from penstock.files.store_answers import (
     Ask,
     Found,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 4.0
 """How long a request is repeated; afterwards the caller tells its own caller, and tries again later."""
+_LONG_PATIENCE_S: Final = 25.0
+"""The same in a patient process."""
 _CREATE_PATIENCE_S: Final = 30.0
 """The same for a create: after giving up, it is unknown whether the epoch exists."""
 
@@ -102,7 +104,7 @@ class StoreRoot:
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a name, or compare its bytes, as the port says."""
-        decision = creating(name, data, random.uniform, _CREATE_PATIENCE_S, _PATIENCE_S)
+        decision = creating(name, data, random.uniform, _CREATE_PATIENCE_S, _patience_s())
         return carried_out(decision, self._answer)
 
     def add(self, name: str, data: bytes | memoryview) -> None:
@@ -116,7 +118,7 @@ class StoreRoot:
 
     def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
         """Replace the bytes of a name by those that `edit` returns, as the port says."""
-        carried_out(changing(name, edit, random.uniform, _PATIENCE_S), self._answer)
+        carried_out(changing(name, edit, random.uniform, _patience_s()), self._answer)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -298,7 +300,7 @@ class StoreRoot:
             ConditionFailed: The condition of the request does not hold.
             OSError: The store refuses, or does not answer.
         """
-        decision = repeating(Request(ask), random.uniform, _PATIENCE_S)
+        decision = repeating(Request(ask), random.uniform, _patience_s())
         answer: T = carried_out(decision, self._answer)
         return answer
 
@@ -345,3 +347,7 @@ _clocks: Final[dict[tuple[object, ...], _Clock]] = {}
 
 def _with_bid(bid: bytes, data: bytes | None) -> bytes | None:
     return None if data is None or bid in data else data + bid
+
+
+def _patience_s() -> float:
+    return _LONG_PATIENCE_S if is_patient() else _PATIENCE_S

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
-from penstock.errors import ConfigError, Fenced
+from penstock.errors import ConfigError, Fenced, OperationalError
 from penstock.files.layout import LOG
 from penstock.files.roots import has_journal, shared_root
 from penstock.history.branch import append_open, open_records
@@ -74,25 +74,33 @@ def begin_log(config: Config, *, abandons: bool) -> None:
 def end_log(data: Path) -> None:
     """Note that the application was stopped, and whether its log may move; nothing if its data are a directory."""
     directory = DataDirectory(data)
-    if not directory.shared.is_far or directory.has_log_in_kafka(None):
+    if not directory.shared.is_far:
         return
+    try:
+        if not directory.has_log_in_kafka(None) and _is_settled(directory):
+            log_host.settle(data, is_settled=True)
+    except (OperationalError, OSError, ConfigError) as error:
+        _log.warning("the log stays with this host: %s", error)
+
+
+def _is_settled(directory: DataDirectory) -> bool:
+    """Say whether the log has nothing that the journal lacks."""
     app = directory.app_name
     if app is None:
-        return
+        return False
     with closing(directory.open_journal_of(app)) as journal, closing(directory.open_log()) as log:
         last = journal.last()
         reached = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
-        is_settled = log.end() == reached and not _waits(data, journal, last)
-    if is_settled:
-        log_host.settle(data, is_settled=True)
-
-
-def _waits(data: Path, journal: Journal, last: Commit | None) -> bool:
-    """Say whether the log has requests that the journal lacks; those that cascades have sent are in the journal."""
-    sent = set() if last is None else {each.request_id for each in open_records(journal, last)}
-    processed = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
-    waiting = logs.requests_after(data / LOG, processed, 0)
-    return any(each.request_id not in sent for each in waiting)
+        if log.end() != reached:
+            return False
+        scheduled = {
+            each.request_id for each in logs.requests_after(directory.log_path, reached, 0)
+        }
+        # Those that cascades have sent are in the journal.
+        return not scheduled or (
+            last is not None
+            and scheduled <= {each.request_id for each in open_records(journal, last)}
+        )
 
 
 def _put_aside(data: Path, identity: str) -> None:

@@ -11,12 +11,15 @@ import pytest
 from penstock.cli.commands import COMMANDS
 from tests.checkout import SHOP
 
+CLUSTER = {"confluent_kafka", "obstore"}
+
 HEAVY = {
+    *CLUSTER,
     *("deltalake", "duckdb", "granian", "httpx", "lmdb", "numpy", "prometheus_client", "psutil"),
     *("py4j", "pyarrow", "pydantic", "pyspark", "scipy", "starlette", "uvloop"),
     *("rich.markdown", "typer.rich_utils"),
 }
-"""The packages of the extra `server`, and those that typer may load for values and pages."""
+"""The packages of the extras `cluster` and `server`, and those that typer may load for values and pages."""
 
 MODEL = {"penstock.model.application", "penstock.engine.execute"}
 """An application imports them; help and a mistake in the command line come before it."""
@@ -105,9 +108,15 @@ def test_no_heavy_package_is_imported(
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("penstock.runtime.spark.runtime", {"duckdb", "scipy"}),
-        ("penstock.gateway.serving", {"cryptography", "duckdb", "httpx", "pyspark", "scipy"}),
-        ("penstock.console.routes", {"cryptography", "duckdb", "httpx", "pyspark", "scipy"}),
+        ("penstock.runtime.spark.runtime", {*CLUSTER, "duckdb", "scipy"}),
+        (
+            "penstock.gateway.serving",
+            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark", "scipy"},
+        ),
+        (
+            "penstock.console.routes",
+            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark", "scipy"},
+        ),
     ],
 )
 def test_process_starts_without_packages_of_later_work(module: str, unwanted: set[str]) -> None:

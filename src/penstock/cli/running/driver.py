@@ -96,8 +96,10 @@ def command(
         # These imports take long; Java starts meanwhile.
         from penstock.cli.running.driver_service import nothing, serve
         from penstock.cli.running.standby import stand_by
+        from penstock.files.shared_root import be_patient
         from penstock.runtime.spark.runtime import SparkRuntime
 
+        be_patient()
         if stop.wanted.is_set():
             return
         runtime = SparkRuntime(settings.app, settings, jvm)

@@ -22,6 +22,7 @@ from penstock.errors import (
     StateUnavailable,
     UserError,
 )
+from penstock.files.shared_root import be_patient
 from penstock.model.request import Failure
 from penstock.process import logs
 from penstock.process.process_limits import offer_this_process
@@ -142,6 +143,7 @@ def _worker(settings: bytes) -> Worker:
     logs.configure("worker", decoded.log_format, decoded.log_level)
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
+    be_patient()
     worker = _WORKERS[settings] = Worker(decoded, *_PLACES)
     gc.collect()
     gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
