@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.files import store_client, store_root
+from penstock.files import shared_root, store_client, store_root
 from penstock.files.shared_root import UnclearOutcome
 from penstock.files.store_root import StoreRoot
 from tests.object_store import (
@@ -189,6 +189,22 @@ def test_killed_store_is_waited_for(store_server: StoreServer, near: StoreRoot) 
     asking.join(LONG_S)
     assert answers == [True]
     assert (near.get("a"), near.get("b")) == (b"ours", b"ours")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_patient_process_waits_for_a_store_that_is_away(
+    far: StoreRoot, proxy: HostileProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver outlives what a gateway tells its callers of."""
+    far.add("a", b"")
+    proxy.always = {"GET": SLOW_DOWN}
+    with pytest.raises(OSError, match="SlowDown"):
+        far.get("a")
+    proxy.always = {}
+    monkeypatch.setattr(shared_root, "_is_patient", True)
+    proxy.faults["GET"] = deque([SLOW_DOWN] * 8)  # longer than the others wait
+    assert far.get("a") == b""
+    assert not proxy.faults["GET"]
 
 
 def test_store_with_conditions_is_accepted(near: StoreRoot) -> None:
