@@ -212,11 +212,11 @@ class Client:
             answer = "there are no credentials; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
         elif status in _FORBIDDEN or (is_missing and code not in _NO_KEY):
             answer = (
-                f"it refuses the credentials ({answer or status}); check AWS_ACCESS_KEY_ID, "
+                f"the object store refuses the credentials ({answer or status}); check AWS_ACCESS_KEY_ID, "
                 f"AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights on the bucket {self._bucket}"
             )
         elif "HTTP error" in text:
-            answer = "it does not answer; check AWS_ENDPOINT_URL and the network"
+            answer = "the object store does not answer; check AWS_ENDPOINT_URL and the network"
         return answer or (text.splitlines() or [type(error).__name__])[0]
 
 
