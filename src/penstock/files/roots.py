@@ -120,7 +120,7 @@ def check_store(data: Path) -> None:
     """Try whether an object store can be the shared root of a running application; nothing if the root is a folder.
 
     Raises:
-        ConfigError: It cannot; the message says what to do.
+        ConfigError: It cannot; the message has the remedy.
     """
     root = shared_root(data)
     if root.is_far:
@@ -131,7 +131,7 @@ def check_store(data: Path) -> None:
 
 
 def check_forgets(data: Path) -> None:
-    """Refuse an object store that keeps what was replaced, as the shared root of personal data; nothing if it is a folder.
+    """Refuse an object store that keeps replaced bytes, as the shared root of personal data; nothing if it is a folder.
 
     Raises:
         ConfigError: The bucket keeps former versions, or the store does not answer.

@@ -1,6 +1,6 @@
 """The requests to one bucket of an object store, through `obstore`, from any process, also from a fork.
 
-The library has threads that it makes once in a process, and it cannot make them anew. A fork has the library's memory without
+The library has threads that it makes once in a process, and it cannot make them again. A fork has the library's memory without
 these threads: a request of it would wait for ever, and take the answers of its parent from descriptors that both have. So
 a fork of a process that has sent requests loads the library again, from a copy of its file. The loader takes another
 file for another library, so its memory is new. The former one is never touched again, and no process has to plan its forks.
@@ -61,7 +61,7 @@ _SAID: Final = re.compile(
 )
 _STATUS: Final = re.compile(r"non-2xx status code: (\d+)")
 _NO_KEY: Final = frozenset({"", "NoSuchKey", "NotFound"})
-"""What a store says of a key that does not exist; an answer to HEAD says nothing."""
+"""The codes of a store for a key that does not exist; an answer to HEAD has no code."""
 _NO_BUCKET: Final = "NoSuchBucket"
 _FORBIDDEN: Final = frozenset({"401", "403"})
 _TOKEN_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2")
@@ -201,7 +201,7 @@ class Client:
             raise error_type(errno.EIO, self._text_of(error)) from error
 
     def _text_of(self, error: Exception) -> str:
-        """Return what went wrong, with a remedy if there is one; the other lines of the library are its own state."""
+        """Return the reason of an error, and its remedy; the other lines of the library are its own state."""
         text, code, status = str(error).strip(), _code_of(error), _status_of(error)
         said = _SAID.search(text)
         answer = f"{said['code']}: {said['text'] or ''}".rstrip(": ") if said else ""
@@ -258,7 +258,7 @@ class _Library:
 
 
 _libraries: Final[list[_Library]] = []
-"""The library of this process is the last one. Those of its ancestors stay: their ends would touch what the ancestors use."""
+"""The library of this process is the last one. Those of its ancestors stay: their ends would touch descriptors of the ancestors."""
 _loading = threading.Lock()
 
 
@@ -309,7 +309,7 @@ def _loaded_again() -> ModuleType:
 
 @contextmanager
 def _copied(path: Path) -> "Iterator[str]":
-    """Give the path of a copy of a file, in memory: a folder for files on their way may forbid to run what lies in it."""
+    """Give the path of a copy of a file, in memory: a folder for files on their way may forbid to run its files."""
     if not sys.platform.startswith("linux"):
         raise Refused(errno.ENOTSUP, "a fork can use an object store only on Linux")
     copy = os.memfd_create(path.name)

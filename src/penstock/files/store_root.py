@@ -54,7 +54,7 @@ _CLOCK_FRESH_S: Final = 600.0
 _RIVALS: Final = 8
 _TRIALS: Final = 3
 _NO_VERSIONS: Final = (None, "", "null")
-"""What an object of a bucket without versioning has as its version."""
+"""The versions of an object in a bucket without versioning."""
 
 T = TypeVar("T")
 
@@ -224,7 +224,7 @@ class StoreRoot:
         """Look whether the store answers to this process.
 
         Raises:
-            ConfigError: It does not; the message says why, and what helps.
+            ConfigError: It does not; the message has the reason and the remedy.
         """
         try:
             next(self.names(), None)

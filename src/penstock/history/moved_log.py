@@ -1,7 +1,7 @@
 """The embedded log of an application whose shared root is in an object store begins on a host, or moves to another.
 
 A log that moves is made from the journal: it knows the ids of the processed requests, so that a repeated request has no
-second effect, and it has the requests that cascades have sent and that wait. It lacks what only the former log had: requests that were
+second effect, and it has the requests that cascades have sent and that wait. It lacks the requests that only the former log had: those that were
 acknowledged and not processed, and scheduled requests of callers. So a log moves by itself only if the former one was stopped with
 nothing of that kind.
 
