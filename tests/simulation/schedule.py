@@ -73,11 +73,12 @@ class Schedule:
     def is_mild(self) -> bool:
         """Whether no driver may be replaced.
 
-        Answers that are lost or wrong for long at one host alone are as good as a cut: it cannot change the lease.
+        Answers that are lost or wrong at one host alone are as good as a cut if they last, or if the store is away at the
+        same time: that host cannot change the lease, and another one can.
         """
-        return all(
-            fault.name in MILD and (fault.name not in _LIKE_CUTS or fault.lasts_s < 1)
-            for fault in self.faults
+        for_one = [fault for fault in self.faults if fault.name in _LIKE_CUTS]
+        return all(fault.name in MILD for fault in self.faults) and (
+            not for_one or (len(self.faults) == 1 and for_one[0].lasts_s < 1)
         )
 
     def __str__(self) -> str:
