@@ -302,6 +302,9 @@ def test_a_log_goes_on_after_its_broker(
         (own_server.kill if fault == "kill" else own_server.stop)()
         try:
             wait_for(lambda: not append() and len(refusals) >= 2, "the refusal")
+            assert log._topic is not None
+            with pytest.raises(LogUnavailable):
+                log._topic.ends()  # never a wrong end, which would look like a loss
         finally:
             (own_server.start if fault == "kill" else own_server.go_on)()
         before = len(acknowledged)

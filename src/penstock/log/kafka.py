@@ -72,6 +72,9 @@ _WAIT_LAST_S: Final = 0.005
 _GIVE_WAY_S: Final = 2.0
 """A process that has sent no order for so long lets others read the topic: one that sends waits for what is read."""
 
+_RETRY_S: Final = 1.0
+"""Between two attempts to reach the brokers for the first time."""
+
 _PAUSE_S: Final = 0.02
 _LONG_PAUSE_S: Final = 0.5
 
@@ -228,6 +231,8 @@ class KafkaLog(SqliteLog):
         self._writer = secrets.token_bytes(8)
         self._number = 0
         self._opening = threading.Lock()
+        self._unreachable: LogUnavailable | None = None
+        self._next_try_s = 0.0
         self._topic: Topic | None = None
         self._follower: Follower | None = None
 
@@ -372,14 +377,26 @@ class KafkaLog(SqliteLog):
         with self._opening:
             self._database.check_usable()
             if self._topic is None or self._follower is None:
-                if self.following is None:
-                    raise LogUnavailable(f"{self._path}: the log was opened only to be read")
-                topic = Topic(self.following.place, self.following.config)
-                topic.check(self.following.topic_id, self.following.least_s)
-                self._topic, self._follower = topic, Follower(self, topic, self.following)
-                self._follower.start()
+                self._open()
+            assert self._topic is not None, "it is open now"
+            assert self._follower is not None, "it is open now"
             self._follower.check()
             return self._topic, self._follower
+
+    def _open(self) -> None:
+        if self.following is None:
+            raise LogUnavailable(f"{self._path}: the log was opened only to be read")
+        if self._unreachable is not None and time.monotonic() < self._next_try_s:
+            # To find it out takes seconds, which each request of a gateway would wait behind the others.
+            raise LogUnavailable(str(self._unreachable)) from self._unreachable
+        topic = Topic(self.following.place, self.following.config)
+        try:
+            topic.check(self.following.topic_id, self.following.least_s)
+        except LogUnavailable as error:
+            self._unreachable, self._next_try_s = error, time.monotonic() + _RETRY_S
+            raise
+        self._topic, self._follower = topic, Follower(self, topic, self.following)
+        self._follower.start()
 
     def _send(self, order: Order) -> Outcome:
         """Send an order, and return its outcome, which this host has carried out.

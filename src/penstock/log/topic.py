@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from penstock.errors import ConfigError, Diverged, LogUnavailable, PenstockError
 from penstock.log.kafka_config import KafkaConfig, TopicPlace
 
-START_S: Final = 4.0
+START_S: Final = 3.0
 """How long a start waits for a broker before it says that there is none."""
 
 _PARTITION: Final = 0
@@ -32,7 +32,7 @@ _OVERHEAD_BYTES: Final = 4_096  # of a message besides its value
 _BATCH: Final = 999
 _LOOK_S: Final = 0.1
 _FIRST_S: Final = 2.0
-_TROUBLE_S: Final = 0.3
+_TROUBLE_S: Final = 0.1
 _TOPIC: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -302,6 +302,10 @@ class Topic:
         admin, part = self._administrator(), TopicPartition(self.place.topic, _PARTITION)
         asked = admin.list_offsets({part: spec}, request_timeout=self._config.append_ms / 1000)
         offset: int = asked[part].result().offset
+        if offset < 0:  # of a request that was not answered; it is no error for the library
+            raise LogUnavailable(
+                f"{self.place}: no broker says where the topic ends{self._because()}"
+            )
         return offset
 
     def delete_before(self, offset: int) -> None:
