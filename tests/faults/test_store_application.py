@@ -26,9 +26,11 @@ from penstock.files.layout import (
     SUBJECT_KEYS,
 )
 from penstock.files.roots import shared_root, use_store
+from penstock.history.backup_set import collect
 from penstock.history.moved_log import begin_log, end_log
 from penstock.journal.api import Commit
 from penstock.log.api import Entry
+from penstock.log.copy_prefix import PositionRange
 from penstock.process import view_files
 from penstock.process.config import Config, Setting, load_config
 from penstock.process.data_directory import DataDirectory
@@ -117,7 +119,11 @@ def test_log_moves_only_when_nothing_can_be_lost(host_of: HostOf) -> None:
     grow(first, "i1")
     append(first, "waits")
     end_log(first.data)  # it waits, so nothing is settled
-    for attempt in (lambda: begin_log(second, abandons=False), lambda: append(second, "lost")):
+    for attempt in (
+        lambda: begin_log(second, abandons=False),
+        lambda: append(second, "lost"),
+        lambda: collect(second.data, "shop", lambda _: None, lambda: PositionRange(Lsn(0), Lsn(0))),
+    ):
         with pytest.raises(ConfigError, match=f"{first.data} on .*--abandon-log begins another"):
             attempt()
     assert not (second.data / LOG).exists()

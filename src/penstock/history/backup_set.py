@@ -66,6 +66,7 @@ def collect(
     Args:
         take_files: Receives the set, again after each `FileMismatch` that it raises.
     """
+    DataDirectory(data).check_log_here()
     mismatched: set[FileEntry] = set()
     former: Lsn | None = None
     while True:

@@ -236,6 +236,15 @@ class DataDirectory:
             log_host.settle(self.path, is_settled=False)
         return log
 
+    def check_log_here(self) -> None:
+        """Refuse to use the file of an embedded log on a host that does not have it.
+
+        Raises:
+            ConfigError: The shared root is in an object store, and the log is on another host.
+        """
+        if self.shared.is_far and not self.has_log_in_kafka(None):
+            log_host.check_here(self.path)
+
     def create_log(self) -> None:
         """Create the log, if it does not exist."""
         self.new_log().close()
