@@ -139,6 +139,7 @@ def test_log_moves_only_when_nothing_can_be_lost(host_of: HostOf) -> None:
         append(second, "waits", b"other")
     assert append(second, "new") >= Lsn(1_000_000_000)
     grow(second, "i2")
+    assert execute(["verify", SHOP, "--data", str(second.data)]) == 0
 
 
 def test_lost_host_is_left_by_an_order_and_fenced(host_of: HostOf) -> None:

@@ -30,7 +30,7 @@ from penstock.process.data_directory import DataDirectory
 
 _log = logging.getLogger(__name__)
 
-_APART: Final = 1_000_000_000
+APART: Final = 1_000_000_000
 """The positions of a new log begin at a multiple of it, at least this far behind those of the journal."""
 _COLUMNS: Final = ("lsn", "request_id", "request", "time_us")
 
@@ -119,7 +119,7 @@ def _continue(directory: DataDirectory, config: Config) -> None:
             directory.create_log()
             return
         reached = last.positions.get(ONLY_PARTITION, Lsn(0))
-        start = Lsn((reached // _APART + 2) * _APART)
+        start = Lsn((reached // APART + 2) * APART)
         since_us = wall_clock_us() - config.retention_s * 1_000_000
         logs.begin_at(directory.log_path, start, _processed(journal, last, since_us))
         records = open_records(journal, last)

@@ -56,6 +56,7 @@ from penstock.files.sealed import size_and_checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.history.backup_set import no_history
 from penstock.history.copying import FileEntry, FileMismatch
+from penstock.history.moved_log import APART
 from penstock.history.reader import HistoryReader
 from penstock.journal.action import CommitFlaw, parse
 from penstock.journal.api import SCHEMAS, Commit, Journal, PartKind, newest_epoch
@@ -355,7 +356,14 @@ class JournalRows:
         start = 0 if self._former is None else self._former.positions.get(partition, 0)
         if self._former is None and commits[0].epoch > 0:  # the start of its range is unknown
             start = lsns[0] if len(lsns) else ends[-1]
-        if not np.array_equal(lsns, np.arange(start, ends[-1])):
+        starts = np.concatenate(([start], ends[:-1]))
+        # An empty epoch after which a log has moved reads no record.
+        read = [
+            np.arange(begin, end)
+            for begin, end, commit in zip(starts, ends, commits, strict=True)
+            if commit.parts or end % APART
+        ]
+        if not np.array_equal(lsns, np.concatenate([*read, np.empty(0, np.int64)])):
             yield unrecoverable(
                 f"the commits of {epochs_text(commits[0].epoch, commits[-1].epoch)} have passed the positions "
                 f"{start} to {ends[-1] - 1} of the log, and have rows of other positions",
