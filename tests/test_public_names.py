@@ -108,7 +108,7 @@ PUBLIC = [
     "view",
     "was",
 ]
-HEAVY = {"deltalake", "duckdb", "httpx", "pandas", "py4j", "pyarrow", "pyspark", "scipy"}
+HEAVY = {"deltalake", "duckdb", "httpx", "pandas", "py4j", "pyarrow", "pyspark"}
 
 
 def test_public_names_are_these() -> None:

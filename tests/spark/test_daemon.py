@@ -17,7 +17,7 @@ import psutil; print(psutil.Process().num_threads())
 before = set(sys.modules)
 import pyspark.worker, penstock.runtime.spark.stage, pyarrow.parquet, lmdb, numpy
 print(len(set(sys.modules) - before))
-print(*sorted({"scipy", "deltalake", "duckdb", "pandas", "rich"} & before))
+print(*sorted({"deltalake", "duckdb", "pandas", "rich"} & before))
 """
 WHERE = "import os, sys; print(os.environ.get('PYTHONPATH')); print(sys.argv[1:])"
 

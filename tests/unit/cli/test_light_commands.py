@@ -16,7 +16,7 @@ CLUSTER = {"confluent_kafka", "obstore"}
 HEAVY = {
     *CLUSTER,
     *("deltalake", "duckdb", "granian", "httpx", "lmdb", "numpy", "prometheus_client", "psutil"),
-    *("py4j", "pyarrow", "pydantic", "pyspark", "scipy", "starlette", "uvloop"),
+    *("py4j", "pyarrow", "pydantic", "pyspark", "starlette", "uvloop"),
     *("rich.markdown", "typer.rich_utils"),
 }
 """The packages of the extras `cluster` and `server`, and those that typer may load for values and pages."""
@@ -108,14 +108,14 @@ def test_no_heavy_package_is_imported(
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("penstock.runtime.spark.runtime", {*CLUSTER, "duckdb", "scipy"}),
+        ("penstock.runtime.spark.runtime", {*CLUSTER, "duckdb"}),
         (
             "penstock.gateway.serving",
-            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark", "scipy"},
+            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark"},
         ),
         (
             "penstock.console.routes",
-            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark", "scipy"},
+            {*CLUSTER, "cryptography", "duckdb", "httpx", "pyspark"},
         ),
     ],
 )

@@ -16,7 +16,7 @@ SERVER = [
     "pandas",
     "prometheus_client",
 ]
-SERVER += ["psutil", "py4j", "pyarrow", "pyspark", "scipy", "starlette", "uvloop"]
+SERVER += ["psutil", "py4j", "pyarrow", "pyspark", "starlette", "uvloop"]
 
 PROGRAM = """
 import importlib.abc
