@@ -14,6 +14,7 @@ because a handler may have replaced the built-in names.
 
 import builtins
 import sys
+from array import array
 from collections.abc import Callable
 from enum import EnumMeta
 from functools import cache, lru_cache, partial
@@ -145,6 +146,9 @@ _MUTABLE: Final = 1 << 9
 _IMMUTABLE: Final = 1 << 8
 """CPython's flags of classes: made at run time (Py_TPFLAGS_HEAPTYPE), and not to be changed (Py_TPFLAGS_IMMUTABLETYPE)."""
 
+_NO_VERSION: Final = 0
+"""Stands for an unknown version of a dictionary."""
+
 _APPS_MAX: Final = 2
 """Applications whose namespaces are kept: the present one, and the former one."""
 
@@ -245,6 +249,7 @@ class Namespaces:
         self._owners = owners
         self._names = [owner.names for owner in owners]
         self._values: list[tuple[Any, ...]] = [()] * len(owners)
+        self._versions = array("Q", [_NO_VERSION]) * len(owners)  # CPython's, of the names then
         self._kept: list[dict[Any, Any]] = [{}] * len(owners)
         self._known: list[frozenset[Any]] = [frozenset()] * len(owners)
         self._functions = functions
@@ -258,7 +263,7 @@ class Namespaces:
 
     def learn(self) -> None:
         """Remember the present meanings."""
-        for index in _changed(self._names, self._values):
+        for index in _changed(self._names, self._values, self._versions):
             self._learn(index)
         if self._have_other_code():
             self._codes = [function.__code__ for function in self._functions]
@@ -271,6 +276,7 @@ class Namespaces:
         owner = self._owners[index]
         names = {**owner.names}
         self._values[index] = (*names.values(),)
+        self._versions[index] = _NO_VERSION
         self._known[index] = frozenset(names)
         self._kept[index] = {
             name: value for name, value in names.items() if owner.is_kept(name, value)
@@ -283,7 +289,7 @@ class Namespaces:
             The name of one of them, for a message; empty without any.
         """
         restored = ""
-        for index in _changed(self._names, self._values):
+        for index in _changed(self._names, self._values, self._versions):
             restored = self._restore(index) or restored
         if self._have_other_code():
             restored = self._restore_code() or restored
@@ -335,8 +341,14 @@ class Namespaces:
         return "" if restored is None else f"{owner.label}.{restored}"
 
 
-def _changed_names(names: list[dict[Any, Any]], values: list[tuple[Any, ...]]) -> list[int]:
-    """Return the indexes of the dictionaries whose values are not the remembered ones."""
+def _changed_names(
+    names: list[dict[Any, Any]], values: list[tuple[Any, ...]], _versions: "array[int]"
+) -> list[int]:
+    """Return the indexes of the dictionaries whose values are not the remembered ones.
+
+    Args:
+        _versions: The versions at which they were those; the compiled function skips a dictionary that has it still.
+    """
     return [
         index
         for index, (now, before) in _numbered(_pairs(names, values))
