@@ -29,13 +29,13 @@ from penstock.model.limit import declare_times, limits_of
 from penstock.model.migration import take_migrations
 from penstock.model.references import subject_in
 from penstock.model.registry import EntityInterface, Interface, interface_of
-from penstock.model.request import Request, decode_request, encode_append, encode_request
+from penstock.model.request import Request, decode_request, encode_request, packed_append
 from penstock.model.resolver import Resolver, default_complaints
 from penstock.model.route import routes_of
 from penstock.model.sealed_value import opened_request, sealed_request
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
-from penstock.model.streams.event_list import encoded_events, given_events
+from penstock.model.streams.event_list import given_events, packed_given
 from penstock.model.streams.flow import Flow
 from penstock.model.streams.row_function import RowFunction
 from penstock.model.streams.stream import Stream
@@ -640,13 +640,13 @@ class App:
             ConfigError: An event must be encrypted, and this process has no keys.
         """
         taken = self.open_stream(stream).events
-        return encode_append(stream, encoded_events(taken, given_events(stream, events)))
+        return packed_append(stream, packed_given(taken, given_events(stream, events)))
 
     def readable_append(self, stream: str, events: Iterable[Any]) -> Request:
         """Return an append whose events are not encrypted, as `readable_request` does; raises as `append`."""
         taken = self.open_stream(stream).events
-        encoded = encoded_events(taken, given_events(stream, events), taken.encode_readable)
-        return decode_request(encode_append(stream, encoded))
+        packed = packed_given(taken, given_events(stream, events), taken.encode_readable)
+        return decode_request(packed_append(stream, packed))
 
     def key_of(self, entity: str, text: str) -> object:
         """Return the key that a word of a path or of a command line stands for.

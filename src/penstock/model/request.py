@@ -4,7 +4,6 @@ The body holds the name of the method and the arguments; the log adds request id
 stay encoded until the signature of the method is known.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -101,11 +100,6 @@ _CONTINUATION_HEAD: Final = b"\xa0\xc0" + _ENCODER.encode(CONTINUE)
 _CUTS: Final = msgspec.msgpack.Decoder(Cut)
 _NO_NAMES: Final = msgspec.Raw(b"\x80")
 NOT_CUT: Final = Cut()
-
-
-def encode_append(stream: str, events: Sequence[bytes]) -> bytes:
-    """Return the body of an append of encoded events to a stream."""
-    return packed_append(stream, _ENCODER.encode([msgspec.Raw(data) for data in events]))
 
 
 def packed_append(stream: str, events: bytes) -> bytes:

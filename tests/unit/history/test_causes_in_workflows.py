@@ -11,7 +11,7 @@ from penstock.engine.execute import Limits
 from penstock.engine.replay import Replayer, RequestRow
 from penstock.history.determinism_run import result_of
 from penstock.history.nondeterminism import Cause, find_causes
-from penstock.model.request import encode_append
+from penstock.model.request import packed_append
 
 pytestmark = pytest.mark.long
 
@@ -25,7 +25,7 @@ SPEC = str(Path(__file__).parent / "wayward_flow_app.py")
 def test_the_cause_in_a_task_is_found(stream: str, cause: Cause) -> None:
     """A task that uses chance, in its state or in its events, is told apart from one without chance."""
     replayer = Replayer(load_app(SPEC), {}, Limits())
-    body = encode_append(stream, [msgspec.msgpack.encode(5)])
+    body = packed_append(stream, msgspec.msgpack.encode([5]))
     first, second = (
         RequestRow(Lsn(n), RequestId(f"r{n}"), 7, body, None, b"\x01") for n in range(2)
     )

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.base.encoder import array_head
 from penstock.base.given_type import without_mark
 from penstock.base.lowering import lower_of, place_in
 from penstock.base.misfit import misfit_of
@@ -50,6 +51,17 @@ def encoded_events(
     return encoded
 
 
+def packed_given(
+    events: EventType[T], values: Sequence[T], encode: Callable[[T], bytes] | None = None
+) -> bytes:
+    """Return a MessagePack array of the events that `encoded_events` returns."""
+    # Values of a plain type are never encrypted, and one call of the encoder costs a tenth of a call for each.
+    packed = events.packed(values) if events.is_plain and len(values) > 1 else None
+    if packed is not None:
+        return array_head(len(values)) + packed
+    return ENCODER.encode([msgspec.Raw(data) for data in encoded_events(events, values, encode)])
+
+
 def packed_events(events: EventType[T], values: list[T]) -> bytes:
     """Return a MessagePack array of values that `events_of_json` or a similar function has read.
 
@@ -57,7 +69,7 @@ def packed_events(events: EventType[T], values: list[T]) -> bytes:
     costs more than all other work; values that were decoded have passed this check.
     """
     if events.is_personal or events.annotation is Any:
-        return ENCODER.encode([msgspec.Raw(data) for data in encoded_events(events, values)])
+        return packed_given(events, values)
     lower = lower_of(list[events.annotation])  # type: ignore[name-defined]
     try:
         return ENCODER.encode(lower(values) if lower else values)

@@ -143,6 +143,11 @@ class EventType(Generic[T]):
             Unencodable: The value does not fit the type; the message names the place in the value.
             ConfigError: The value must be encrypted, and this process has no keys.
         """
+        if type(value) is self._plain:  # nearly always: it fits, and refers to nobody
+            try:
+                return ENCODER.encode(value)
+            except UNENCODABLE:
+                pass  # the error comes below
         data = self.encode_readable(value)
         return self._sealed(data) if self._entities and self.is_personal else data
 
@@ -207,17 +212,6 @@ class EventType(Generic[T]):
         except UNENCODABLE:
             return None
         return data[len(array_head(len(values))) :]
-
-    def encoded(self, values: Sequence[T]) -> list[bytes] | None:
-        """Return the bytes of each of several values of a plain type; as `packed`."""
-        if not self._have_type(values):
-            return None
-        try:
-            return [*_map(ENCODER.encode, values)]
-        except RecursionError:
-            raise
-        except UNENCODABLE:
-            return None
 
     def _have_type(self, values: Sequence[Any]) -> bool:
         """Say whether all values have the plain type itself; so none of them can change, or has ever changed."""
