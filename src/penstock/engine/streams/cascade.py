@@ -7,7 +7,8 @@ CPython makes these faster than named tuples.
 from collections import deque
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,6 +23,8 @@ from penstock.model.sealed_value import subject_of_request
 from penstock.model.streams.stream import Atom
 from penstock.model.streams.topology import Subscriber
 from penstock.model.table_scan import TableScan, decode_scan, is_scan
+
+_data_of: Final = attrgetter("data")
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -181,10 +184,15 @@ def size_of(step: Step) -> int:
     if isinstance(step, Delivery):  # nearly always
         return sum(map(len, step.atom))
     if isinstance(step, Inquiry):
-        return sum(len(question.data) for question in step.questions)
+        return data_size(step.questions)
     if isinstance(step, Delivered):
-        return sum(len(answer.data or b"") for answer in step.answers)
+        return data_size(step.answers)
     return len(step.key)
+
+
+def data_size(items: Iterable[PortalQuestion | Answer]) -> int:
+    """Return the bytes of questions or answers."""
+    return sum(map(len, filter(None, map(_data_of, items))))
 
 
 def failed_answers(questions: Iterable[PortalQuestion], failure: Failure) -> list[Delivered]:

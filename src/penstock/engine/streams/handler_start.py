@@ -112,18 +112,20 @@ def event_handler(task: TaskType) -> Handler:
     return Handler(task, "event", task.cls.on_event, task.event.decode, out)  # type: ignore[attr-defined]
 
 
-def start_of(handler: Handler, key: Any, turn: int) -> Start:
+def start_of(task: TaskType, key: Any, turn: int) -> Start:
     """Return the start of a key for a turn."""
-    task = handler.task
-    if handler.kind == COMPLETE:  # it has no current key
-        text = "" if task.is_keyed else ONLY_KEY
-        instance = task.completing_instance()
-    else:
-        text = task.key_text(key)
-        instance = task.rows.of_text(text)  # that of the running transaction
+    text = task.key_text(key)
+    instance = task.rows.of_text(text)  # that of the running transaction
     # An instance that is loaded already was used by an earlier turn, and its reads by this turn would go unseen.
     is_fresh = type(instance) is task.rows.unloaded and task.shared is None
     return (task.name, text), instance, turn if is_fresh else 0
+
+
+def completing_start(task: TaskType, key: Any, turn: int) -> Start:
+    """Return the start of `on_atom_complete`, which has no current key if the task has keys."""
+    if task.is_keyed:
+        return (task.name, ""), task.completing_instance(), 0
+    return start_of(task, key, turn)
 
 
 def instance_of(task: TaskType, key_text: str) -> Any:

@@ -26,13 +26,10 @@ from penstock.model.entity_type import EntityType
 _get: Final = object.__getattribute__
 
 
-class HeldState:
-    """The attributes that variables of one waiting handler hold, by the key of their row."""
+class HeldState(dict[EntityKey, Attributes]):
+    """The attributes that variables of one waiting handler hold, by the key of their row; nearly always empty."""
 
-    __slots__ = ("_values",)
-
-    def __init__(self) -> None:
-        self._values: dict[EntityKey, Attributes] = {}
+    __slots__ = ()
 
     def keep(self, txn: Transaction, keys: Iterable[EntityKey]) -> None:
         """Set the attributes apart that a variable may hold, at the end of a turn; the state goes on with copies."""
@@ -46,27 +43,29 @@ class HeldState:
             values = _get(instance, "__dict__")
             name = values[entity_type.key_name]
             txn.replace(key, entity_type.decode(name, entity_type.encode(values)))
-            self._values[key] = values
+            self[key] = values
 
     def load(self, txn: Transaction, rows: Mapping[str, EntityType]) -> list[EntityKey]:
         """Make the rows live whose attributes are held, and return their keys."""
-        for key in self._values:
+        for key in self:
             entity_type = rows[key.partition("/")[0]]
             instance = entity_type.of_text(key[len(entity_type.prefix) :])
             if not txn.is_live(entity_type, instance):
                 txn.load(entity_type, instance)
-        return [*self._values]
+        return [*self]
 
     def restrict(self, keys: Mapping[EntityKey, object]) -> None:
         """Drop the attributes of other rows."""
-        self._values = {key: values for key, values in self._values.items() if key in keys}
+        for key in [*self]:
+            if key not in keys:
+                del self[key]
 
     def take_up(self, txn: Transaction) -> None:
         """Give the held attributes the present contents, and let them be the state again."""
-        for key, values in self._values.items():
+        for key, values in self.items():
             present = _get(txn.instances[key], "__dict__")
             txn.replace(key, _present(values, present, set()))
-        self._values.clear()
+        self.clear()
 
 
 def _present(former: Any, value: Any, used: set[int]) -> Any:

@@ -6,7 +6,7 @@ from typing import Final
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Effect, Outcome
 from penstock.engine.failure import close_all
-from penstock.engine.streams.cascade import Cascade
+from penstock.engine.streams.cascade import Cascade, data_size
 from penstock.engine.streams.derived_ids import step_id
 from penstock.engine.streams.resumption import Resumption
 from penstock.engine.streams.step_output import StepOutput
@@ -140,10 +140,10 @@ class StepRunner:
             size = count * sum(map(len, output.events))
         for questions in output.questions.values():
             count += 1
-            size += sum(len(question.data) for question in questions)
+            size += data_size(questions)
         for answers in output.answers.values():
             count += 1
-            size += sum(len(answer.data or b"") for answer in answers)
+            size += data_size(answers)
         room = self._executor.room
         room.steps = len(cascade.queue) + cascade.stored_steps
         room.step_bytes = cascade.queue_bytes + cascade.stored_bytes

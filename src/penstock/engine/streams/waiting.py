@@ -559,7 +559,8 @@ class Waits:
 
     def touch(self, handler: Waiting) -> None:
         """Remember a handler as it is now; its next turn can be undone."""
-        self.recall(handler)
+        if not handler.is_recalled:
+            self.recall(handler)
         turns, awaiting = len(handler.turns), {**handler.awaiting}
         counted, size, timers = handler.counted, handler.size, handler.timers
 

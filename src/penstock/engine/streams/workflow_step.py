@@ -23,6 +23,7 @@ from penstock.engine.streams.handler_start import (
     Handler,
     Start,
     are_remembered,
+    completing_start,
     event_handler,
     handler_for,
     question_of,
@@ -218,7 +219,8 @@ class WorkflowStep:
                     f"output_bytes = {self._services.size_max} bytes"
                 )
             assert self._turn is not None, "the handler has a turn"
-            handler.state.keep(self._txn, self._turn.rows)
+            if self._turn.rows:
+                handler.state.keep(self._txn, self._turn.rows)
             self._waits.keep(handler)
         self.running = self._handler = self._turn = None
         self._txn.turn = 0
@@ -372,8 +374,10 @@ class WorkflowStep:
         """Note whether the handlers before the next one have changed attributes that were missing or cleared."""
         # The next handler may change them back. Then the key has state nevertheless, so its row is stored.
         for key in state_keys(task, key_text):
+            if key not in self.missing and key not in self.cleared:
+                continue
             instance = self._txn.instances.get(key)
-            if instance is None or (key not in self.missing and key not in self.cleared):
+            if instance is None:
                 continue
             entity_type: EntityType = type(instance).__reference__
             is_live = self._txn.is_live(entity_type, instance)
@@ -509,6 +513,7 @@ class WorkflowStep:
         txn, missing, cleared = self._txn, self.missing, self.cleared
         starts: dict[Any, Start] = {}
         takes_out = out is not None
+        begin = completing_start if noted_as == COMPLETE else start_of
         is_noted = noted_as in task.noted
         may_wait = self.may_wait(task) and noted_as != COMPLETE and not is_first_in_line
         for keys, values, items in pieces:
@@ -521,7 +526,7 @@ class WorkflowStep:
                 known_starts = map(starts.get, keys) if may_know else _NO_START
                 columns = zip(keys, decoded, items, known_starts, self.turns, strict=False)
             for key, value, item, known, turn in columns:
-                start = known or start_of(handler, key, turn)
+                start = known or begin(task, key, turn)
                 if known is None and type(key) in REMEMBERED:
                     starts[key] = start
                 if start[2] != turn and (
@@ -613,7 +618,8 @@ class WorkflowStep:
         if handler is None:
             return
         waits.touch(handler)
-        waits.end_time(handler, answer.id)
+        if handler.timers:
+            waits.end_time(handler, answer.id)
         self.begun.append(handler)
         index = handler.awaiting.get(answer.id)
         if index is None:  # a coroutine that awaits it later has it at once
@@ -639,12 +645,14 @@ class WorkflowStep:
         self.running, self._key, self._item = handler.task, handler.key, handler.item
         turn = Turn(answer, step_id, self._txn.time_us, self.number)
         self._handler, self._turn = handler, turn
-        self._note_live(handler.state.load(self._txn, self._topology.rows))
+        if handler.state:
+            self._note_live(handler.state.load(self._txn, self._topology.rows))
         if handler.task.has_state:
             self._note_live(state_keys(handler.task, handler.place[1]))
         if last.step == step_id:
             self._note_live(last.rows)
-        handler.state.take_up(self._txn)
+        if handler.state:
+            handler.state.take_up(self._txn)
         handler.turns.append(turn)
         handler.settle(answer)
 

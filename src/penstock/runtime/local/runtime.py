@@ -12,7 +12,7 @@ shows the line of the handler that raised it.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import filterfalse, groupby
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -445,7 +445,8 @@ class LocalRuntime:
                 self._later.append(self._record(piece.record, body, self._clock()))
 
     def _apply(self, writes: dict[EntityKey, bytes | None]) -> None:
-        self._written.update(split_entity_key(key)[0] for key in writes if key not in self.state)
+        for key in filterfalse(self.state.__contains__, writes):
+            self._written.add(split_entity_key(key)[0])
         apply_changes(self.state, writes)
 
     def _note_failure(self, failure: Failure) -> None:
