@@ -92,6 +92,12 @@ class QueueRoom:
         if steps:
             self.check_steps(steps, step_bytes)
 
+    def has_room(self, steps: int, size: int) -> bool:
+        """Say whether there is room for workflow steps with these bytes."""
+        limits = self._limits
+        has_bytes = self.step_bytes + size <= limits.cascade_queue_bytes
+        return has_bytes and self.steps + steps <= limits.cascade_queue
+
     def check_steps(self, steps: int, size: int) -> None:
         """Check whether there is room for workflow steps with these bytes; raises as `check`."""
         self._check("workflow steps", self.steps + steps, self.step_bytes + size)

@@ -347,7 +347,8 @@ def _changed_names(
     """Return the indexes of the dictionaries whose values are not the remembered ones.
 
     Args:
-        _versions: The versions at which they were those; the compiled function skips a dictionary that has it still.
+        _versions: The versions at which the values were found equal; the compiled function looks at no dictionary that has
+            its version still.
     """
     return [
         index

@@ -147,7 +147,7 @@ class Cascade(msgspec.Struct):
     def pop(self) -> Step:
         """Remove and return the next workflow step."""
         step = self.queue.popleft()
-        self.queue_bytes -= size_of(step)
+        self.queue_bytes = self.queue_bytes - size_of(step) if self.queue else 0
         return step
 
     def cut_at(self, cut: Cut) -> None:

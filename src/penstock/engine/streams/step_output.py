@@ -44,6 +44,11 @@ class StepOutput:
         self.questions: dict[str, list[PortalQuestion]] = {}
         self.answers: dict[tuple[str, str], list[Answer]] = {}
 
+    @property
+    def size(self) -> int:
+        """The bytes that it has used: at least those of its events, questions and answers."""
+        return self._size_max - self.size_left
+
     def publish(self, events: Iterable[tuple[Any, bytes]]) -> None:
         """Publish the atom of the step: its keys and encoded events; raises as `count`."""
         if isinstance(events, list):

@@ -131,22 +131,19 @@ class StepRunner:
 
     def _check_room(self, cascade: Cascade, plan: WorkflowPlan, output: StepOutput) -> None:
         """Check whether there is room in the queue for the steps that take the output of a step."""
-        takers = self._subscribers.get(plan.workflow.name)
-        if not (takers or output.questions or output.answers):
+        takers = len(self._subscribers.get(plan.workflow.name, ()))
+        count = takers + len(output.questions) + len(output.answers)
+        if not count:
             return
-        count = size = 0
-        if takers:
-            count = len(takers)
-            size = count * sum(map(len, output.events))
-        for questions in output.questions.values():
-            count += 1
-            size += data_size(questions)
-        for answers in output.answers.values():
-            count += 1
-            size += data_size(answers)
         room = self._executor.room
         room.steps = len(cascade.queue) + cascade.stored_steps
         room.step_bytes = cascade.queue_bytes + cascade.stored_bytes
+        at_most = max(takers, 1) * output.size
+        if room.has_room(count, at_most):  # nearly always, and the exact size takes longer
+            return
+        size = takers * sum(map(len, output.events))
+        size += sum(map(data_size, output.questions.values()))
+        size += sum(map(data_size, output.answers.values()))
         room.check_steps(count, size)
 
     def _transaction(self, cascade: Cascade) -> Transaction:
