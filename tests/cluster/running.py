@@ -15,7 +15,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.checkout import SHOP
 from tests.cluster.lab import Lab
-from tests.differential.committed import answers_of, state_of
+from tests.differential.committed import answers_of, records_of, state_of
 from tests.differential.simulation import Answer
 from tests.waiting import wait_for
 
@@ -119,8 +119,11 @@ def equals_one_thread(lab: Lab) -> int:
         last = journal.last()
         assert last is not None
         end = last.positions[ONLY_PARTITION]
+        records = records_of(journal)
+        kept = list(log.read(log.start(), end))
+        assert records[len(records) - len(kept) :] == kept, "the journal has the records of the log"
         serial = LocalRuntime(app, secret=journal.secret)
-        replies = serial.replay(log.read(log.start(), end))
+        replies = serial.replay(records)
         assert answers_of(journal) == [
             Answer(one.request_id, one.error, one.data) for one in replies
         ]

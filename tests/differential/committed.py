@@ -1,8 +1,11 @@
 """The content of a journal and the stores, read without the engine's help."""
 
+from typing import Any
+
 from penstock.base.ids import BEFORE_FIRST, EntityKey
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.journal.atoms import decode_atom
+from penstock.log.api import Record
 from penstock.model.streams.stream import Atom
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -16,10 +19,23 @@ def answers_of(journal: Journal) -> list[Answer]:
 
 
 def _of(journal: Journal, commit: Commit) -> list[Answer]:
+    rows = _rows_of(journal, commit)
+    return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+
+
+def _rows_of(journal: Journal, commit: Commit) -> list[dict[str, Any]]:
     parts = commit.parts_of(PartKind.TRANSACTIONS)
     rows = [row for part in parts for row in journal.read(part).to_pylist()]
-    rows.sort(key=lambda row: int(row["lsn"]))
-    return [Answer(row["request_id"], row["error"], row["reply"]) for row in rows]
+    return sorted(rows, key=lambda row: int(row["lsn"]))
+
+
+def records_of(journal: Journal) -> list[Record]:
+    """Return the records that have been processed, in log order within each epoch; the log has forgotten the oldest."""
+    return [
+        Record(row["lsn"], row["request_id"], row["request"], row["time_us"])
+        for commit in journal.commits(BEFORE_FIRST)
+        for row in _rows_of(journal, commit)
+    ]
 
 
 def streams_of(journal: Journal) -> dict[str, list[Atom]]:
