@@ -79,6 +79,20 @@ def test_end_of_an_idle_worker_is_in_the_file_only() -> None:
     ]
 
 
+def test_traces_of_two_workers_at_the_same_time_are_in_the_file_only() -> None:
+    """Each of two workers has written its head, and then each the rest."""
+    trace = FLUSH.format(error="BrokenPipeError: [Errno 32] Broken pipe").splitlines()[:-2]
+    assert folded("\n".join([trace[0], *trace, *trace[1:]])) == []
+
+
+def test_a_pause_inside_of_a_trace_shows_nothing() -> None:
+    """A busy machine may write the lines of a trace one by one."""
+    folder, shown = TraceFolder(FILE), []
+    for line in IDLE_WORKER.splitlines()[7:]:
+        shown += folder.take(line) + folder.pause()
+    assert shown == [f"BrokenPipeError: [Errno 32] a worker ended {NAMED}", "printed by a handler"]
+
+
 def test_java_trace_is_its_event() -> None:
     """The exception below an event of Java is gone; the line of the event names the file."""
     event = "2026-01-01T00:00:00.000Z error org.apache.spark.Bus: a listener threw an exception"

@@ -32,6 +32,9 @@ _FLUSH: Final = "PySpark daemon failed to flush the output to the worker process
 """PySpark's line before some traces of a worker whose connection has ended."""
 
 _FRAME: Final = re.compile(r'\s+File "')
+_DAEMON: Final = re.compile(r'\s+File ".*pyspark/daemon\.py", line \d+, in \w+$')
+"""A frame of the process that forks workers. Without a head above it, it belongs to a trace that was written beside another one."""
+
 _LAST_FLUSH: Final = re.compile(r'\s+File ".*pyspark/daemon\.py", line \d+, in worker$')
 """The innermost frame of a worker whose connection has ended: usually Spark has ended an idle worker."""
 
@@ -57,9 +60,10 @@ class TraceFolder:
         """Take a line; return the lines that are complete now."""
         if line == _FLUSH:
             return self.flush()
-        if line == _PYTHON:
+        if line == _PYTHON or (_DAEMON.match(line) and not self._in_python):
             ready = [] if self._folded and self._kept is None else self.flush()
             self._in_python = self._folded = True
+            self._take_of_python(line)
             return ready
         if self._in_python:
             self._take_of_python(line)
@@ -74,7 +78,7 @@ class TraceFolder:
         """Take a line of a trace of Python; keep the error in its last line."""
         if _FRAME.match(line):
             self._at_flush = _LAST_FLUSH.match(line) is not None
-        elif line and not line[0].isspace():  # the error itself
+        elif line and not line[0].isspace() and line != _PYTHON:  # the error itself
             is_normal = self._at_flush and line.startswith("BrokenPipeError")
             self._kept = None if is_normal else line
             self._in_python = self._at_flush = False
@@ -92,6 +96,10 @@ class TraceFolder:
         else:
             return self._folded and (not line.strip() or _JAVA_MORE.match(line) is not None)
         return True
+
+    def pause(self) -> list[str]:
+        """Return the lines that were kept when no further line has come for a while; a trace of Python has an end of its own."""
+        return [] if self._in_python else self.flush()
 
     def flush(self) -> list[str]:
         """Return the lines that were kept."""
@@ -147,7 +155,7 @@ class JavaOutput:
         while True:
             readable, _, _ = select.select([self._source], [], [], QUIET_S)
             if not readable:
-                self._show(self._folder.flush())
+                self._show(self._folder.pause())
                 continue
             block = os.read(self._source.fileno(), _BLOCK)
             self._keep(block)
