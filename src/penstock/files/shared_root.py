@@ -201,7 +201,7 @@ def place_of(url: str) -> str:
         or not all(map(_FOLDER.fullmatch, folders))
     ):
         raise ConfigError(
-            f"{url!r} is no place in an object store; write s3://BUCKET/PREFIX, with letters, digits, dots, dashes and "
-            "underscores in PREFIX"
+            f"{url!r} is no place in an object store; write s3://BUCKET/PREFIX: BUCKET has 2 to 63 small letters, digits, dots "
+            "and dashes, and the folders of PREFIX have letters, digits, dots, dashes, underscores and equals signs"
         )
     return SCHEME + "/".join((bucket, *folders))
