@@ -22,16 +22,15 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...]).decode
 
 
 class Encoder:
-    """Encodes values as msgspec's own encoder does."""
+    """Encodes values as msgspec's own encoder does.
+
+    Args:
+        enc_hook: Returns a value of another type that stands for a value of an unknown type.
+    """
 
     __slots__ = ("_encode", "_encode_into")
 
     def __init__(self, enc_hook: Callable[[Any], Any] | None = None) -> None:
-        """Prepare the encoder.
-
-        Args:
-            enc_hook: Returns a value of another type that stands for a value of an unknown type.
-        """
         encoder = msgspec.msgpack.Encoder(enc_hook=enc_hook)
         self._encode = encoder.encode
         self._encode_into = encoder.encode_into

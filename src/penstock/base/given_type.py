@@ -88,7 +88,6 @@ class RepeatedNames:
     """Finds names that stand twice in an object of JSON, of which decoding would keep the last value."""
 
     def __init__(self, annotation: Any, names: Iterable[str] = ()) -> None:
-        """Take a type, and names that are in its objects, too."""
         declared = _names_in(simplified(annotation), dict.fromkeys(names), [])
         self._names = None if declared is None else [*map(msgspec.json.encode, declared)]
 

@@ -31,15 +31,14 @@ _CIPHERS_MAX: Final = 10_000
 
 
 class SubjectCipher:
-    """Encrypts and decrypts the data of one subject in one generation."""
+    """Encrypts and decrypts the data of one subject in one generation.
+
+    Args:
+        generation: How often the subject had been erased when the key began.
+        key: 32 bytes.
+    """
 
     def __init__(self, generation: int, key: bytes) -> None:
-        """Prepare the cipher.
-
-        Args:
-            generation: How often the subject had been erased when the key began.
-            key: 32 bytes.
-        """
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV  # noqa: PLC0415 -- of `server`, and slow
 
         self._head = generation.to_bytes(_GENERATION_BYTES, "big")
@@ -134,14 +133,13 @@ def _branch(seed: bytes, digit: str) -> bytes:
 
 
 class SubjectKeys:
-    """Encrypts and decrypts the data of subjects with the keys of the newest tree."""
+    """Encrypts and decrypts the data of subjects with the keys of the newest tree.
+
+    Args:
+        tree: Returns the newest tree; a tree that has not changed is the same object.
+    """
 
     def __init__(self, tree: Callable[[], KeyTree]) -> None:
-        """Prepare.
-
-        Args:
-            tree: Returns the newest tree; a tree that has not changed is the same object.
-        """
         self._newest = tree
         self._known: tuple[KeyTree, dict[tuple[str, int], SubjectCipher]] | None = None
 

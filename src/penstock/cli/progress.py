@@ -13,7 +13,6 @@ class ProgressBar:
     """Shows how much of a task is done; usable in a `with`."""
 
     def __init__(self, text: str) -> None:
-        """Describe the task."""
         from rich.console import Console
         from rich.progress import (
             BarColumn,

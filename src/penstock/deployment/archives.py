@@ -72,7 +72,6 @@ class Archives:
     """The archives of one application."""
 
     def __init__(self, data: Path) -> None:
-        """Name the data directory; nothing is read yet."""
         self._root = shared_root(data)
 
     def names(self) -> list[str]:

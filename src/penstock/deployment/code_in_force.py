@@ -231,6 +231,15 @@ class CodeInForce:
             process exchanges it, too.
         problem: Why the process does not serve the deployment that it should; empty if it does.
         on_served: Is called with each deployment from which on the process serves it.
+
+    Args:
+        spec: The application, as for `load_app`.
+        tell: Is called with each new problem.
+        clock: Returns seconds that never go back.
+
+    Raises:
+        Corrupt: The file of deployments is damaged.
+        JournalUnavailable: It cannot be read.
     """
 
     def __init__(
@@ -240,17 +249,6 @@ class CodeInForce:
         tell: Callable[[str], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with the application that the process has loaded.
-
-        Args:
-            spec: The application, as for `load_app`.
-            tell: Is called with each new problem.
-            clock: Returns seconds that never go back.
-
-        Raises:
-            Corrupt: The file of deployments is damaged.
-            JournalUnavailable: It cannot be read.
-        """
         self.problem = ""
         self.on_served: Callable[[Deployment], object] = lambda _: None
         self._data = data

@@ -59,15 +59,13 @@ class EpochRun:
     Attributes:
         tasks: Number of tasks of each round.
         accesses: The accesses of all runs of its transactions, so far.
+
+    Args:
+        first: The positions of each task, ascending; together every position once.
+        hosts: The hosts of tasks and entities; None if every task can read every entity.
     """
 
     def __init__(self, count: int, first: list[Positions], hosts: Hosts | None = None) -> None:
-        """Begin with the tasks of the first round.
-
-        Args:
-            first: The positions of each task, ascending; together every position once.
-            hosts: The hosts of tasks and entities; None if every task can read every entity.
-        """
         assert sum(task.size for task in first) == count, "the first round runs everything"
         self._count = count
         self.tasks = len(first)

@@ -42,6 +42,12 @@ class Task:
         wrote: The keys that the last record has written, with their new states.
         root: The method that the request of the last record called, as the sampler names it.
         written: Newest state of every entity that was written (None: deleted).
+
+    Args:
+        tracked: Collect the access set; not needed where one task runs the whole epoch.
+        is_local: Whether `base` can read an entity; None if it can read every entity.
+        shipped: Committed state of entities that are not local.
+        keys: Returns the committed keys that begin with a prefix, in order; None if handlers send nothing.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -55,14 +61,6 @@ class Task:
         shipped: Mapping[EntityKey, bytes | None] = _NOTHING,
         keys: Callable[[str], list[EntityKey]] | None = None,
     ) -> None:
-        """Begin over a committed state.
-
-        Args:
-            tracked: Collect the access set; not needed where one task runs the whole epoch.
-            is_local: Whether `base` can read an entity; None if it can read every entity.
-            shipped: Committed state of entities that are not local.
-            keys: Returns the committed keys that begin with a prefix, in order; None if handlers send nothing.
-        """
         self._tracked = tracked
         self._former: dict[EntityKey, Any] = {}
         self._can_escape = is_local is not None

@@ -77,14 +77,13 @@ def is_alive(root: SharedRoot, name: str, pause_s: float = 1.0) -> bool:
 
 
 class Heartbeat:
-    """Changes a name in a thread of its own, from `begin` to `end`."""
+    """Changes a name in a thread of its own, from `begin` to `end`.
+
+    Args:
+        say: Returns what the process says of itself now; any thread calls it.
+    """
 
     def __init__(self, root: SharedRoot, name: str, say: Callable[[], object]) -> None:
-        """Name the name.
-
-        Args:
-            say: Returns what the process says of itself now; any thread calls it.
-        """
         self._root = root
         self._name = name
         self._say = say

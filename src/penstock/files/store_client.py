@@ -75,14 +75,12 @@ class Client:
 
     Attributes:
         options: The settings that were given.
+
+    Args:
+        options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
     """
 
     def __init__(self, bucket: str, options: dict[str, str]) -> None:
-        """Name the bucket; nothing is asked yet.
-
-        Args:
-            options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
-        """
         self._bucket = bucket
         self.options = options
 

@@ -60,7 +60,16 @@ T = TypeVar("T")
 
 
 class StoreRoot:
-    """Names as the objects below a prefix of a bucket."""
+    """Names as the objects below a prefix of a bucket.
+
+    Args:
+        url: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
+        host: A folder of this host, for its locks and for files on their way.
+        options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
+
+    Raises:
+        ConfigError: The URL names no bucket.
+    """
 
     answers_prove = True
     may_tear = False
@@ -69,16 +78,6 @@ class StoreRoot:
     look_s = _LOOK_S
 
     def __init__(self, url: str, host: Path, options: dict[str, str] | None = None) -> None:
-        """Name the place; nothing is asked yet.
-
-        Args:
-            url: `s3://BUCKET` or `s3://BUCKET/PREFIX`.
-            host: A folder of this host, for its locks and for files on their way.
-            options: Settings of the S3 client of `obstore`; the others come from the environment (`AWS_…`).
-
-        Raises:
-            ConfigError: The URL names no bucket.
-        """
         self._url = place_of(url)
         bucket, _, path = self._url.removeprefix(SCHEME).partition("/")
         self._host = host

@@ -98,16 +98,15 @@ def _report_route(report: Report[Any]) -> Route:
 
 
 class OrderDesk:
-    """Takes orders: of each path, one after the other, because an order may hold a thread for as long as it waits."""
+    """Takes orders: of each path, one after the other, because an order may hold a thread for as long as it waits.
+
+    Args:
+        app: The application; None for orders that need only the data directory.
+        turns: Shared by the desks of all versions of an application: an order may be under way when a deployment
+            takes effect. None for a desk that is alone.
+    """
 
     def __init__(self, config: Config, app: App | None = None, turns: Turns | None = None) -> None:
-        """Create the desk.
-
-        Args:
-            app: The application; None for orders that need only the data directory.
-            turns: Shared by the desks of all versions of an application: an order may be under way when a deployment
-                takes effect. None for a desk that is alone.
-        """
         self._config = config
         self._app = app
         self._turns = defaultdict(asyncio.Lock) if turns is None else turns

@@ -59,7 +59,6 @@ class PointSession:
     """
 
     def __init__(self, name: str, owner: str, aligned: Aligned, held: ExitStack) -> None:
-        """Take readings, and the resources that are released at its end."""
         self.name = name
         self.owner = owner
         self.until = time.monotonic() + TIME_S
@@ -105,7 +104,12 @@ Answering = Callable[[PointSession, bytes], Awaitable[bytes]]
 
 
 class PointSessions:
-    """The sessions of one gateway, and the way to those of others; for one event loop."""
+    """The sessions of one gateway, and the way to those of others; for one event loop.
+
+    Args:
+        threads: Use the readings.
+        count: Is told the number of open sessions.
+    """
 
     def __init__(
         self,
@@ -114,12 +118,6 @@ class PointSessions:
         answering: Answering,
         count: Callable[[int], None],
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            threads: Use the readings.
-            count: Is told the number of open sessions.
-        """
         self._data = data
         self._threads = threads
         self._answering = answering

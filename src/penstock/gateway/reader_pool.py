@@ -66,7 +66,6 @@ class EntityReader:
     """
 
     def __init__(self, data: Path, app: str) -> None:
-        """Name the stores of a data directory; each is opened on its first use."""
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
         self._journal = DataDirectory(data).open_journal_of(app)
         self._stores = DataDirectory(data).open_stores(self._journal)
@@ -133,14 +132,12 @@ class ReaderChannel:
 
     Attributes:
         nursery: The process id of the nursery that has forked it.
+
+    Args:
+        bytes_max: The most bytes of a message.
     """
 
     def __init__(self, pid: int, nursery: int, streams: Streams, bytes_max: int) -> None:
-        """Take an open connection.
-
-        Args:
-            bytes_max: The most bytes of a message.
-        """
         self.pid = pid
         self.nursery = nursery
         self._reader, self._writer = streams
@@ -494,14 +491,13 @@ def _take(message: Message, answer: _Answer, calls: int) -> None:
 
 
 class CallEncoder:
-    """Encodes the calls and appends of one gateway; a reader does it if code of the application runs for that."""
+    """Encodes the calls and appends of one gateway; a reader does it if code of the application runs for that.
+
+    Args:
+        pool: The readers; without them, code of the application runs in this process.
+    """
 
     def __init__(self, app: App, config: Config, pool: ReaderPool | None) -> None:
-        """Create the encoder.
-
-        Args:
-            pool: The readers; without them, code of the application runs in this process.
-        """
         self._app = app
         self._limits = SizeLimits(config.gateway.key_bytes_max, config.record_bytes_max)
         self._timeout_s = config.gateway.reply_timeout_ms / 1_000

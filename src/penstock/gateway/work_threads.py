@@ -14,15 +14,14 @@ T = TypeVar("T")
 
 
 class WorkThreads:
-    """A number of places for work, each with a thread."""
+    """A number of places for work, each with a thread.
+
+    Args:
+        places: The work that runs at a time; as much again may be left by its callers.
+        name: The name of the threads.
+    """
 
     def __init__(self, places: int, name: str) -> None:
-        """Begin without threads.
-
-        Args:
-            places: The work that runs at a time; as much again may be left by its callers.
-            name: The name of the threads.
-        """
         self._places = asyncio.Semaphore(places)
         self._left = 0
         self._left_max = places

@@ -114,6 +114,14 @@ class HistoryReader:
 
     Attributes:
         last: The newest epoch when the reader was opened; later epochs are not read.
+
+    Args:
+        holder: The name of the retention lease; maintenance shows it.
+        dropped: The stored classes that the application may lack.
+
+    Raises:
+        ConfigError: The directory has no journal, or is of another application.
+        Corrupt: The journal is damaged.
     """
 
     def __init__(
@@ -123,16 +131,6 @@ class HistoryReader:
         holder: str = "a reader of history",
         dropped: Collection[str] = (),
     ) -> None:
-        """Open the journal of an application.
-
-        Args:
-            holder: The name of the retention lease; maintenance shows it.
-            dropped: The stored classes that the application may lack.
-
-        Raises:
-            ConfigError: The directory has no journal, or is of another application.
-            Corrupt: The journal is damaged.
-        """
         directory = DataDirectory(data)
         if directory.app_name is None:
             raise ConfigError(

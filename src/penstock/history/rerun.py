@@ -63,17 +63,15 @@ class Rerun:
         requests: How many requests `run_all` has executed.
         skipped: How many it has not executed, because they had exceeded a limit; control records do not count.
         erased: How many epochs were taken as recorded, because a request or an event concerns an erased person.
+
+    Args:
+        state: All entities before the first request; the rerun changes this mapping.
+        secret: The journal's secret, from which `random()` and `uuid()` are derived.
     """
 
     def __init__(
         self, app: App, state: dict[EntityKey, bytes], limits: Limits, secret: bytes
     ) -> None:
-        """Begin with a state.
-
-        Args:
-            state: All entities before the first request; the rerun changes this mapping.
-            secret: The journal's secret, from which `random()` and `uuid()` are derived.
-        """
         self._app = app
         self._limits = limits
         self._secret = secret

@@ -42,6 +42,10 @@ class ScratchJournal:
 
     Attributes:
         shift: The recorded number of an epoch minus its number here.
+
+    Args:
+        first: The first recorded epoch that is replaced.
+        time_us: The commit time of that state, microseconds since the Unix epoch.
     """
 
     def __init__(
@@ -53,12 +57,6 @@ class ScratchJournal:
         state: Mapping[EntityKey, bytes],
         time_us: int,
     ) -> None:
-        """Begin with the state before an epoch.
-
-        Args:
-            first: The first recorded epoch that is replaced.
-            time_us: The commit time of that state, microseconds since the Unix epoch.
-        """
         self.shift = epoch_shift(first)
         self._app = app
         directory = DataDirectory(data)

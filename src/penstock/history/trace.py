@@ -266,6 +266,9 @@ class _LaterEpochs:
     Attributes:
         refused: By request id, the first call to the outside.
         meets_erased: Whether the newest epoch concerns an erased person, or is an erasure.
+
+    Args:
+        state: The state after the epoch `reached`; it is changed.
     """
 
     def __init__(
@@ -276,11 +279,6 @@ class _LaterEpochs:
         reached: Epoch,
         limits: Limits,
     ) -> None:
-        """Begin with the state after an epoch.
-
-        Args:
-            state: The state after the epoch `reached`; it is changed.
-        """
         self._history = history
         self._versions = versions
         self._state = state

@@ -156,16 +156,15 @@ _COLUMNS: Final[Mapping[PartKind, Sequence[str]]] = {
 
 
 class CascadeRows:
-    """The rows of cascades in consecutive epochs."""
+    """The rows of cascades in consecutive epochs.
+
+    Args:
+        former: The commit before them; None if it is not known.
+    """
 
     def __init__(
         self, journal: Journal, commits: Sequence[Commit], former: Commit | None, where: str
     ) -> None:
-        """Name the epochs.
-
-        Args:
-            former: The commit before them; None if it is not known.
-        """
         self._journal = journal
         self._commits = commits
         self._former = former
@@ -277,7 +276,12 @@ _DAY_US: Final = 86_400_000_000
 
 
 class JournalRows:
-    """The rows of a journal's undamaged units."""
+    """The rows of a journal's undamaged units.
+
+    Args:
+        log: Its log; None leaves the log out.
+        progress: Receives the number of checked units, and of all units.
+    """
 
     def __init__(
         self,
@@ -286,12 +290,6 @@ class JournalRows:
         log: Log | None,
         progress: Callable[[int, int], None],
     ) -> None:
-        """Prepare a check.
-
-        Args:
-            log: Its log; None leaves the log out.
-            progress: Receives the number of checked units, and of all units.
-        """
         self._app = app
         self._stored = journal.schemas()
         self._journal = journal
@@ -691,14 +689,12 @@ class JournalFiles:
     Attributes:
         sound: After `look`, the undamaged units, in order.
         parts: After `look`, the paths of all parts and segment files, relative to the journal.
+
+    Args:
+        progress: Receives the number of checked epochs, and of all epochs.
     """
 
     def __init__(self, data: Path, upto: Epoch, progress: Callable[[int, int], None]) -> None:
-        """Prepare a check.
-
-        Args:
-            progress: Receives the number of checked epochs, and of all epochs.
-        """
         self._root = journal_root(data)
         self._upto = upto
         self._progress = progress

@@ -55,17 +55,16 @@ def version_in(name: str) -> int | None:
 
 
 class CommitLog:
-    """The commit files of one table; safe for many threads and processes."""
+    """The commit files of one table; safe for many threads and processes.
+
+    Args:
+        root: The `_delta_log`.
+        merged: Returns the newest epoch in a segment; commits up to it may be removed here.
+    """
 
     def __init__(
         self, root: SharedRoot, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
     ) -> None:
-        """Name the files.
-
-        Args:
-            root: The `_delta_log`.
-            merged: Returns the newest epoch in a segment; commits up to it may be removed here.
-        """
         self.root = root
         self._app = app
         self._merged = merged

@@ -56,7 +56,6 @@ class Deployments:
     """The deployments of one journal, in the root of the journal."""
 
     def __init__(self, place: SharedRoot | Path) -> None:
-        """Name the root of the journal, or its folder; nothing is read yet."""
         self.root = rooted(place)
 
     def every(self) -> tuple[Deployment, ...]:

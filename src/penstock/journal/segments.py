@@ -41,7 +41,6 @@ class Segments:
     """The segments under one journal's directory; safe for threads."""
 
     def __init__(self, root: SharedRoot) -> None:
-        """Name the journal's root; it is listed at the first use, and may have no segments."""
         self._root = root
         self.root = root.folder(FOLDER)
         self._lock = threading.RLock()

@@ -29,7 +29,12 @@ _FIELD: Final = "shapes"
 
 
 class Shapes:
-    """The schema versions of one journal, and the classes that a process declares."""
+    """The schema versions of one journal, and the classes that a process declares.
+
+    Args:
+        place: The root, or its folder.
+        dropped: The stored classes that it may lack.
+    """
 
     def __init__(
         self,
@@ -37,12 +42,6 @@ class Shapes:
         declared: Mapping[str, EntityType],
         dropped: Collection[str] = (),
     ) -> None:
-        """Name the journal's root; nothing is read yet.
-
-        Args:
-            place: The root, or its folder.
-            dropped: The stored classes that it may lack.
-        """
         self._root = rooted(place)
         self._declared = declared
         self._dropped = dropped

@@ -43,6 +43,10 @@ class LogTime:
 
     Attributes:
         jumps: How often the machine's clock has jumped while this process used the log.
+
+    Args:
+        newest_s: The time of the newest append; None for a log without one.
+        on_jump: Receives the seconds of each jump.
     """
 
     def __init__(
@@ -51,12 +55,6 @@ class LogTime:
         newest_s: int | None,
         on_jump: Callable[[int], None] = no_jump,
     ) -> None:
-        """Begin.
-
-        Args:
-            newest_s: The time of the newest append; None for a log without one.
-            on_jump: Receives the seconds of each jump.
-        """
         self._clock_us = clock_us
         self._on_jump = on_jump
         self._lock = threading.Lock()

@@ -212,14 +212,12 @@ class Database:
         Corrupt: The file is damaged.
         LogUnavailable: The file cannot be read or written, a lock was not free within
             `lock_timeout_ms`, the database is closed, or the process is a fork of its owner.
+
+    Args:
+        follows: Whether the file is the copy of a topic, and whether it may be written to.
     """
 
     def __init__(self, path: Path, lock_timeout_ms: int, *, follows: bool = False) -> None:
-        """Open a file, or create it.
-
-        Args:
-            follows: Whether the file is the copy of a topic, and whether it may be written to.
-        """
         self.path = path
         self._follows = follows
         self._is_copy = follows

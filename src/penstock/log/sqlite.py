@@ -201,6 +201,11 @@ class Deduplicator:
     Attributes:
         first, end: The positions [first, end) of the admitted entries.
         dedup_hashes: For each of them, the hashes of its id and body.
+
+    Args:
+        known: Those of the group's requests that were appended before, by the hash of their id.
+        end: The position of the next entry.
+        now_s: Seconds since the Unix epoch.
     """
 
     def __init__(
@@ -210,13 +215,6 @@ class Deduplicator:
         end: Lsn,
         now_s: int,
     ) -> None:
-        """Begin a group.
-
-        Args:
-            known: Those of the group's requests that were appended before, by the hash of their id.
-            end: The position of the next entry.
-            now_s: Seconds since the Unix epoch.
-        """
         self.first = end
         self.end = end
         self.entries: list[Entry] = []

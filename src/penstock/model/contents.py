@@ -101,16 +101,14 @@ class Form:
     """How the values of one class are read and written: its own container, then the state of a Python object.
 
     The methods of built-in classes are called, so no method of a user's class runs.
+
+    Raises:
+        TypeError: Values of the class have a state that only C code knows.
     """
 
     __slots__ = ("_read", "_write", "has_dict", "is_container", "is_fixed", "slots")
 
     def __init__(self, cls: type) -> None:
-        """Describe a class.
-
-        Raises:
-            TypeError: Values of the class have a state that only C code knows.
-        """
         for base in cls.__mro__:
             if not base.__flags__ & _HEAP and base not in _KNOWN:
                 raise TypeError(
@@ -261,16 +259,15 @@ def are_same_items(now: Any, then: Any) -> bool:
 
 
 class Image:
-    """The contents of everything mutable that an entity's attributes reach, at one time."""
+    """The contents of everything mutable that an entity's attributes reach, at one time.
+
+    Raises:
+        Unencodable: The contents of a value cannot be read.
+    """
 
     __slots__ = ("_parts", "_references", "values")
 
     def __init__(self, values: Attributes) -> None:
-        """Read the attributes.
-
-        Raises:
-            Unencodable: The contents of a value cannot be read.
-        """
         self.values = values
         self._references: dict[int, int] | None = None
         self._parts: list[tuple[Any, Form, Contents]] = []

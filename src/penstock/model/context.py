@@ -102,6 +102,11 @@ class Transaction:
         turn: The number of the running turn of a task's handler, from 1; each has its own randomness. Else 0.
         step: The step of a workflow that runs; None in the transaction of a request.
         routing: The function of a stream that runs outside of workflows, for an error; else empty.
+
+    Args:
+        time_us: The time at which the request was appended, in microseconds since the Unix epoch.
+        entity_types: The entity classes of the application by name; a handler uses only these.
+        secret: The secret of the journal, which `random` and `uuid` depend on.
     """
 
     __slots__ = (
@@ -135,13 +140,6 @@ class Transaction:
         entity_types: Mapping[str, EntityType],
         secret: bytes = b"",
     ) -> None:
-        """Begin a transaction.
-
-        Args:
-            time_us: The time at which the request was appended, in microseconds since the Unix epoch.
-            entity_types: The entity classes of the application by name; a handler uses only these.
-            secret: The secret of the journal, which `random` and `uuid` depend on.
-        """
         self._secret = secret
         self._entity_types = entity_types
         self.request_id = request_id

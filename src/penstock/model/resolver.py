@@ -42,16 +42,15 @@ _MUTABLE: Final = (list, dict, set, bytearray, deque)
 
 
 class Resolver:
-    """Turns the annotations of an application into types, and collects complaints."""
+    """Turns the annotations of an application into types, and collects complaints.
+
+    Args:
+        interfaces: The classes that stand for entity classes of other applications.
+    """
 
     def __init__(
         self, app: str, entities: Mapping[str, type], interfaces: Iterable[type] = ()
     ) -> None:
-        """Name the classes of an application.
-
-        Args:
-            interfaces: The classes that stand for entity classes of other applications.
-        """
         self._app = app
         self._entities = entities
         self._classes = [*entities.values(), *interfaces]

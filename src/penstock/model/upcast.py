@@ -43,16 +43,15 @@ def completed_as_declared(_: SchemaVersion, values: dict[str, Any]) -> dict[str,
 
 
 class Upcast:
-    """The way from each version of a class to its present version."""
+    """The way from each version of a class to its present version.
+
+    Args:
+        versions: Its versions, the oldest first; the last one is the declared shape.
+    """
 
     def __init__(
         self, declared: DeclaredClass, versions: Sequence[SchemaVersion], complete: Complete
     ) -> None:
-        """Prepare the steps.
-
-        Args:
-            versions: Its versions, the oldest first; the last one is the declared shape.
-        """
         self._declared = declared
         self._complete = complete
         self._versions = versions

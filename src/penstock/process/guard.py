@@ -78,6 +78,13 @@ class Guard:
 
     Time limits need the main thread (signals go there); in other threads depth alone is limited.
     Memory is limited as growth of the process's private data, so mapped stores do not count.
+
+    Args:
+        executor: Runs the transactions.
+        batched: Whether one look at replaced names counts for many transactions.
+        every: How many transactions are between two looks.
+        note_due: Takes the time by which a handler must have ended; then a watchdog ends the process of one that has not.
+        may_end_process: Whether a handler that is stuck in C ends this process; else its stack is shown.
     """
 
     def __init__(
@@ -90,15 +97,6 @@ class Guard:
         note_due: NoteDue | None = None,
         may_end_process: bool = True,
     ) -> None:
-        """Prepare the guard.
-
-        Args:
-            executor: Runs the transactions.
-            batched: Whether one look at replaced names counts for many transactions.
-            every: How many transactions are between two looks.
-            note_due: Takes the time by which a handler must have ended; then a watchdog ends the process of one that has not.
-            may_end_process: Whether a handler that is stuck in C ends this process; else its stack is shown.
-        """
         self._executor = executor
         self._limits = limits
         self._batched = batched

@@ -64,15 +64,14 @@ class Called(NamedTuple):
 
 
 class IsolatedCalls:
-    """Makes calls in child processes."""
+    """Makes calls in child processes.
+
+    Args:
+        call_s: The time that a function may take for one item, in seconds.
+        patience: The number of failures after which a function is given up.
+    """
 
     def __init__(self, call_s: float = CALL_S, patience: int = PATIENCE) -> None:
-        """Remember no failure.
-
-        Args:
-            call_s: The time that a function may take for one item, in seconds.
-            patience: The number of failures after which a function is given up.
-        """
         self._call_s = call_s
         self._patience = patience
         self._failures: Counter[Hashable] = Counter()

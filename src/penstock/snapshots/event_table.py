@@ -59,16 +59,14 @@ class EventTable:
 
     Attributes:
         wide: Whether its columns have the wide types.
+
+    Args:
+        wide: Whether its columns have the wide types.
+        refuses: Whether an event of another type than the stream declares now is refused; if not, it is
+            NULL, with a reason.
     """
 
     def __init__(self, stream: Stream[Any], *, wide: bool, refuses: bool = True) -> None:
-        """Describe the table of a stream.
-
-        Args:
-            wide: Whether its columns have the wide types.
-            refuses: Whether an event of another type than the stream declares now is refused; if not, it is
-                NULL, with a reason.
-        """
         self.name = stream.name
         self.wide = wide
         self._refuses = refuses

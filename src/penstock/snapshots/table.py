@@ -270,7 +270,12 @@ KeyReader = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class EntityTable:
-    """The table of one entity class, or of the rows of one task."""
+    """The table of one entity class, or of the rows of one task.
+
+    Args:
+        wide: Whether its columns have the wide types.
+        read_keys: Turns texts of keys into keys; None for the usual texts of the class.
+    """
 
     def __init__(
         self,
@@ -281,12 +286,6 @@ class EntityTable:
         schema: str = MAIN,
         read_keys: KeyReader | None = None,
     ) -> None:
-        """Describe a table.
-
-        Args:
-            wide: Whether its columns have the wide types.
-            read_keys: Turns texts of keys into keys; None for the usual texts of the class.
-        """
         self.entity_type = entity_type
         self.schema = schema
         self.name = name

@@ -480,7 +480,12 @@ class TableLoader:
 
 
 class AsOfQueries:
-    """Executes queries at past epochs of one journal. Many threads may do this at once."""
+    """Executes queries at past epochs of one journal. Many threads may do this at once.
+
+    Args:
+        settings: The limits of queries; a quarter of the memory is for the cache.
+        pool: Executes the queries; None creates a pool.
+    """
 
     def __init__(
         self,
@@ -490,12 +495,6 @@ class AsOfQueries:
         snapshots: Snapshots | None = None,
         pool: QueryPool | None = None,
     ) -> None:
-        """Name the journal.
-
-        Args:
-            settings: The limits of queries; a quarter of the memory is for the cache.
-            pool: Executes the queries; None creates a pool.
-        """
         self._pool = pool or QueryPool()
         self._app = app
         self._journal = journal

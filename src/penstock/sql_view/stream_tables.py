@@ -35,14 +35,13 @@ class StreamTablesMark(NamedTuple):
 
 
 class StreamTables:
-    """The tables of an application's streams in one database."""
+    """The tables of an application's streams in one database.
+
+    Args:
+        events_max: The most events of each stream.
+    """
 
     def __init__(self, app: App, events_max: int) -> None:
-        """Prepare the tables.
-
-        Args:
-            events_max: The most events of each stream.
-        """
         self._app = app
         self._events_max = events_max
         self._names = stream_names(app)

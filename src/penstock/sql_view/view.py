@@ -95,7 +95,12 @@ class _Waiting:
 
 
 class WarmChild:
-    """The child that is forked before its query arrives, and the thread that forks it; any thread may take it."""
+    """The child that is forked before its query arrives, and the thread that forks it; any thread may take it.
+
+    Args:
+        pool: Starts and counts children.
+        still: A context in which no other thread changes the tables; its value is their epoch.
+    """
 
     def __init__(
         self,
@@ -104,12 +109,6 @@ class WarmChild:
         settings: ViewConfig,
         still: Callable[[], AbstractContextManager[Epoch]],
     ) -> None:
-        """Begin without a child.
-
-        Args:
-            pool: Starts and counts children.
-            still: A context in which no other thread changes the tables; its value is their epoch.
-        """
         self._pool = pool
         self._store = store
         self._settings = settings
@@ -308,7 +307,11 @@ class ViewStatus(msgspec.Struct, frozen=True):
 
 
 class View:
-    """The view of one application in one data directory."""
+    """The view of one application in one data directory.
+
+    Args:
+        code: Loads later deployments; None: the view keeps the application that it was given.
+    """
 
     def __init__(
         self,
@@ -318,11 +321,6 @@ class View:
         settings: ViewConfig,
         code: CodeInForce | None = None,
     ) -> None:
-        """Open the view's file.
-
-        Args:
-            code: Loads later deployments; None: the view keeps the application that it was given.
-        """
         self._journal = journal
         self._code = code
         self._erasures = ErasureWatch(app)

@@ -258,7 +258,15 @@ class PartitionedReader:
 
 @final
 class Stores:
-    """The stores of all partitions under one directory. Not shared by threads or across forks."""
+    """The stores of all partitions under one directory. Not shared by threads or across forks.
+
+    Args:
+        directory: A directory on local disk; all its content can be rebuilt.
+        partitions: The number of stores, until `use` chooses another number.
+        boot_id: The content of `/proc/sys/kernel/random/boot_id`.
+        progress: Called after each write of a catch-up.
+        snapshots: The root of the journal's snapshots, or their folder, from which a store may begin.
+    """
 
     def __init__(
         self,
@@ -270,15 +278,6 @@ class Stores:
         progress: Progress | None = None,
         snapshots: SharedRoot | Path | None = None,
     ) -> None:
-        """Name the stores; each is opened at its first use.
-
-        Args:
-            directory: A directory on local disk; all its content can be rebuilt.
-            partitions: The number of stores, until `use` chooses another number.
-            boot_id: The content of `/proc/sys/kernel/random/boot_id`.
-            progress: Called after each write of a catch-up.
-            snapshots: The root of the journal's snapshots, or their folder, from which a store may begin.
-        """
         self._directory = directory
         self._journal = journal
         self._boot_id = boot_id

@@ -129,15 +129,13 @@ class Aligner:
 
     Readers of the same views share the stops of their appliers: those who come while one is under way take part in the next
     one, all together. So the number of stops does not grow with the number of readers.
+
+    Args:
+        journal: The identity of the journal.
+        newest: Returns the newest epoch of the journal.
     """
 
     def __init__(self, data: Path, journal: str, newest: Callable[[], Epoch]) -> None:
-        """Open nothing yet.
-
-        Args:
-            journal: The identity of the journal.
-            newest: Returns the newest epoch of the journal.
-        """
         self._data = data
         self._journal = journal
         self._newest = newest

@@ -107,7 +107,14 @@ class _Undeclared(Exception):
 
 
 class Applier:
-    """Feeds one view; for one thread."""
+    """Feeds one view; for one thread.
+
+    Args:
+        name: The name of the view.
+        opener: Opens the target; it may raise `TargetProblem`.
+        code: Loads later deployments; None: the view keeps the application that it was given.
+        settings: Those of the SQL view, which answers the queries of tables; None: the defaults.
+    """
 
     _warned = ""  # the reason that the log has last been told
 
@@ -121,14 +128,6 @@ class Applier:
         code: CodeInForce | None = None,
         settings: ViewConfig | None = None,
     ) -> None:
-        """Begin with the application that the process has loaded; nothing is opened yet.
-
-        Args:
-            name: The name of the view.
-            opener: Opens the target; it may raise `TargetProblem`.
-            code: Loads later deployments; None: the view keeps the application that it was given.
-            settings: Those of the SQL view, which answers the queries of tables; None: the defaults.
-        """
         self._settings = settings or ViewConfig()
         self._pace = Pace(self._settings.tables_percent)
         self._queries: QueryTables | None = None  # None: no table is written in SQL

@@ -44,14 +44,13 @@ def held_key(key: str | int) -> str | int:
 
 
 class Cells:
-    """Turns rows of a table into rows that a target holds."""
+    """Turns rows of a table into rows that a target holds.
+
+    Args:
+        holds: The forms of the kinds that are not held as they are; that of `Kind.JSON` shows reasons, too.
+    """
 
     def __init__(self, shape: TableShape, holds: Mapping[Kind, Hold]) -> None:
-        """Choose the form of each column.
-
-        Args:
-            holds: The forms of the kinds that are not held as they are; that of `Kind.JSON` shows reasons, too.
-        """
         self._names = shape.names
         forms = [holds.get(column.kind) for column in shape.columns[:-1]]
         self._forms: list[Hold | None] = [held_key] * shape.key_width + forms[shape.key_width :]

@@ -538,7 +538,6 @@ class PostgresReading:
     """A repeatable read of a PostgreSQL database, which sees one state although another process writes."""
 
     def __init__(self, connection: Connection, position: Position | None) -> None:
-        """Take a connection inside of the transaction that has read the position."""
         self.position = position
         self._connection = connection
 
@@ -698,7 +697,11 @@ class _Catalog:
 
 
 class _Replacement:
-    """The replacement of all tables by staged rows, in place: grants, indexes and dependent views stay."""
+    """The replacement of all tables by staged rows, in place: grants, indexes and dependent views stay.
+
+    Raises:
+        TargetProblem: Something of a user's own is in the way.
+    """
 
     def __init__(
         self,
@@ -707,11 +710,6 @@ class _Replacement:
         former: Sequence[TableShape],
         tables: Sequence[_Table],
     ) -> None:
-        """Find what has to be done.
-
-        Raises:
-            TargetProblem: Something of a user's own is in the way.
-        """
         self._connection = connection
         self._schema = schema
         self._tables = tables

@@ -69,16 +69,15 @@ class Answers(NamedTuple):
 
 
 class QueryTables:
-    """The SQL tables of one view; for one thread."""
+    """The SQL tables of one view; for one thread.
+
+    Args:
+        folder: The folder of the view.
+    """
 
     def __init__(
         self, app: App, plan: ViewPlan, data: Path, folder: Path, settings: ViewConfig
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: The folder of the view.
-        """
         self._app = app
         self._plan = plan
         self._data = data

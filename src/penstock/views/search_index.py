@@ -123,14 +123,13 @@ class _Opened:
 
 
 class SearchIndex:
-    """The search index of a view, for reading; any thread may use it."""
+    """The search index of a view, for reading; any thread may use it.
+
+    Args:
+        folder: The folder of the view.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: The folder of the view.
-        """
         self._folder = folder / INDEX
         self._name = folder.name
         self._opened: _Opened | None = None

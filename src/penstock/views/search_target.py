@@ -61,15 +61,14 @@ _LOOK_S: Final = 0.02
 
 
 class SearchTarget:
-    """The search index of one view; a `Target`."""
+    """The search index of one view; a `Target`.
+
+    Args:
+        folder: The folder of the view.
+        choice: The columns for words and for counting.
+    """
 
     def __init__(self, folder: Path, choice: TargetChoice) -> None:
-        """Open nothing yet.
-
-        Args:
-            folder: The folder of the view.
-            choice: The columns for words and for counting.
-        """
         self._name = folder.name
         self._folder = folder / INDEX
         self._choice = choice

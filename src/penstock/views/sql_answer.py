@@ -79,18 +79,16 @@ class SqlAnswer:
 
     Attributes:
         shape: The table as targets have it.
+
+    Args:
+        rows: The rows, which may be in a file that is read in place.
+        types: The SQL type of each column.
+
+    Raises:
+        Refused: No target can show it, or it lacks the key.
     """
 
     def __init__(self, table: QueryTable, rows: pa.Table, types: Sequence[str]) -> None:
-        """Describe the table.
-
-        Args:
-            rows: The rows, which may be in a file that is read in place.
-            types: The SQL type of each column.
-
-        Raises:
-            Refused: No target can show it, or it lacks the key.
-        """
         self.name = table.name
         self.key = table.key
         self.table = rows

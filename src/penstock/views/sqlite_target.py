@@ -125,7 +125,13 @@ _READ_META: Final = f"SELECT lineage, journal, epoch, checksum, definition FROM 
 
 
 class SqliteTarget:
-    """An SQLite file with the tables of one view."""
+    """An SQLite file with the tables of one view.
+
+    Args:
+        view: The name of the view, for remedies.
+        wait_s: See `WAIT_S`.
+        log_bytes_max: See `LOG_BYTES_MAX`.
+    """
 
     def __init__(
         self,
@@ -135,13 +141,6 @@ class SqliteTarget:
         wait_s: float = WAIT_S,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
-        """Name the file; it is opened at the first use.
-
-        Args:
-            view: The name of the view, for remedies.
-            wait_s: See `WAIT_S`.
-            log_bytes_max: See `LOG_BYTES_MAX`.
-        """
         self._path = path
         self._rebuild = f"penstock view rebuild {view}"
         self._wait_s = wait_s
@@ -484,14 +483,13 @@ class _Table:
 
 
 class _Replacement:
-    """The replacement of all tables by staged rows, in place: indexes, triggers and views of users stay."""
+    """The replacement of all tables by staged rows, in place: indexes, triggers and views of users stay.
+
+    Raises:
+        TargetProblem: Something of a user's own is in the way.
+    """
 
     def __init__(self, connection: sqlite3.Connection, tables: Sequence[_Table]) -> None:
-        """Find what has to be done.
-
-        Raises:
-            TargetProblem: Something of a user's own is in the way.
-        """
         self._connection = connection
         self._tables = tables
         former = {_folded(shape.name) for shape in _shapes_in(connection)}

@@ -383,18 +383,16 @@ class ViewTables:
         shapes: The tables.
         definition: A fingerprint: while it is equal, rows that exist need not be made again. It counts the texts of queries.
         streams: The names of the shown streams.
+
+    Args:
+        code: Names the code of the application; tables of row functions are made again when it changes, because a
+            function may use any other.
+        erasures: The number of persons erased until now; tables with personal data are made again after each one,
+            because events and rows of other entities may name the person.
+        calls: Calls row functions.
     """
 
     def __init__(self, plan: ViewPlan, code: str, calls: IsolatedCalls, erasures: int = 0) -> None:
-        """Describe the tables.
-
-        Args:
-            code: Names the code of the application; tables of row functions are made again when it changes, because a
-                function may use any other.
-            erasures: The number of persons erased until now; tables with personal data are made again after each one,
-                because events and rows of other entities may name the person.
-            calls: Calls row functions.
-        """
         self._entities: dict[str, list[EntityRows | FunctionRows]] = {}
         self._streams: dict[str, StreamRows] = {}
         for table in plan.tables:

@@ -148,7 +148,12 @@ def _tell(text: str) -> None:
 
 
 class _Generating:
-    """Runs generators with one version of the application after the other."""
+    """Runs generators with one version of the application after the other.
+
+    Args:
+        gateway: The URL of a gateway, and the key for it.
+        wait: Waits so many seconds; returns whether the process is asked to stop.
+    """
 
     def __init__(
         self,
@@ -157,12 +162,6 @@ class _Generating:
         wait: Wait,
         progress: "_ProgressDisplay",
     ) -> None:
-        """Begin with no generator.
-
-        Args:
-            gateway: The URL of a gateway, and the key for it.
-            wait: Waits so many seconds; returns whether the process is asked to stop.
-        """
         self._names = list(names)
         self._gateway = gateway
         self._wait = wait

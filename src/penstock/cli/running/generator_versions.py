@@ -25,14 +25,12 @@ class GeneratorVersions:
 
     Attributes:
         number: The number of the deployment that was taken last; 0 before.
+
+    Raises:
+        PenstockError: The deployments cannot be read.
     """
 
     def __init__(self, data: Path, spec: str, tell: Callable[[str], None]) -> None:
-        """Begin with the application that the process has loaded.
-
-        Raises:
-            PenstockError: The deployments cannot be read.
-        """
         self.number = 0
         self._data = data
         self._code = CodeInForce(

@@ -94,7 +94,6 @@ class Appliers:
     """The appliers of the views that the newest deployment declares."""
 
     def __init__(self, options: ChildOptions, settings: Config) -> None:
-        """Read nothing yet."""
         self._options = options
         self._settings = settings
         self._deployments = Deployments(journal_root(settings.data))

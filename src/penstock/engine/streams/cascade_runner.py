@@ -243,6 +243,11 @@ class CascadeRunner:
         decided: The outcomes of sent requests and of steps that do not run, by their ids; for a replay.
         on_failure: Takes the failure of each step that fails.
         taking: Returns how the step of a workflow takes an atom (`key_shares`).
+
+    Args:
+        keys: Returns the stored keys that begin with a prefix, in order.
+        apply: Takes the writes of a step, which later steps read.
+        durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
     """
 
     def __init__(  # noqa: PLR0913 -- the ways to the state are separate on purpose
@@ -256,13 +261,6 @@ class CascadeRunner:
         *,
         durable_waits: bool = False,
     ) -> None:
-        """Begin without waiting handlers.
-
-        Args:
-            keys: Returns the stored keys that begin with a prefix, in order.
-            apply: Takes the writes of a step, which later steps read.
-            durable_waits: Store the waiting handlers after each step, and not only at the end of a record.
-        """
         self._app = app
         self.topology = app.topology
         self._waits = Waits(read, app.topology.tasks, keys, executor)

@@ -87,7 +87,6 @@ class LateFlows:
     """
 
     def __init__(self, topology: Topology, read: Read, apply: Apply) -> None:
-        """Take the streams of the application and the state."""
         self.workflows = topology.late_workflows
         self._held = HeldSteps(BEHIND, topology, read, apply)
         self._read = read

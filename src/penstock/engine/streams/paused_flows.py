@@ -72,7 +72,6 @@ class PausedFlows:
     """The workflows of an application that are paused, over one state."""
 
     def __init__(self, topology: Topology, read: Read, apply: Apply) -> None:
-        """Take the streams of the application and the state."""
         self._topology = topology
         self._held = HeldSteps(HELD, topology, read, apply)
         self.can_pause = any(plan.workflow.pauses for plan in topology.workflows.values())

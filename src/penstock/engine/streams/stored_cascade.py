@@ -98,7 +98,6 @@ class HeldSteps:
     """The steps that workflows hold, each in a row of the state, by workflow and place."""
 
     def __init__(self, name: str, topology: Topology, read: Read, apply: Apply) -> None:
-        """Hold steps in the system rows with a name."""
         self._name = name
         self._topology = topology
         self._read = read

@@ -125,7 +125,15 @@ def _is_local(host: bytes, names: frozenset[str]) -> bool:
 
 
 class Authenticator:
-    """Authenticates requests. For one thread."""
+    """Authenticates requests. For one thread.
+
+    Args:
+        keys: The API keys; holds None if no key was ever made.
+        tokens: Verifies tokens; None if tokens are not accepted.
+        origin_policy: Checks anonymous requests while there are no keys; None refuses them all.
+        clock: Seconds since the Unix epoch.
+        generator_key: The key that makes an anonymous caller the principal `GENERATOR`; empty for none.
+    """
 
     def __init__(
         self,
@@ -136,15 +144,6 @@ class Authenticator:
         *,
         generator_key: str = "",
     ) -> None:
-        """Accept the holders of keys and tokens.
-
-        Args:
-            keys: The API keys; holds None if no key was ever made.
-            tokens: Verifies tokens; None if tokens are not accepted.
-            origin_policy: Checks anonymous requests while there are no keys; None refuses them all.
-            clock: Seconds since the Unix epoch.
-            generator_key: The key that makes an anonymous caller the principal `GENERATOR`; empty for none.
-        """
         self._keys = keys
         self._tokens = tokens
         self._origin_policy = origin_policy if tokens is None else None

@@ -157,15 +157,14 @@ def _public_key(entry: dict[str, Any], algorithms: frozenset[str], where: str) -
 
 
 class TokenVerifier:
-    """Verifies bearer tokens. For one thread."""
+    """Verifies bearer tokens. For one thread.
+
+    Raises:
+        ConfigError: The settings or the file cannot be used.
+        OperationalError: The file cannot be read.
+    """
 
     def __init__(self, settings: GatewayConfig) -> None:
-        """Read the keys.
-
-        Raises:
-            ConfigError: The settings or the file cannot be used.
-            OperationalError: The file cannot be read.
-        """
         path, allowed = settings.jwks, allowed_algorithms(settings.jwt_algorithms)
         self._keys = WatchedFile(
             LocalRoot(path.parent), path.name, lambda data: read_keys(path, data, allowed)

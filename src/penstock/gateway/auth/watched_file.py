@@ -28,20 +28,19 @@ T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """The decoded content of a file, kept up to date."""
+    """The decoded content of a file, kept up to date.
+
+    Args:
+        root: Where the file is.
+        name: Its name there; writers replace it as a whole.
+        read: Decodes the bytes of the file; None if the file does not exist.
+
+    Raises:
+        OperationalError: It cannot be read.
+        PenstockError: `read` raised it.
+    """
 
     def __init__(self, root: SharedRoot, name: str, read: Callable[[bytes | None], T]) -> None:
-        """Read the file.
-
-        Args:
-            root: Where the file is.
-            name: Its name there; writers replace it as a whole.
-            read: Decodes the bytes of the file; None if the file does not exist.
-
-        Raises:
-            OperationalError: It cannot be read.
-            PenstockError: `read` raised it.
-        """
         self._root = root
         self._name = name
         self._read = read

@@ -295,6 +295,9 @@ class Admission:
     Attributes:
         clock: Returns seconds that never go back.
         window: The number of requests that the log may hold.
+
+    Args:
+        log_end: The position after the log's newest record.
     """
 
     def __init__(
@@ -306,11 +309,6 @@ class Admission:
         metrics: FlowMetrics,
         log_end: Lsn,
     ) -> None:
-        """Begin with no request under way.
-
-        Args:
-            log_end: The position after the log's newest record.
-        """
         self.clock: Callable[[], float] = time.monotonic
         self.window = Window(settings.window_ms / 1_000, settings.processes)
         self._settings = settings

@@ -51,15 +51,13 @@ class RateLimiter:
 
     It stores one time for each group: when the group's bucket is empty again. A call takes about a
     microsecond for any number of groups, and the memory is bounded.
+
+    Args:
+        rate_per_s: The requests per second in the long run.
+        burst: The requests that are admitted at once after a rest.
     """
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
-        """Limit each group.
-
-        Args:
-            rate_per_s: The requests per second in the long run.
-            burst: The requests that are admitted at once after a rest.
-        """
         self._interval_s = 1 / rate_per_s
         self._slack_s = (burst - 1) / rate_per_s
         self._empty_at_s: dict[Group, float] = {}
@@ -173,17 +171,16 @@ class Excess:
 
 
 class LimitTable:
-    """Applies limits. For one thread."""
+    """Applies limits. For one thread.
+
+    Args:
+        gateways: The number of gateways. Each of them enforces its share.
+        former: The table before this one; a limit that it has, too, goes on with its counts.
+    """
 
     def __init__(
         self, limits: Iterable[Limit], gateways: int = 1, former: "LimitTable | None" = None
     ) -> None:
-        """Take the limits of an application.
-
-        Args:
-            gateways: The number of gateways. Each of them enforces its share.
-            former: The table before this one; a limit that it has, too, goes on with its counts.
-        """
         self._rules: dict[str, list[_Rule]] = {}
         kept = {} if former is None else former.limiters()
         for limit in limits:

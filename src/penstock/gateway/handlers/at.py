@@ -102,7 +102,12 @@ _decode_further: Final = msgspec.json.Decoder(SessionBody).decode
 
 
 class PointReader:
-    """The targets of a gateway, open for reading, and its threads that read them."""
+    """The targets of a gateway, open for reading, and its threads that read them.
+
+    Args:
+        journal: The identity of the journal.
+        count: Is told the number of open sessions.
+    """
 
     def __init__(
         self,
@@ -111,12 +116,6 @@ class PointReader:
         journal: str,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            journal: The identity of the journal.
-            count: Is told the number of open sessions.
-        """
         self._config = config
         self._tail = tail
         self._threads = WorkThreads(_THREADS, "penstock-at")

@@ -101,7 +101,11 @@ def _sent(path: str, text: str) -> Route:
 
 
 class CallHandler:
-    """Accepts the requests of one gateway."""
+    """Accepts the requests of one gateway.
+
+    Args:
+        reads: Answers the calls that need no request in the log; its encoder encodes all calls.
+    """
 
     def __init__(  # noqa: PLR0913 -- the parts that all versions of a gateway share
         self,
@@ -113,11 +117,6 @@ class CallHandler:
         reads: ReadHandler,
         connections: Connections,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            reads: Answers the calls that need no request in the log; its encoder encodes all calls.
-        """
         self._app = app
         self._config = config
         self._intake = intake

@@ -33,7 +33,12 @@ _QUERY: Final = "SELECT * FROM changes(?, ?, ?)"
 
 
 class ChangesHandler:
-    """Serves the feeds of changes of one application."""
+    """Serves the feeds of changes of one application.
+
+    Args:
+        entity_reads: Reads the entity whose key is `changes`.
+        tail: The journal tail, which knows the newest epoch.
+    """
 
     def __init__(
         self,
@@ -42,12 +47,6 @@ class ChangesHandler:
         entity_reads: EntityReadHandler,
         tail: AsyncJournalTail,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            entity_reads: Reads the entity whose key is `changes`.
-            tail: The journal tail, which knows the newest epoch.
-        """
         self._app = app
         self._sql = sql
         self._entity_reads = entity_reads

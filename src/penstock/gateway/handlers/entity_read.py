@@ -22,7 +22,12 @@ from penstock.process.config import Config
 
 
 class EntityReadHandler:
-    """Reads entities for HTTP requests."""
+    """Reads entities for HTTP requests.
+
+    Args:
+        tail: The journal tail, which knows the newest epoch.
+        pool: The readers; without them, code of the application runs in this process.
+    """
 
     def __init__(
         self,
@@ -32,12 +37,6 @@ class EntityReadHandler:
         tail: AsyncJournalTail,
         pool: ReaderPool | None,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            tail: The journal tail, which knows the newest epoch.
-            pool: The readers; without them, code of the application runs in this process.
-        """
         self._app = app
         self._config = config
         self._entities = entities

@@ -32,7 +32,11 @@ ProcessState = Literal["running", "starting", "absent"]
 
 
 class HealthHandler:
-    """Reports the health of one gateway."""
+    """Reports the health of one gateway.
+
+    Args:
+        deployment_problem: Says why the gateway cannot serve the newest deployment; empty if it serves it.
+    """
 
     def __init__(
         self,
@@ -43,11 +47,6 @@ class HealthHandler:
         is_draining: Callable[[], bool],
         deployment_problem: Callable[[], str],
     ) -> None:
-        """Create the handler.
-
-        Args:
-            deployment_problem: Says why the gateway cannot serve the newest deployment; empty if it serves it.
-        """
         self._config = config
         self._data = config.data
         self._tail = tail

@@ -71,14 +71,13 @@ _MINIMUM: Final = {"from": 0, "to": 0, "last": 1}
 
 
 class HistoryHandler:
-    """Serves traces and histories of one application."""
+    """Serves traces and histories of one application.
+
+    Args:
+        config: The gateway's configuration; its limits hold in the child process too.
+    """
 
     def __init__(self, app: App, spec: str, config: Config) -> None:
-        """Create the handler.
-
-        Args:
-            config: The gateway's configuration; its limits hold in the child process too.
-        """
         self._app = app
         self._spec = spec
         self._config = dataclasses.replace(config, data=config.data.absolute())

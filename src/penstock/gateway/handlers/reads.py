@@ -110,6 +110,11 @@ class ReadHandler:
 
     Attributes:
         encoder: Encodes the calls of the gateway.
+
+    Args:
+        tail: The journal tail, which knows the newest epoch.
+        entities: Reads the stores for calls of `exists`.
+        pool: The readers; None if calls of `@readonly` handlers are requests in the log.
     """
 
     def __init__(
@@ -121,13 +126,6 @@ class ReadHandler:
         entities: EntityReader,
         pool: ReaderPool | None,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            tail: The journal tail, which knows the newest epoch.
-            entities: Reads the stores for calls of `exists`.
-            pool: The readers; None if calls of `@readonly` handlers are requests in the log.
-        """
         self._app = app
         self._config = config
         self._admission = admission

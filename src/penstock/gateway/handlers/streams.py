@@ -354,7 +354,12 @@ def _first_counts(journal: Journal, now: datetime) -> tuple[Mapping[str, int], f
 
 
 class StreamHandler:
-    """Serves the followers of one application's streams."""
+    """Serves the followers of one application's streams.
+
+    Args:
+        tail: The journal tail, which knows the newest epoch.
+        authenticator: Says whether the credential of a follower is still valid.
+    """
 
     def __init__(  # noqa: PLR0913 -- what its followers read, and who they are
         self,
@@ -366,12 +371,6 @@ class StreamHandler:
         connections: Connections,
         entities: EntityReader,
     ) -> None:
-        """Create the handler.
-
-        Args:
-            tail: The journal tail, which knows the newest epoch.
-            authenticator: Says whether the credential of a follower is still valid.
-        """
         self._app = app
         self._journal = journal
         self._tail = tail

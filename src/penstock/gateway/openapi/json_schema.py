@@ -160,7 +160,6 @@ class SchemaRegistry:
     """The schemas of one application; named types become components."""
 
     def __init__(self, app: App, own: Mapping[str, Schema]) -> None:
-        """Begin with the gateway's own schemas and those of all entity classes."""
         self.components: dict[str, Schema] = dict(own)
         self._owners: dict[str, object] = dict.fromkeys(own)
         self._owners |= {

@@ -38,6 +38,11 @@ class PipelinedRequest:
 
     Attributes:
         body: The body, as in the log.
+
+    Args:
+        settled: It gets this request, its answer, and the seconds that it took; once.
+        accepted: It gets the id when the request is durable, unless the answer is known before; None if the client
+            does not ask for it.
     """
 
     __slots__ = ("_accepted", "_began_s", "_done", "_settled", "body", "request_id")
@@ -49,13 +54,6 @@ class PipelinedRequest:
         settled: Callable[["PipelinedRequest", Answer, float], None],
         accepted: Callable[[str], None] | None = None,
     ) -> None:
-        """Begin to wait.
-
-        Args:
-            settled: It gets this request, its answer, and the seconds that it took; once.
-            accepted: It gets the id when the request is durable, unless the answer is known before; None if the client
-                does not ask for it.
-        """
         self.request_id = request_id
         self.body = body
         self._settled = settled
@@ -103,16 +101,15 @@ _TAKEN: Final = msgspec.Raw(b"")
 
 
 class PipelineIntake:
-    """Takes the requests of all pipelined connections of one gateway."""
+    """Takes the requests of all pipelined connections of one gateway.
+
+    Args:
+        version: Returns the version of the application that takes new requests.
+    """
 
     def __init__(
         self, version: Callable[[], ServedVersion], intake: Intake, settings: GatewayConfig
     ) -> None:
-        """Create the intake.
-
-        Args:
-            version: Returns the version of the application that takes new requests.
-        """
         self.settings = settings
         self._version = version
         self._intake = intake

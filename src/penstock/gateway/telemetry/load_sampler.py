@@ -34,16 +34,15 @@ from penstock.process.load_history import (
 
 
 class StreamSampler:
-    """Looks at the streams of one application."""
+    """Looks at the streams of one application.
+
+    Args:
+        tail: The journal tail, which knows the atoms of each stream.
+    """
 
     def __init__(
         self, app: App, config: Config, followers: FollowMetrics, tail: AsyncJournalTail
     ) -> None:
-        """Create the sampler.
-
-        Args:
-            tail: The journal tail, which knows the atoms of each stream.
-        """
         self.data = config.data
         self._app = app
         self._config = config

@@ -61,6 +61,9 @@ class EventType(Generic[T]):
         constrained: The type with its constraints.
         is_shared: Whether handlers can share a decoded value, because it never changes.
         keys: The keys of the persons that values refer to, from `App.use_keys`.
+
+    Args:
+        annotation: A type that can be stored; `schema.complaints_of` has checked it.
     """
 
     __slots__ = (
@@ -84,11 +87,6 @@ class EventType(Generic[T]):
     )
 
     def __init__(self, place: str, annotation: Any, noun: str = "events") -> None:
-        """Take a type.
-
-        Args:
-            annotation: A type that can be stored; `schema.complaints_of` has checked it.
-        """
         self.place = place
         self.noun = noun
         self.constrained = constrained = simplified(annotation, constrained=True)

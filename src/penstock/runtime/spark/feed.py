@@ -94,7 +94,6 @@ class StreamFeed:
     stored: tuple[str, ...] = ("stream", *STORED)
 
     def __init__(self, app: App, stream: str, *, wide: bool) -> None:
-        """Choose a stream."""
         streams = app.topology.streams
         if stream not in streams:
             raise RequestError(unknown("stream", stream, list(streams)))
@@ -122,7 +121,6 @@ class ClassFeed:
     stored: tuple[str, ...] = _CHANGED
 
     def __init__(self, app: App, entity: str, *, wide: bool) -> None:
-        """Choose a class."""
         entity = app.stored_name(entity)
         tables = tables_of(app, [entity] if wide else [])
         if entity not in tables:

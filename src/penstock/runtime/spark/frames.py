@@ -51,7 +51,6 @@ class TlsFrames:
     """Frames over a TLS connection whose handshake is done."""
 
     def __init__(self, channel: ssl.SSLSocket) -> None:
-        """Take over a connection."""
         self._channel = channel
         channel.settimeout(_FRAME_S)
 

@@ -119,17 +119,15 @@ class JavaOutput:
 
     Attributes:
         failure: The exception that has ended the main thread, in one line; empty before. Java itself goes on then.
+
+    Args:
+        process: The process; its standard output is a pipe.
+        stream: The file for the lines; None stands for standard error.
     """
 
     def __init__(
         self, process: subprocess.Popen[bytes], data: Path, stream: TextIO | None = None
     ) -> None:
-        """Begin to read the output of a process.
-
-        Args:
-            process: The process; its standard output is a pipe.
-            stream: The file for the lines; None stands for standard error.
-        """
         assert process.stdout is not None
         self.path = data / RUN / FILE_NAME
         self.failure = ""

@@ -40,6 +40,9 @@ class Jobs:
 
     Attributes:
         partitions: The number of stores that the commands of the next epoch use. The driver sets it.
+
+    Args:
+        residents: The number of resident tasks, which run the commands of epochs from `start_resident` on.
     """
 
     settings: WorkerSettings
@@ -48,11 +51,6 @@ class Jobs:
     def __init__(
         self, context: SparkContext, settings: WorkerSettings, *, residents: int = 0
     ) -> None:
-        """Prepare the jobs of a runtime.
-
-        Args:
-            residents: The number of resident tasks, which run the commands of epochs from `start_resident` on.
-        """
         self._context = context
         self.use(settings)
         # PySpark has no public API for a prepared job. Each name is looked up once, because the JVM

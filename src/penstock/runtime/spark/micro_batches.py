@@ -28,14 +28,13 @@ _RUN: Final = "run"
 
 
 class LogOffsets:
-    """Tells Spark how far the log has grown; `java_classes.LogSource` calls it in the driver."""
+    """Tells Spark how far the log has grown; `java_classes.LogSource` calls it in the driver.
+
+    Args:
+        start: The committed position of each log partition.
+    """
 
     def __init__(self, log: Log, start: Mapping[LogPartition, Lsn], run: str) -> None:
-        """Follow a log.
-
-        Args:
-            start: The committed position of each log partition.
-        """
         self._log = log
         self._start = dict(start)
         self._run = run
@@ -93,6 +92,9 @@ class MicroBatches:
 
     Attributes:
         offered: Whether Spark has offered a batch since this was last set to False.
+
+    Args:
+        stopping: Ends a batch after the running epoch.
     """
 
     def __init__(
@@ -103,11 +105,6 @@ class MicroBatches:
         checkpoint: Path,
         stopping: threading.Event,
     ) -> None:
-        """Wait for batches.
-
-        Args:
-            stopping: Ends a batch after the running epoch.
-        """
         self._driver = driver
         self._log = log
         self._poll_ms = config.poll_ms

@@ -211,16 +211,14 @@ class SupervisedQuery:
 
     Attributes:
         restarts: How often the query was restarted after a failure.
+
+    Args:
+        stopping: Is set when the runtime stops; then no query starts.
     """
 
     def __init__(
         self, start: Callable[[], StreamingQuery], checkpoint: Path, stopping: threading.Event
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            stopping: Is set when the runtime stops; then no query starts.
-        """
         self.restarts = 0
         self._start = start
         self._checkpoint = checkpoint

@@ -88,7 +88,12 @@ class Door(Protocol):
 
 
 class ResidentTask:
-    """The driver's end: keeps one resident task running, and gives it commands."""
+    """The driver's end: keeps one resident task running, and gives it commands.
+
+    Args:
+        submit: Runs the job of the task; it returns when the task has ended.
+        on_deaths: Takes the notes of a worker that has died on another host.
+    """
 
     def __init__(
         self,
@@ -98,12 +103,6 @@ class ResidentTask:
         encode: Callable[[TaskCommand], bytes] = messages.encode,
         on_deaths: Callable[[dict[str, str]], object] = lambda _: None,
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            submit: Runs the job of the task; it returns when the task has ended.
-            on_deaths: Takes the notes of a worker that has died on another host.
-        """
         self._encode = encode
         self._submit = submit
         self._door = door
@@ -262,14 +261,13 @@ class ResidentTask:
 
 
 class UnixDoor:
-    """A Unix socket for each job."""
+    """A Unix socket for each job.
+
+    Args:
+        folder: The folder of the sockets.
+    """
 
     def __init__(self, folder: Path, name: str = "resident", taken_s: float = TAKEN_S) -> None:
-        """Create nothing yet.
-
-        Args:
-            folder: The folder of the sockets.
-        """
         self.name = name
         self.taken_s = taken_s
         self._patience = _TIME.pack(math.ceil(taken_s), 0)

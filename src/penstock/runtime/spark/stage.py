@@ -151,17 +151,16 @@ class Place(NamedTuple):
 
 
 class WorkerCodes:
-    """The versions that a worker has loaded, one of which is in use."""
+    """The versions that a worker has loaded, one of which is in use.
+
+    Args:
+        place: As for `Worker`.
+
+    Raises:
+        PenstockError: The code cannot be loaded, or does not fit the journal.
+    """
 
     def __init__(self, directory: DataDirectory, code: Code, place: Place | None = None) -> None:
-        """Load the first version, and use it.
-
-        Args:
-            place: As for `Worker`.
-
-        Raises:
-            PenstockError: The code cannot be loaded, or does not fit the journal.
-        """
         self._directory = directory
         self._place = place or Place(directory.path, directory.path)
         self._code = code
@@ -340,14 +339,13 @@ _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 
 
 class Worker:
-    """The long-lived part of a Python worker: the application, the log, the journal, the stores."""
+    """The long-lived part of a Python worker: the application, the log, the journal, the stores.
+
+    Args:
+        place: The files of this host; None on the driver's host, whose files are those of the data directory.
+    """
 
     def __init__(self, settings: WorkerSettings, place: Place | None = None) -> None:
-        """Load the application, and open its data.
-
-        Args:
-            place: The files of this host; None on the driver's host, whose files are those of the data directory.
-        """
         data, scratch = Path(settings.data), Path(settings.scratch)
         place = place or Place(data, scratch)
         directory = DataDirectory(data)
