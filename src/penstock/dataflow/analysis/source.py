@@ -11,7 +11,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.base.annotations import annotations_of, evaluate
 from penstock.base.syntax import parse
@@ -19,15 +19,21 @@ from penstock.dataflow.graph import SourceLocation
 
 _OWN: Final = "penstock"
 
+Tree: TypeAlias = ast.FunctionDef | ast.Lambda
+"""A function in the source; an `async` one is made plain."""
+
+_Trees: TypeAlias = Mapping[tuple[str, int], list[Tree]]
+"""The functions of a file, by name and first line."""
+
 
 class Sources:
     """Syntax trees of the files that an application's functions come from."""
 
     def __init__(self, packages: frozenset[str]) -> None:
         self._packages = packages
-        self._trees: dict[str, Mapping[tuple[str, int], list[ast.FunctionDef | ast.Lambda]]] = {}
+        self._trees: dict[str, _Trees] = {}
 
-    def tree_of(self, function: FunctionType) -> ast.FunctionDef | ast.Lambda | None:
+    def tree_of(self, function: FunctionType) -> Tree | None:
         """Return the tree of a function, with the line numbers of its file."""
         code: CodeType = function.__code__
         if code.co_filename not in self._trees:
@@ -70,7 +76,7 @@ def _plain(node: Any) -> Any:
     return ast.copy_location(plain, node)
 
 
-def _makes(tree: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+def _makes(tree: Tree, code: CodeType) -> bool:
     """Whether a lambda has the names of this code; its instructions also depend on the code around it."""
     if not isinstance(tree, ast.Lambda):
         return True
@@ -78,9 +84,7 @@ def _makes(tree: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
     return (made.co_names, made.co_varnames) == (code.co_names, code.co_varnames)
 
 
-def _functions_of(
-    function: FunctionType,
-) -> Mapping[tuple[str, int], list[ast.FunctionDef | ast.Lambda]]:
+def _functions_of(function: FunctionType) -> _Trees:
     """Return the functions of a file by name and first line (that of the first decorator)."""
     try:
         lines, _ = inspect.findsource(function)
@@ -88,7 +92,7 @@ def _functions_of(
     except (OSError, TypeError, SyntaxError):
         return {}
     _make_synchronous(tree)
-    trees: dict[tuple[str, int], list[ast.FunctionDef | ast.Lambda]] = {}
+    trees: dict[tuple[str, int], list[Tree]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             lines_of = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
