@@ -45,10 +45,15 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
     by: str = ""
 
 
-class Move(msgspec.Struct, frozen=True, tag="move", tag_field="control"):
-    """Let all later epochs use this number of partitions: their buckets move to stores of the new number."""
+class Move(msgspec.Struct, frozen=True, omit_defaults=True, tag="move", tag_field="control"):
+    """Let all later epochs use this number of partitions: their buckets move to stores of the new number.
+
+    Attributes:
+        why: The reason; empty for an operator's order without one.
+    """
 
     partitions: int
+    why: str = ""
 
 
 class Erase(msgspec.Struct, frozen=True, tag="erase", tag_field="control"):

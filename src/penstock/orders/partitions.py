@@ -9,7 +9,8 @@ record changes it, in these steps:
    later epochs, and all readers of them, use the new stores.
 
 `proposal_for` proposes a number, from the reports of the last epochs. A large epoch runs as many tasks as there are
-partitions, and its changes are applied to as many stores at a time; a small epoch runs in one task.
+partitions, and its changes are applied to as many stores at a time; a small epoch runs in one task. With the setting
+`auto_partitions`, the driver makes the change that is proposed, as `PartitionPolicy` says.
 
 Step 1 only saves time at step 3. The stores hold the same rows in both numbers, so no outcome changes.
 """
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from penstock.journal.api import Commit, Journal
     from penstock.state.stores import Stores
 
+MODULE: Final = "penstock.orders.partitions"
+"""The module of the child process that copies the stores."""
+
 LAST_S: Final = 3_600
 """The seconds whose epochs a proposal considers."""
 
@@ -49,6 +53,17 @@ LARGE_SHARE_MIN: Final = 0.2
 
 REPEATED_MAX: Final = 0.4
 """If a larger share of the requests runs again because of conflicts, several tasks are not faster than one."""
+
+AUTO_LAST_S: Final = 300
+"""The seconds whose epochs a proposal considers that nobody has asked for."""
+
+BUSY_MIN: Final = 0.5
+"""Below this share of the time the cores are not what requests wait for."""
+
+MORE_LOOKS: Final = 3
+FEWER_LOOKS: Final = 10
+"""How often in a row a number must be proposed before it is used. A host that is cut off may be back soon, and a copy of the
+state costs more than a task too many."""
 
 
 def proposal_at(place: Place) -> PartitionProposal:
@@ -116,6 +131,38 @@ def _choice(
     )
 
 
+class PartitionPolicy:
+    """Says when a running application gets the number of partitions that is proposed for it. It reads no clock and no file."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._looks = 0
+
+    def decide(
+        self, proposal: PartitionProposal, reports: Sequence[EpochReport], waiting: int
+    ) -> str | None:
+        """Return why the proposed number is used from now on; None if the present number stays.
+
+        Args:
+            reports: The epochs of the last `AUTO_LAST_S` seconds.
+            waiting: The largest number of requests that waited for an epoch since the last call.
+        """
+        number, present = proposal.proposed, proposal.partitions
+        busy = sum(took_ms(report.phases_ms) for report in reports) / 1e3 / AUTO_LAST_S
+        if number == present or (number > present and busy < BUSY_MIN):
+            self._looks = 0
+            return None
+        self._looks = self._looks + 1 if number == self._number else 1
+        self._number = number
+        if self._looks < (MORE_LOOKS if number > present else FEWER_LOOKS):
+            return None
+        self._looks = 0
+        return (
+            f"{proposal.reason} In the last {AUTO_LAST_S // 60} minutes the driver was busy for {busy:.0%} of the time, "
+            f"and at most {waiting:,} requests waited in the last minute."
+        )
+
+
 Told = Callable[[int, int], None]
 """Takes the number of stores that are built, and of all."""
 
@@ -143,9 +190,13 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Change the number of partitions.
 
     The state is copied while requests continue, and the change takes effect between two epochs.
+
+    Attributes:
+        why: The reason, which the control record keeps.
     """
 
     partitions: Annotated[int, msgspec.Meta(ge=1, le=BUCKETS)]
+    why: str = ""
 
     way: ClassVar[Way] = Way(
         noun="a move of buckets",
@@ -172,7 +223,7 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             with closing(directory.open_stores(journal, number)) as target:
                 copy_stores(journal, present, target, place.told)
         with closing(directory.open_log(settings)) as log:
-            lsn = append_move(log, number)
+            lsn = append_move(log, number, self.why)
         # The next start of a driver makes the change; there is nothing to wait for.
         if not driver_runs(settings):
             return PartitionMove(present, number, None)
@@ -199,7 +250,7 @@ def _moved_apart(move: _Move) -> PartitionMove:
     settings = replace(move.settings, data=move.settings.data.absolute())
     question = msgspec.structs.replace(move, settings=settings)
     try:
-        return ask_child("penstock.orders.partitions", question, PartitionMove, _COPY_S)
+        return ask_child(MODULE, question, PartitionMove, _COPY_S)
     except TimeoutError as error:
         raise OperationalError(
             f"the copy of the state has taken more than {_COPY_S:g} s"
@@ -220,10 +271,10 @@ def partitions_in_force(last: "Commit | None", configured: int) -> int:
     return configured if last is None or not last.partitions else last.partitions
 
 
-def append_move(log: Log, partitions: int) -> Lsn:
+def append_move(log: Log, partitions: int, why: str = "") -> Lsn:
     """Append the control record that changes the number of partitions; return its position."""
     # Each move is an order of its own: 2, 4 and 2 again are three changes.
-    return append_control(log, "move", uuid.uuid4().hex, Move(partitions))
+    return append_control(log, "move", uuid.uuid4().hex, Move(partitions, why))
 
 
 def ask_for_partitions(config: Config, assignments: Iterable[str]) -> int | None:

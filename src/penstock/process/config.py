@@ -244,6 +244,11 @@ class Config:
     partitions: int = setting(
         0, "tasks of a round, and stores of the state, at the first start", at_most=1_024
     )
+    auto_partitions: int = setting(
+        0,
+        "1: the driver changes the number of partitions when cores come or go, or large epochs wait; 0: an operator does",
+        at_most=1,
+    )
     master: str = setting(
         "",
         "Spark's master URL: `spark://HOST:7077` runs tasks on the hosts of a Spark cluster; empty: all on this host",
@@ -413,8 +418,11 @@ class Config:
 
         With another local master there are none, because it may have no slots for them.
         """
-        resides = self.is_cluster or (self.resident_task == 1 and not self.master)
-        return min(self.cores, self.partitions) if resides else 0
+        if self.is_cluster:
+            return self.cores
+        if self.resident_task == 0 or self.master:
+            return 0
+        return self.cores if self.auto_partitions else min(self.cores, self.partitions)
 
     @property
     def is_cluster(self) -> bool:

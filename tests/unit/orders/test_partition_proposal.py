@@ -3,7 +3,13 @@
 import pytest
 
 from penstock.base.ids import Epoch
-from penstock.orders.partitions import propose
+from penstock.orders.partitions import (
+    AUTO_LAST_S,
+    FEWER_LOOKS,
+    MORE_LOOKS,
+    PartitionPolicy,
+    propose,
+)
 from penstock.process.epoch_report import EpochReport
 
 SMALL = 100
@@ -38,3 +44,44 @@ def test_proposal(partitions: int, reports: list[EpochReport], proposed: int, re
     answer = propose(partitions, 4, SMALL, reports)
     assert (answer.partitions, answer.proposed) == (partitions, proposed)
     assert reason in answer.reason
+
+
+BUSY = report(1_000, 0.6 * AUTO_LAST_S * 1_000, tasks=2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "reports", "looks"),
+    [
+        (4, [BUSY], MORE_LOOKS),
+        (1, [], FEWER_LOOKS),  # a host has left
+        (2, [BUSY], None),
+        (4, [LARGE], None),  # large epochs, and a driver that rests
+    ],
+)
+def test_a_number_is_used_after_looks_in_a_row(
+    cores: int, reports: list[EpochReport], looks: int | None
+) -> None:
+    """The number is changed only if each of the last looks has proposed the same one; then all begins anew."""
+    policy = PartitionPolicy()
+    proposal = propose(2, cores, SMALL, reports)
+    given = [
+        count
+        for count in range(1, 2 * FEWER_LOOKS + 1)
+        if policy.decide(proposal, reports, waiting=1_234) is not None
+    ]
+    assert given == ([] if looks is None else list(range(looks, 2 * FEWER_LOOKS + 1, looks)))
+
+
+def test_a_host_that_is_back_begins_the_count_anew() -> None:
+    """A core that comes and goes changes nothing; the reason names the load."""
+    policy = PartitionPolicy()
+    more, same = propose(2, 4, SMALL, [BUSY]), propose(2, 2, SMALL, [BUSY])
+    for proposal in [more] * (MORE_LOOKS - 1) + [same] + [more] * (MORE_LOOKS - 1):
+        assert policy.decide(proposal, [BUSY], waiting=7) is None
+    other = propose(2, 3, SMALL, [BUSY])
+    assert policy.decide(other, [BUSY], waiting=7) is None
+    assert policy.decide(more, [BUSY], waiting=7) is None
+    assert policy.decide(more, [BUSY], waiting=7) is None
+    why = policy.decide(more, [BUSY], waiting=1_234) or ""
+    assert why.startswith(more.reason)
+    assert "busy for 60% of the time, and at most 1,234 requests waited" in why

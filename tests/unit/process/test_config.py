@@ -71,7 +71,8 @@ def test_a_resident_task_needs_a_slot() -> None:
     assert Config(Path("d"), cores=3, partitions=2).residents == 2
     assert Config(Path("d"), resident_task=0).residents == 0
     assert Config(Path("d"), master="local[3]").residents == 0
-    assert Config(Path("d"), cores=3, **CLUSTER).residents == 3
+    assert Config(Path("d"), cores=3, partitions=2, **CLUSTER).residents == 3
+    assert Config(Path("d"), cores=3, partitions=2, auto_partitions=1).residents == 3
 
 
 def test_config_refuses_all_wrong_values_at_once() -> None:

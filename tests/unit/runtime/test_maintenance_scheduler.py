@@ -30,8 +30,9 @@ def test_each_bound_makes_a_snapshot_due(
 ) -> None:
     """A snapshot is due when one bound is reached; a bound of 0 makes none due."""
     history = HistoryConfig(**{**NEVER, setting: bound})
-    no_jobs: Any = None
-    scheduler = MaintenanceScheduler(Config(tmp_path, history=history), MemoryJournal(), no_jobs)
+    nothing: Any = None
+    config = Config(tmp_path, history=history)
+    scheduler = MaintenanceScheduler(config, nothing, MemoryJournal(), nothing)
     began = scheduler._snapshot_s
     due = []
     for count in range(1, 7):

@@ -203,6 +203,10 @@ class ClusterJobs(Jobs):
         """Return the names of the hosts that have a task."""
         return sorted({host for task in self._tasks if (host := task.host) is not None})
 
+    def joined(self) -> int:
+        """Return the number of tasks that are connected."""
+        return len(self.tasks())
+
     def tasks(self) -> list[Hello]:
         """Return who serves each task that is connected."""
         return [task.door.hello for task in self._tasks if task.host and task.door.hello]

@@ -83,6 +83,10 @@ class Jobs:
     def _message(self, command: TaskCommand) -> bytes:
         return messages.encode(TaskMessage(self._settings, command))
 
+    def joined(self) -> int | None:
+        """Return the number of tasks that the hosts have now; None on one host, whose number does not change."""
+        return None
+
     def load_application(self, workers: int) -> None:
         """Let so many workers load the application, at most one in each slot; raises as `run`."""
         self.run([ApplyEpoch([], BEFORE_FIRST, self.partitions)] * workers)

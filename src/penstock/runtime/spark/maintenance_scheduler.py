@@ -17,15 +17,19 @@ import psutil
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import Commit, Journal
+from penstock.log.api import Log
+from penstock.orders import partitions
 from penstock.process.config import Config
 from penstock.retention import maintenance_process
 from penstock.retention.maintenance import MaintenanceReport, compaction_policy, encode_work
+from penstock.runtime.spark.auto_partitions import AutoPartitions
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import RunMaintenance
 from penstock.snapshots.snapshot import Snapshots
 
 _log = logging.getLogger(__name__)
 
+_MODULES: Final = frozenset({maintenance_process.MODULE, partitions.MODULE})
 _LOOK_S: Final = 1.0
 _INTERVAL_S: Final = 60.0
 """Maintenance is due after this time, if there is a new epoch."""
@@ -40,8 +44,9 @@ _STOP_S: Final = 10.0
 class MaintenanceScheduler:
     """Watches the length of the journal in its own thread, and starts the jobs."""
 
-    def __init__(self, config: Config, journal: Journal, jobs: Jobs) -> None:
+    def __init__(self, config: Config, log: Log, journal: Journal, jobs: Jobs) -> None:
         self._config = config
+        self._partitions = AutoPartitions(config, log, journal, jobs)
         self._journal = journal
         self._jobs = jobs
         self._stopping = threading.Event()
@@ -76,6 +81,7 @@ class MaintenanceScheduler:
         while not self._stopping.wait(_LOOK_S):
             try:
                 self._look()
+                self._partitions.look()
             except Exception:  # noqa: BLE001 -- epochs continue after any error
                 if not self._stopping.is_set():
                     _log.exception("maintenance failed; it is tried again")
@@ -120,11 +126,11 @@ class MaintenanceScheduler:
 
 
 def _children() -> list[psutil.Process]:
-    """Return the child processes that run maintenance."""
+    """Return the child processes that run maintenance, or copy stores."""
     children = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if maintenance_process.MODULE in process.cmdline():
+            if not _MODULES.isdisjoint(process.cmdline()):
                 children.append(process)
     return children
 

@@ -156,7 +156,7 @@ class SparkRuntime:
         self._driving.set()
         if not is_warm:
             self._plan_query()
-        self._maintenance = MaintenanceScheduler(self._config, self.journal, self._jobs)
+        self._maintenance = MaintenanceScheduler(self._config, self.log, self.journal, self._jobs)
         startup.note(self._config.data, "driver", "workers load the application and the state")
         recovered.result()
         self._driver.append_later()  # of late workflows, from the stores
