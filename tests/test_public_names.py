@@ -76,6 +76,7 @@ PUBLIC = [
     "from_file",
     "gather",
     "generator",
+    "internal",
     "key",
     "limit",
     "migrate",

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from penstock.model.application import App
     from penstock.model.attribute import reference, was
     from penstock.model.entity import Entity, entity, key
-    from penstock.model.handler import readonly, transactional
+    from penstock.model.handler import internal, readonly, transactional
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
     from penstock.model.registry import registry
@@ -156,6 +156,7 @@ __all__ = [
     "from_file",
     "gather",
     "generator",
+    "internal",
     "key",
     "limit",
     "migrate",
@@ -193,7 +194,7 @@ _DEFINITIONS: Final = {
     "penstock.model.application": ("App",),
     "penstock.model.attribute": ("reference", "was"),
     "penstock.model.entity": ("Entity", "entity", "key"),
-    "penstock.model.handler": ("readonly", "transactional"),
+    "penstock.model.handler": ("internal", "readonly", "transactional"),
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
     "penstock.model.registry": ("registry",),

@@ -100,7 +100,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method, which a request can call unless its name starts with an underscore; or a property, which is a value."""
+    """A method, which a request can call unless its name starts with an underscore; or a property, which is a value.
+
+    A method that is `internal` is called by the application alone.
+    """
 
     name: str
     parameters: tuple[Attribute, ...]
@@ -108,6 +111,7 @@ class Method:
     readonly: bool
     where: SourceLocation
     is_property: bool = False
+    internal: bool = False
 
     @property
     def text(self) -> str:

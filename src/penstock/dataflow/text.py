@@ -205,7 +205,7 @@ def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[s
         lines += [row[2:] for row in _rows(links, operator.name, rates)]  # to published tables
     for method in operator.methods:
         called = Endpoint(operator.name, method.name).text
-        mark = "@readonly " * method.readonly
+        mark = "@internal " * method.internal + "@readonly " * method.readonly
         lines.append(with_rate(f"  {mark}{method.text}", rates.of_method(called)))
         lines += _method([link for link in links if link.source.member == method.name], rates)
     return lines

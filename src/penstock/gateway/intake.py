@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from penstock.base.http import DERIVED_KEY
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
-from penstock.errors import LogUnavailable, PenstockError, Truncated, UserError
+from penstock.errors import Forbidden, LogUnavailable, PenstockError, Truncated, UserError
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.flow.admission import Admission, Ticket
 from penstock.gateway.flow.limit_table import Caller
@@ -63,7 +63,7 @@ def target_of(app: App, request: HttpRequest) -> CallTarget:
     if "stream" in path:
         return CallTarget("", path["stream"], APPEND)
     if "function" in path:
-        return CallTarget("", None, path["function"])
+        return target_in(app, "", None, path["function"])
     key: str | None = path["key"]
     if path["method"] in CREATIONS and key == DERIVED_KEY:
         key = None
@@ -71,8 +71,15 @@ def target_of(app: App, request: HttpRequest) -> CallTarget:
 
 
 def target_in(app: App, entity: str, key: str | None, method: str) -> CallTarget:
-    """Return the target that a call names, with the present name of its class."""
+    """Return the target that a call names, with the present name of its class.
+
+    Raises:
+        Forbidden: The application calls it, and nobody else.
+    """
     name = app.present_name(entity)
+    if app.is_internal(name, method):
+        called = f"{name}.{method}" if name else method
+        raise Forbidden(f"{called} is internal: only the application itself calls it")
     former = app.stored_name(name)
     return CallTarget(name, key, method, "" if former == name else former)
 

@@ -444,7 +444,11 @@ class App:
                 )
         entity_type.bind(key_annotation, attributes)
         entity_type.migrations = {}
-        entity_type.methods = methods_of(entity_type, resolver)
+        entity_type.methods = methods = methods_of(entity_type, resolver)
+        marked = {name for name, signature in methods.items() if signature.internal}
+        everything = {*methods, *RESERVED}
+        named = everything if declaration.internal is None else declaration.internal
+        entity_type.internal = frozenset(marked | named)
         for name in sorted(entity_type.methods.keys() & attributes.keys()):
             complaints.append(
                 f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
@@ -469,6 +473,12 @@ class App:
         if entity_type is None:
             raise RequestError(unknown("entity class", name, self.entities))
         return entity_type
+
+    def is_internal(self, entity: str, method: str) -> bool:
+        """Say whether no caller from outside reaches a method, or a function if `entity` is empty; see `internal`."""
+        if entity in self.entities:
+            return method in self.entities[entity].internal
+        return not entity and method in self.functions and self.functions[method].internal
 
     def present_name(self, name: str) -> str:
         """Return the present name of an entity class for a former one, and any other name as it is."""

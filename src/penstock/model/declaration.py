@@ -60,6 +60,7 @@ class Declaration:
     assigned: dict[str, Any] = field(default_factory=dict)  # literals that `__init__` assigns
     plain_fields: list[str] = field(default_factory=list)  # written as `field()` and the like
     initializer: Callable[..., None] | None = None
+    internal: frozenset[str] | None = frozenset()  # of `RESERVED`; None: the whole class
     complaints: list[str] = field(default_factory=list)
 
 

@@ -6,7 +6,7 @@ on it is a plain Python object without a wrapper: attributes and methods have th
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from enum import Enum
 from types import FunctionType
@@ -17,7 +17,7 @@ from penstock.base.ids import EntityKey
 from penstock.errors import OutsideTransaction, UserError
 from penstock.model.attribute import new_value
 from penstock.model.context import ACTIVE, active, current
-from penstock.model.declaration import Declaration, KeyMarker, declare, where_of
+from penstock.model.declaration import RESERVED, Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
 from penstock.model.personal import PersonalType
 from penstock.native.choice import core
@@ -115,8 +115,17 @@ def key() -> Any:
 @overload
 def entity(cls: T, /) -> T: ...
 @overload
-def entity(*, personal: bool = False, was: str = "") -> Callable[[T], T]: ...
-def entity(cls: Any = None, /, *, personal: bool = False, was: str = "") -> Any:
+def entity(
+    *, personal: bool = False, was: str = "", internal: bool | Sequence[str] = False
+) -> Callable[[T], T]: ...
+def entity(
+    cls: Any = None,
+    /,
+    *,
+    personal: bool = False,
+    was: str = "",
+    internal: bool | Sequence[str] = False,
+) -> Any:
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity. `Item.create("i1", price=3)` creates the entity,
@@ -128,18 +137,22 @@ def entity(cls: Any = None, /, *, personal: bool = False, was: str = "") -> Any:
 
     `@entity(was="Item")` is for a class that was `Item` when it was deployed first: it keeps the stored entities. The
     class keeps this mark, because stored entities keep the first name of their class.
+
+    `@entity(internal=("create", "upsert", "delete"))` is for a class whose entities only the application itself makes
+    and deletes; `internal=True` is for a class that no caller from outside may call. See `internal`.
     """
     if cls is None:
-        return functools.partial(_declared, personal=personal, was=was)
-    return _declared(cls, personal=personal, was=was)
+        return functools.partial(_declared, personal=personal, was=was, internal=internal)
+    return _declared(cls, personal=personal, was=was, internal=internal)
 
 
-def _declared(cls: T, *, personal: bool, was: str) -> T:
+def _declared(cls: T, *, personal: bool, was: str, internal: bool | Sequence[str]) -> T:
     """Make a class an entity; see `entity`."""
     if "__reference__" in vars(cls):  # a subclass of `Entity` is an entity already
-        _refuse_later(cls, personal=personal, was=was)
+        _refuse_later(cls, personal=personal, was=was, internal=internal)
         return cls
     declaration = declare(cls, was)
+    declaration.internal = _internal_of(declaration, cls, internal)
     described = PersonalType if personal else EntityType
     entity_type = described(cls, declaration.key_name, where_of(cls), was)
     entity_type.initializer = declaration.initializer
@@ -176,12 +189,30 @@ def _declared(cls: T, *, personal: bool, was: str) -> T:
     return cls
 
 
-def _refuse_later(cls: Any, *, personal: bool, was: str) -> None:
+def _internal_of(
+    declaration: Declaration,
+    cls: type,
+    given: bool | Sequence[str],  # noqa: FBT001 -- as a user writes it
+) -> frozenset[str] | None:
+    """Return the methods of every entity that `internal=…` names; None for the whole class."""
+    if isinstance(given, bool):
+        return None if given else frozenset()
+    listed = [given] if isinstance(given, str) else list(given)
+    if wrong := [name for name in listed if name not in RESERVED]:
+        declaration.complaints.append(
+            f"{where_of(cls)}: {cls.__name__}: internal={wrong[0]!r}: it takes True, or names from "
+            f"{', '.join(RESERVED)}; mark a method of yours with @internal"
+        )
+    return frozenset(listed)
+
+
+def _refuse_later(cls: Any, *, personal: bool, was: str, internal: bool | Sequence[str]) -> None:
     """Complain of what `@entity` says of a class that is an entity already: its rows are declared without it."""
     known: EntityType = cls.__reference__
     former = "" if known.stored_name == known.name else known.stored_name
     given = [f'was="{was}"'] if was not in ("", former) else []
     given += ["personal=True"] if personal and not known.personal else []
+    given += [f"internal={internal!r}"] if internal else []
     if given:
         words = ", ".join(given)
         cls.__declaration__.complaints.append(
@@ -200,9 +231,16 @@ class Entity:
 
     __slots__ = ()  # the memory layout of a subclass is that of a class without a base
 
-    def __init_subclass__(cls, *, personal: bool = False, was: str = "", **options: Any) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        personal: bool = False,
+        was: str = "",
+        internal: bool | Sequence[str] = False,
+        **options: Any,
+    ) -> None:
         super().__init_subclass__(**options)
-        _declared(cls, personal=personal, was=was)
+        _declared(cls, personal=personal, was=was, internal=internal)
 
     if TYPE_CHECKING:
 

@@ -124,6 +124,7 @@ class EntityType:
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.
+        internal: The methods that no caller from outside reaches; see `penstock.internal`.
         migrations: The functions of `@migrate`, by the number of the version that they make.
         versions: The schema versions of its rows, the oldest first; empty until `learn`.
         interfaces: The classes by which other applications of the process declare their use of it; see `registry`.
@@ -135,6 +136,8 @@ class EntityType:
 
     personal: ClassVar = False
     """Whether the rows are encrypted; `PersonalType` is the class of such classes."""
+
+    internal: frozenset[str] = frozenset()
 
     def __init__(self, cls: type, key_name: str, where: str, stored_name: str = "") -> None:
         self.name = cls.__name__

@@ -1,4 +1,4 @@
-"""`@transactional` and `@readonly`: decorators for the methods and functions that requests call."""
+"""`@transactional`, `@readonly` and `@internal`: decorators for the methods and functions that requests call."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from penstock.model.savepoint import Unchanged
 _LATER: Final = frozenset({GeneratorType, CoroutineType, AsyncGeneratorType})
 """The types of results whose code has not run yet."""
 
-_FOR_REQUESTS: Final = {"__routes__": "@route", "__limits__": "@limit"}
+_FOR_REQUESTS: Final = {"__routes__": "@route", "__limits__": "@limit", "__internal__": "@internal"}
 """The marks that only a request obeys."""
 
 MARKS: Final = {
@@ -108,3 +108,18 @@ def readonly(function: F) -> F:
 
     guarded.__readonly__ = True  # type: ignore[attr-defined]
     return cast(F, guarded)
+
+
+def internal(function: F) -> F:
+    """Declare that no caller outside of the application reaches a method or function through a gateway.
+
+    Handlers, workflows, `send` and `ask` call it as any other, and so does `penstock call` on the machine of the data
+    directory. A gateway refuses it with `forbidden`, also for the scope `*`. `class Order(Entity, internal=…)` declares
+    it of `create`, `upsert`, `delete` and `exists`, or of the whole class.
+
+    Raises:
+        DefinitionError: The marked object is neither a method nor a function.
+    """
+    check_marked(function, "@internal", caller_place())
+    function.__internal__ = True  # type: ignore[attr-defined]
+    return function

@@ -13,7 +13,7 @@ This module checks patterns when the application is built. The gateway serves th
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from penstock.model.declaration import CREATIONS, caller_place
@@ -140,6 +140,7 @@ class _Target:
     shown: tuple[str, ...]  # the attributes that an answer may show
     readonly: bool
     where: str
+    internal: bool = False
 
 
 def routes_of(
@@ -172,7 +173,8 @@ def _declarations(
             yield from _of_class(entity_type, declared)
         for name, signature in entity_type.methods.items():
             target = _target_of(entity_type.name, name, entity_type.key_name, signature)
-            yield from _of_function(target, signature)
+            internal = name in entity_type.internal
+            yield from _of_function(replace(target, internal=internal), signature)
     for name, signature in functions.items():
         yield from _of_function(_target_of("", name, "", signature), signature)
 
@@ -197,9 +199,9 @@ def _of_class(entity_type: EntityType, declared: Declared) -> Iterator[_Pattern]
 
 
 def _placed(entity_type: EntityType, place: str, declared: Declared) -> Iterator[_Pattern]:
-    """Serve below a prefix each method that has no route of its own."""
+    """Serve below a prefix each method that has no route of its own, and is not internal."""
     for name, signature in entity_type.methods.items():
-        if not hasattr(signature.function, "__routes__"):
+        if not hasattr(signature.function, "__routes__") and name not in entity_type.internal:
             target = _target_of(entity_type.name, name, entity_type.key_name, signature)
             path = "/".join(
                 [place, name, *(f"{{{part}}}" for part in [entity_type.key_name, *target.names])]
@@ -213,7 +215,16 @@ def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Tar
         for parameter in signature.parameters.values()
         if parameter.kind not in _ANYTHING
     ]
-    return _Target(entity, method, key, tuple(names), (), signature.readonly, signature.where)
+    return _Target(
+        entity,
+        method,
+        key,
+        tuple(names),
+        (),
+        signature.readonly,
+        signature.where,
+        signature.internal,
+    )
 
 
 def _target_of_class(entity_type: EntityType, method: str) -> _Target:
@@ -231,10 +242,17 @@ def _target_of_class(entity_type: EntityType, method: str) -> _Target:
             (),
             readonly=False,
             where=entity_type.where,
+            internal=method in entity_type.internal,
         )
-    readonly = method == SHOW
     return _Target(
-        entity_type.name, method, entity_type.key_name, (), everything, readonly, entity_type.where
+        entity_type.name,
+        method,
+        entity_type.key_name,
+        (),
+        everything,
+        readonly=method == SHOW,
+        where=entity_type.where,
+        internal=method in entity_type.internal,
     )
 
 
@@ -256,6 +274,8 @@ def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) ->
 def _complaints_of_verb(target: _Target, verb: str) -> Iterator[str]:
     if not target.method:
         yield f"a class answers {', '.join(_OF_CLASS)}"
+    elif target.internal:
+        yield f"{_label(target)} is internal, so no path leads to it; remove the path or the mark"
     elif verb not in VERBS:
         yield f"the verb is one of {', '.join(VERBS)}"
     elif verb == "GET" and not target.readonly:

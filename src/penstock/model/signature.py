@@ -51,6 +51,7 @@ class Signature:
         name: The name in messages: `Item.update_stock`, or the name of a function.
         where: `file:line` of the definition.
         readonly: Whether the function is marked `@readonly`.
+        internal: Whether it is marked `@internal`.
         time_ms: The processor time that `@limit(time=…)` declares; None if it declares none.
         parameters: The parameters by name, without constraints; the annotation is `Any` if the source has none.
         constrained: The types of the parameters with their constraints.
@@ -77,7 +78,9 @@ class Signature:
         self.name = name
         self.function = function
         self.where = where
-        self.readonly = bool(getattr(function, "__readonly__", False))
+        self.readonly, self.internal = (
+            hasattr(function, mark) for mark in ("__readonly__", "__internal__")
+        )
         self.time_ms: int | None = None  # `declare_times` sets it
         self.declared_result, self.returns = returns, simplified(returns)
         self.constrained = {parameter.name: parameter.annotation for parameter in parameters}

@@ -42,13 +42,25 @@ def restock(amount: int) -> int:
 APP = App("principal", Item, Shelf, restock, stream("front-page", str), stream("back-page", str))
 SCOPES = [
     *("*", "admin", "sql", "call", "read", "read:Item", "read:Shelf"),
-    *("call:Item", "call:Item.add", "call:Item.create", "call:Shelf", "call:Shelf.clear"),
+    *(
+        "call:Item",
+        "call:Item.delete",
+        "call:Item.add",
+        "call:Item.create",
+        "call:Shelf",
+        "call:Shelf.clear",
+    ),
     *("call:restock", "append", "append:front-page"),
 ]
 RIGHTS = [
     *(("admin",), ("sql",), ("read", "Item"), ("read", "Shelf"), ("call", "", "restock")),
     *(("append", "front-page"), ("append", "back-page")),
-    *(("call", "Item", "add"), ("call", "Item", "create"), ("call", "Shelf", "clear")),
+    *(
+        ("call", "Item", "delete"),
+        ("call", "Item", "add"),
+        ("call", "Item", "create"),
+        ("call", "Shelf", "clear"),
+    ),
 ]
 
 
@@ -57,6 +69,8 @@ def covers(scope: str, right: tuple[str, ...]) -> bool:
     if scope == "*":
         return True
     kind, _, target = scope.partition(":")
+    if right[-1] == "delete" and scope == "call:Item":
+        return False
     named = target.split(".") if target else []
     return kind == right[0] and named == [one for one in right[1:] if one][: len(named)]
 

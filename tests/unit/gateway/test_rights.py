@@ -14,7 +14,7 @@ from penstock.gateway.route import routes_of
 from tests.gateway_thread import RunningGateway
 
 APP = """\
-from penstock import App, entity, key, publish, readonly, route, stream, transactional
+from penstock import App, entity, internal, key, publish, readonly, route, stream, transactional
 
 
 @entity
@@ -25,6 +25,10 @@ class Lamp:
     def press(self) -> bool:
         self.is_on = not self.is_on
         return self.is_on
+
+    @internal
+    def burn(self) -> None:
+        self.is_on = False
 
     @readonly
     @route("GET /lamps/{lamp_id}/light")
@@ -52,6 +56,8 @@ RIGHTS = {
     "GET /docs": ANYBODY,
     "POST /call/Lamp/a/create": {"call"},
     "POST /call/tick": {"call"},
+    "POST /call/Lamp/a/burn": set(),
+    "POST /call/Lamp/a/delete": {"call"},
     "POST /send/Lamp/a/press": {"call"},
     "POST /send/tick": {"call"},
     "POST /streams/rays": {"append"},

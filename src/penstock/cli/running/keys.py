@@ -41,7 +41,8 @@ Scopes:
   *                                         everything
   admin                                     metrics, console, operations
   sql                                       SQL over the whole state
-  call, call:Item, call:Item.add, call:f    everything, a class, a method, a function
+  call, call:Item, call:Item.add, call:f    all calls, a class, a method, a function
+  call:Item.delete                          deletions, which call:Item does not cover
   read, read:Item                           attributes of all entities, of a class
   append, append:lines                      appends to all streams, to a stream
   follow, follow:lines                      atoms of all streams, of a stream

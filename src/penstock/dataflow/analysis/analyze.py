@@ -7,6 +7,7 @@ and code that the analysis does not read becomes a warning.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
@@ -130,7 +131,8 @@ class _Analysis:
     def _member(self, entity: EntityType, name: str) -> Method:
         signature, function = _signature_of(entity, name), _function_of(entity, name)
         if signature is not None:
-            return self._described(name, signature, function)
+            described = self._described(name, signature, function)
+            return replace(described, internal=name in entity.internal)
         # Private, or a property: known by its source alone.
         plain = signature_of(function)
         parameters = {each.name: each.annotation for each in list(plain.parameters.values())[1:]}
@@ -144,7 +146,8 @@ class _Analysis:
         if name == _CREATE:
             returns = signature.name.partition(".")[0]
         where = _place(function)
-        return Method(name, shown(parameters, self._names), returns, signature.readonly, where)
+        known = shown(parameters, self._names)
+        return Method(name, known, returns, signature.readonly, where, internal=signature.internal)
 
     def _method(self, cls: type, name: str) -> Value:
         """Read a method once, and return its result; while it is read, its result is unknown."""

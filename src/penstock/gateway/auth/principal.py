@@ -12,7 +12,8 @@ scope  =  "*"                                         everything
        |  "follow" | "follow:" stream                 atoms of streams
 ```
 
-`call`, `read`, `append` and `follow` without a name cover all methods, classes and streams. A scope covers requests from
+`call`, `read`, `append` and `follow` without a name cover all methods, classes and streams. `call:Order` covers what
+`Order` has, except for `delete`, which `call:Order.delete` covers. No scope covers what is `@internal`. A scope covers requests from
 outside only: a caller of `Order.checkout` needs no scope for the methods that it calls. A path of the
 application's own needs the scope of its method.
 
@@ -41,6 +42,9 @@ CALL: Final = Scope("call")
 READ: Final = Scope("read")
 APPEND: Final = Scope("append")
 FOLLOW: Final = Scope("follow")
+
+DELETE: Final = "delete"
+"""The method of every entity that the scope of its class does not cover."""
 
 _NAME: Final = r"[^\W\d]\w*"
 _STREAM: Final = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
@@ -77,8 +81,11 @@ class Principal:
             former: A former name of the class; a scope with this name is as good.
         """
         wanted = f"call:{entity}.{method}" if entity else f"call:{method}"
-        as_well = (f"call:{former}", f"call:{former}.{method}") if former else ()
-        self._require(wanted, CALL, f"call:{entity}", *as_well)
+        names = (entity, former) if former else (entity,)
+        wider = [f"call:{name}.{method}" for name in names]
+        if method != DELETE:  # who may use the class may not destroy its records
+            wider += [f"call:{name}" for name in names]
+        self._require(wanted, CALL, *wider)
 
     def require_read(self, entity: str, former: str = "") -> None:
         """Check that the principal may read the entities of a class; arguments and errors as in `require_call`."""
@@ -173,6 +180,10 @@ def check_scope(scope: Scope, app: "App") -> None:
         raise RequestError(f"scope {scope}: the application has no {what} {name!r}; {hint}")
     if method:
         _check(scope, lambda: app.signature(name, method))
+    if right == CALL and app.is_internal(*((present, method) if method else ("", name))):
+        raise RequestError(
+            f"scope {scope}: {target} is internal: only the application itself calls it"
+        )
 
 
 def _check(scope: Scope, look_up: Callable[[], object]) -> None:

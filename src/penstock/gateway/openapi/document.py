@@ -189,7 +189,9 @@ class Operations:
     def _calls(
         self, entity: EntityType | None, method: str, signature: Signature
     ) -> Iterator[Route]:
-        """Yield the call that waits for its reply, and the call that does not."""
+        """Yield the call that waits for its reply, and the call that does not; neither of an internal handler."""
+        if self._app.is_internal(entity.name if entity else "", method):
+            return
         target = f"{entity.name}/{{key}}/{method}" if entity else method
         label = f"{entity.name}.{method}" if entity else method
         summary, description = _texts(entity, method, signature)
