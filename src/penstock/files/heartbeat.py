@@ -30,7 +30,7 @@ class Beat(msgspec.Struct, frozen=True):
     """The content of a name that changes.
 
     Attributes:
-        about: What the process has said of itself.
+        about: The facts that the process has written about itself.
         count: How often the name was written.
     """
 
@@ -39,10 +39,10 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What a host has seen of a name.
+    """The last look of a host at a name.
 
     Attributes:
-        stamp: What changes with the name.
+        stamp: A value that changes with each writing of the name.
         since_s: Since when it has not changed, by the monotonic clock of the host.
         boot: The start of the host whose clock it is.
     """
@@ -58,7 +58,7 @@ class Sight(msgspec.Struct, frozen=True):
 
 
 def seen_again(root: SharedRoot, name: str, former: Sight | None, boot: str) -> Sight | None:
-    """Look at a name; return what is known of it now, None if it does not exist any more."""
+    """Look at a name, and return the result; None if the name does not exist any more."""
     stamp = root.stamp(name)
     if stamp is None:
         return None
@@ -80,7 +80,7 @@ class Heartbeat:
     """Changes a name in a thread of its own, from `begin` to `end`.
 
     Args:
-        say: Returns what the process says of itself now; any thread calls it.
+        say: Returns the present facts about the process; any thread calls it.
     """
 
     def __init__(self, root: SharedRoot, name: str, say: Callable[[], object]) -> None:
@@ -99,7 +99,7 @@ class Heartbeat:
         self._thread.start()
 
     def beat(self) -> None:
-        """Write the name again, with what there is to say now."""
+        """Write the name again, with the present facts."""
         with self._turn:
             began_s = time.monotonic()
             said = msgspec.Raw(msgspec.json.encode(self._say()))

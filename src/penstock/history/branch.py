@@ -187,7 +187,7 @@ def new_directory(place: NewPlace | Path, reached: StepObserver, step: str) -> I
             durable.sync_directory(unfinished.parent)
             if sent is not None:
                 reached("store-renamed")
-                # Before the application is there: a first start on another host would begin a log without what waits in this one.
+                # Before the application is there: a first start on another host would begin a log without the requests that wait in this log.
                 log_host.settle(final, is_settled=False)
                 sent.finish()
         except BaseException:
@@ -197,7 +197,7 @@ def new_directory(place: NewPlace | Path, reached: StepObserver, step: str) -> I
 
 @contextmanager
 def _store_copy(store: str, target: Path) -> "Iterator[_StoreCopy]":
-    """Hold the place of a copy in an object store; other processes see that somebody works there."""
+    """Hold the place of a copy in an object store; other processes see that it is in use."""
     from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
 
     scratch = target.with_name(f".{target.name}.moving")
@@ -222,7 +222,7 @@ def _store_copy(store: str, target: Path) -> "Iterator[_StoreCopy]":
 
 
 def _check_free(root: SharedRoot, target: Path) -> None:
-    """Remove what a copy that has died has left in a store, and in the folder of this host.
+    """Remove the files of a copy that has died from a store, and from the folder of this host.
 
     Raises:
         ConfigError: The place has an application or other names, or another process copies to it.
@@ -265,7 +265,7 @@ class _StoreCopy:
         files.sort(key=lambda file: not file.path.startswith(_COMMITS))
         self._beginning = local.get(_BEGINNING)
         copies = [(file.path, file.path, file) for file in files if file.path != _BEGINNING]
-        # A process that was taken for dead must not write what is another's by now.
+        # A process that was taken for dead must not write into the place of another process.
         for _ in copying.copy_all(local, self._root, copies, self._heart.check):
             pass
         for name in SHARED:
@@ -418,7 +418,7 @@ def _cut_deployments(data: Path, epoch: Epoch, *, keeps_log: bool) -> None:
 
 @contextmanager
 def _locked_and_empty(directory: Path) -> Iterator[None]:
-    """Create a directory, or empty the one that a crash has left; lock it during the block."""
+    """Create a directory, or empty the directory that a crash has left; lock it during the block."""
     private.create(directory)
     with locked_directory(directory, timeout_s=0) as lock:
         # Another process may still write the directory, or may have renamed it.

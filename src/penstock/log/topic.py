@@ -25,7 +25,7 @@ from penstock.errors import ConfigError, Diverged, LogUnavailable, PenstockError
 from penstock.log.kafka_config import KafkaConfig, TopicPlace
 
 START_S: Final = 3.0
-"""How long a start waits for a broker before it says that there is none."""
+"""How long a start waits for a broker before it gives up."""
 
 _PARTITION: Final = 0
 _OVERHEAD_BYTES: Final = 4_096  # of a message besides its value
@@ -318,7 +318,7 @@ class Topic:
             raise self._translated(error.args[0]) from error
 
     def close(self) -> None:
-        """End the connections; what was not acknowledged may still arrive."""
+        """End the connections; messages that were not acknowledged may still arrive."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = self._producer = self._admin = None
@@ -381,7 +381,7 @@ class Topic:
         }
 
     def _note(self, error: KafkaError) -> None:
-        """Keep what librdkafka says about the brokers; that all of them are down says less."""
+        """Keep the text of librdkafka about the brokers; that all of them are down says less."""
         if error.code() != error._ALL_BROKERS_DOWN or not self._reason:  # noqa: SLF001
             self._reason = error.str()
             self._is_refused = _is_refusal(error)
@@ -417,7 +417,7 @@ class Topic:
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    """Say whether an error ends only when somebody changes credentials or certificates."""
+    """Say whether an error lasts until an operator changes credentials or certificates."""
     codes = (error._AUTHENTICATION, error._SSL, error.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
     return error.code() in codes
 

@@ -1,4 +1,4 @@
-"""Calls of a user's function for many items, in a child process; for processes that must go on whatever the function does.
+"""Calls of a user's function for many items, in a child process; for processes that must go on when the function ends its process, or does not end.
 
 The child is a fork, so items and code need not be sent to it. It writes one result after another. If it stops to write,
 or ends, the item after the last result is at fault: it gets no result but the way in which the child has ended, and another
@@ -50,10 +50,10 @@ Outcome: TypeAlias = bytes | Failure | str
 
 
 class Called(NamedTuple):
-    """What a call is about.
+    """The subject of a call.
 
     Attributes:
-        function: The function, whatever stands for it.
+        function: The function, or a value that stands for it.
         label: Its name in messages.
         item: The item; equal items have equal outcomes.
     """

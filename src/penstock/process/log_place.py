@@ -74,7 +74,7 @@ class LogNote(msgspec.Struct, frozen=True):
     retention_s: int
 
     def following(self, settings: KafkaSettings) -> Following:
-        """Return what a process of these settings follows.
+        """Return the topic that a process of these settings follows.
 
         Raises:
             ConfigError: The settings contradict the note.
@@ -130,7 +130,7 @@ def prepare(data: Path, settings: KafkaSettings) -> None:
 
 
 def adopt(data: Path, settings: KafkaSettings) -> LogNote:
-    """Let the log of a data directory begin in a topic, with what the embedded log has, and return the note.
+    """Let the log of a data directory begin in a topic, with the content of the embedded log, and return the note.
 
     Raises:
         ConfigError: The topic cannot hold a log, holds another one, or processes use the embedded log.
@@ -167,10 +167,10 @@ def adopt(data: Path, settings: KafkaSettings) -> LogNote:
 
 
 def open_copy(data: Path, settings: KafkaSettings | None, **more: Any) -> KafkaLog:
-    """Open the copy of this host; make it where there is none.
+    """Open the copy of this host; make it if it does not exist.
 
     Args:
-        settings: None for a process that reads only what this host has.
+        settings: None for a process that reads only the copy of this host.
         more: Further arguments of `KafkaLog`.
 
     Raises:
@@ -194,9 +194,9 @@ def _opened(data: Path, note: LogNote, settings: KafkaSettings | None, **more: A
 
 
 def keep_copy(data: Path, log: SqliteLog) -> None:
-    """Put another copy of the log into the shared root if the newest one is old, and delete what no host needs any more.
+    """Put another copy of the log into the shared root if the newest one is old, and delete the messages that no host needs any more.
 
-    The topic keeps what is behind the copy before the newest, for a host that is a little late.
+    The topic keeps the messages behind the second newest copy, for a host that is a little late.
     """
     assert isinstance(log, KafkaLog), "the directory has a note"
     root, reached = shared_root(data), log.reached().next

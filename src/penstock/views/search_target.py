@@ -53,7 +53,7 @@ from penstock.views.target import (
 
 _LOCK: Final = "lock"
 _BUFFER_BYTES: Final = 32 << 20
-"""What tantivy may hold in memory before it writes a segment."""
+"""The bytes that tantivy may hold in memory before it writes a segment."""
 
 _WAIT_S: Final = 3.0
 """How long a writer waits for another one, which may be merging segments."""

@@ -187,7 +187,7 @@ class SqliteTarget:
         tables = [_Table(shape, number) for number, shape in enumerate(shapes)]
         with self._opened() as connection:
             self._require(connection, before)
-            replacement = _Replacement(connection, tables)  # what is refused is refused at once
+            replacement = _Replacement(connection, tables)  # a refusal comes at once
             try:
                 self._stage(connection, tables, rows)
                 # A refusal is found again, if the schema was changed meanwhile.
@@ -384,7 +384,7 @@ class SqliteTarget:
 
     def _empty_log(self, connection: sqlite3.Connection) -> bool:
         """Move the write-ahead log into the database; say whether it is empty now."""
-        connection.execute(f"PRAGMA busy_timeout = {_EMPTY_MS}")  # for readers, who may stay
+        connection.execute(f"PRAGMA busy_timeout = {_EMPTY_MS}")  # for readers, which may stay
         try:
             (busy, *_) = connection.execute("PRAGMA main.wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.OperationalError as error:
@@ -460,7 +460,7 @@ class _Table:
             yield owner, msgspec.json.encode(kept_places).decode()
 
     def difference(self, connection: sqlite3.Connection) -> str:
-        """Return what is missing of the table in the file; empty if nothing is."""
+        """Return the parts of the table that the file lacks; empty if it has all."""
         actual = _columns_in(connection, self.shape.name)
         if not actual:
             return f"the table {self.shape.name} is gone"
@@ -673,7 +673,7 @@ def _size(path: Path) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Return what tells a file from another of the same name."""
+    """Return the facts that tell a file from another of the same name."""
     try:
         stat = path.stat()
     except FileNotFoundError:

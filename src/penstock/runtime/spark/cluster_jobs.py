@@ -309,7 +309,7 @@ class ClusterJobs(Jobs):
             joined = self.hosts()
             hosts = [host for host in joined if host not in self._left_out] or joined
             if self._home not in hosts:
-                # Every host brings its stores to every epoch, so one is as good as another, if it is no newcomer.
+                # Every host brings its stores to every epoch, so each is as good as the next, unless it has just come.
                 ready = [
                     task.host for task in self._tasks if task.host in hosts and not task.is_new
                 ]
@@ -323,12 +323,12 @@ class ClusterJobs(Jobs):
 
     @contextmanager
     def _use(self, hosts: Sequence[str], *, waits: bool = False) -> Iterator[_Task | None]:
-        """Give a free task of one of some hosts, the first ones first; None if there is none.
+        """Give a free task of some hosts, in their order; None if all are in use.
 
         Args:
             hosts: The hosts.
             waits: Whether to wait for a task of any host, until the driver stops. A failure here would be taken for
-                one of the requests, and a cluster without a host is none.
+                one of the requests, and a cluster without a host is not.
         """
         told = time.monotonic()
         with self._reception.changed:

@@ -21,7 +21,7 @@ LOST_S: Final = 2
 """A connection is lost when the other end has not answered for so many seconds."""
 
 _FRAME_S: Final = 30.0
-"""A frame that has begun, and of which nothing comes for so long, is none."""
+"""A frame that has begun, and of which nothing comes for so long, is incomplete for good."""
 
 _BYTES_MAX: Final = 1 << 30
 _LENGTH: Final = struct.Struct("<I")
@@ -141,12 +141,14 @@ def context_of(credentials: bytes, *, is_driver: bool) -> ssl.SSLContext:
     """Return the settings of connections between the processes that have the credentials of a run."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_driver else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # a host is who has the key of the run, whatever its address
+    context.check_hostname = (
+        False  # the key of the run proves the host; its address does not matter
+    )
     context.verify_mode = ssl.CERT_REQUIRED
     if is_driver:
-        # A session ticket would be a message that is no frame: a reader that waits for a frame would begin to read.
+        # A session ticket is not a frame, and a reader that waits for a frame would begin to read it.
         context.num_tickets = 0
-    # The library reads a file only, and this one is in memory.
+    # The library reads only files, and this file is in memory.
     descriptor = os.memfd_create("credentials")
     try:
         os.write(descriptor, credentials)

@@ -169,11 +169,11 @@ class RemoteDoor:
     """Takes the task of each job of one resident task, from whichever host it comes.
 
     Attributes:
-        hello: What the newest task has said; None before the first.
+        hello: The greeting of the newest task; None before the first.
     """
 
     def __init__(self, name: str, seat: Seat, taken_s: float = TAKEN_S) -> None:
-        """Let nobody in yet."""
+        """Accept no task yet."""
         self.name = name
         self.taken_s = taken_s
         self.hello: Hello | None = None
@@ -193,7 +193,7 @@ class RemoteDoor:
             self.shut()
 
     def shut(self) -> None:
-        """Let nobody in."""
+        """Accept no task."""
         with self._lock:
             self._number, arrived, self._arrived = None, self._arrived, None
         if arrived is not None:
