@@ -30,7 +30,7 @@ from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql_view.as_of_query import as_of_queries
 from penstock.sql_view.query import Query
@@ -96,13 +96,7 @@ def write(app: App, journal: DeltaJournal, data: Path, chosen: argparse.Namespac
         journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, parts, 1_000 * epoch))
         if epoch % chosen.every == due + 1:
             journal.compact(CompactionPolicy())
-            write_next_snapshot(
-                app,
-                journal,
-                snapshots,
-                Epoch(epoch),
-                lambda slices: write_slices(app, journal, snapshots, slices),
-            )
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch))
 
 
 def state_maker(app: App, name: str, entities: int) -> Callable[[int, int], bytes]:

@@ -28,7 +28,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import Certificate, Erasures, subject_named
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.sql_view.query import Query
 from penstock.sql_view.view import View
 from tests.differential.committed import state_of
@@ -104,13 +104,7 @@ def test_nothing_reads_an_erased_person(
     data, app = persons.folder, persons.app
     with closing(DataDirectory(data).open_journal(app)) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
-        write_next_snapshot(
-            app,
-            journal,
-            snapshots,
-            Epoch(4),
-            lambda slices: write_slices(app, journal, snapshots, slices),
-        )
+        write_next_snapshot(app, journal, snapshots, Epoch(4))
         with closing(View(data, app, journal, ViewConfig(memory_mb=256))) as view:
             view.start()
             before = "SELECT name FROM User AS OF EPOCH 5 ORDER BY ALL"

@@ -28,7 +28,7 @@ from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import subject_named
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.sql_view.query import Query
 from penstock.sql_view.view import View
 from penstock.state.digest import digest_of_mapping
@@ -119,9 +119,7 @@ def take_snapshot(shop: Shop, code: DeployedCode) -> Epoch:
     with closing(DataDirectory(shop.data).open_journal(app)) as journal:
         snapshots = Snapshots(shop.data / SNAPSHOTS, journal.identity)
         upto = journal.last().epoch  # type: ignore[union-attr]
-        manifest = write_next_snapshot(
-            app, journal, snapshots, upto, lambda s: write_slices(app, journal, snapshots, s)
-        )
+        manifest = write_next_snapshot(app, journal, snapshots, upto)
         assert manifest is not None
         assert manifest.classes["Box"].files
         return upto

@@ -22,7 +22,7 @@ from penstock.model.request import Request, decode_request, encode_request
 from penstock.process.data_directory import DataDirectory
 from penstock.process.erasures import subject_named
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.testing import Kit
 from tests.differential.test_live_deployments import Shop
@@ -164,13 +164,7 @@ def take_snapshot(shop: Shop, code: DeployedCode) -> None:
     with closing(DataDirectory(shop.data).open_journal(app)) as journal:
         snapshots, newest = Snapshots(shop.data / SNAPSHOTS, journal.identity), journal.last()
         assert newest is not None
-        manifest = write_next_snapshot(
-            app,
-            journal,
-            snapshots,
-            newest.epoch,
-            lambda slices: write_slices(app, journal, snapshots, slices),
-        )
+        manifest = write_next_snapshot(app, journal, snapshots, newest.epoch)
         assert manifest is not None
         assert state_as_of(app, journal, "Item", newest.epoch, snapshots).rows.num_rows
 

@@ -29,12 +29,9 @@ from penstock.process.log_host import host_of_log
 from penstock.retention.leases import RetentionLease, active_leases, lease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import (
-    Slice,
-    WrittenSlices,
     remove_snapshots,
     tables_in,
     write_next_snapshot,
-    write_slices,
 )
 from penstock.snapshots.state_as_of import all_states_as_of
 from tests import forked
@@ -68,12 +65,11 @@ def take_snapshot(data: Path, epoch: int, then: Callable[[], object] = lambda: N
     with closing(DataDirectory(data).open_journal(app)) as journal:
         snapshots = Snapshots(snapshots_root(data), journal.identity)
 
-        def run(slices: list[Slice]) -> WrittenSlices:
-            written = write_slices(app, journal, snapshots, slices)
-            then()
-            return written
+        def reached(step: str) -> None:
+            if step == "snapshot-written":
+                then()
 
-        write_next_snapshot(app, journal, snapshots, Epoch(epoch), run)  # type: ignore[arg-type]
+        write_next_snapshot(app, journal, snapshots, Epoch(epoch), reached)
 
 
 def snapshots_of(data: Path) -> Snapshots:

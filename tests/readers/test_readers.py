@@ -14,7 +14,7 @@ from penstock.journal.api import CompactionPolicy
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.java import java_home
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from tests.checkout import TOP
 from tests.unit.sql_view.gallery_app import Written, app, state_of
 from tests.unit.sql_view.test_view_tables import FILLED
@@ -46,10 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(12):
         written.painters({number: f"p{number}", number - 3: None})
     for epoch in (5, 12):
-        write_next_snapshot(
-            app, journal, snapshots, Epoch(epoch),
-            lambda slices: write_slices(app, journal, snapshots, slices),
-        )  # fmt: skip
+        write_next_snapshot(app, journal, snapshots, Epoch(epoch))
     journal.compact(CompactionPolicy(newest=2, epochs=3, grace_s=0))
     journal.forget(Epoch(4))
     return data

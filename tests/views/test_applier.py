@@ -25,7 +25,7 @@ from penstock.process.view_files import (
     read_report,
 )
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from tests.views.appliers import appliers
 from tests.views.book import Book, shown_in
 from tests.views.orders_app import app
@@ -100,13 +100,7 @@ def test_filling_from_a_snapshot_gives_the_same(
     for _ in range(30):
         book.write(20)
     snapshots = Snapshots(tmp_path / SNAPSHOTS, journal.identity)
-    write_next_snapshot(
-        app,
-        journal,
-        snapshots,
-        Epoch(20),
-        lambda slices: write_slices(app, journal, snapshots, slices),
-    )
+    write_next_snapshot(app, journal, snapshots, Epoch(20))
     with applier(tmp_path):
         check(tmp_path, book)
 

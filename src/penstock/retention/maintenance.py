@@ -10,7 +10,6 @@ run goes on. It writes its report, with all leases, to `run/maintenance.json`.
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -39,12 +38,9 @@ from penstock.retention import retention
 from penstock.retention.leases import RetentionLease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import (
-    Slice,
-    WrittenSlices,
     remove_snapshots,
     snapshot_lock,
     write_next_snapshot,
-    write_slices,
 )
 from penstock.state.stores import remove_former_stores
 
@@ -163,13 +159,10 @@ def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: StepObs
     if last is None:
         return
 
-    def run(slices: Sequence[Slice]) -> WrittenSlices:
-        return write_slices(app, journal, snapshots, slices, reached)
-
     while True:
         base = snapshots.newest()
         try:
-            if write_next_snapshot(app, journal, snapshots, last.epoch, run, reached) is None:
+            if write_next_snapshot(app, journal, snapshots, last.epoch, reached) is None:
                 return
         except Corrupt as error:
             if base is None or snapshots.whole(base):

@@ -12,7 +12,7 @@ Several hosts may write one snapshot. Their files have different names, and the 
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -78,16 +78,11 @@ class WrittenSlices(msgspec.Struct, frozen=True):
     wide: list[str] = []
 
 
-WriteSlices = Callable[[Sequence[Slice]], WrittenSlices]
-"""Writes slices, in this process or in others."""
-
-
 def write_next_snapshot(
     app: App,
     journal: Journal,
     snapshots: Snapshots,
     upto: Epoch,
-    run: WriteSlices,
     reached: StepObserver = ignore_step,
 ) -> Manifest | None:
     """Write the next snapshot, and return its manifest; None if it exists already.
@@ -102,12 +97,12 @@ def write_next_snapshot(
     slices = plan_slices(app, journal, snapshots, upto)
     if not slices:
         return None
-    written = run(slices)
+    written = write_slices(app, journal, snapshots, slices, reached)
     # A class becomes wide in all slices, because its files are one table.
     while written.wide:
         wide = sorted({*slices[0].wide, *written.wide})
         slices = [msgspec.structs.replace(piece, wide=wide) for piece in slices]
-        written = run(slices)
+        written = write_slices(app, journal, snapshots, slices, reached)
     reached("snapshot-written")
     return _publish(app, journal, snapshots, slices[0], written.files, reached)
 

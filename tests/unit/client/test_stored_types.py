@@ -18,7 +18,7 @@ from penstock.gateway.openapi.examples import example_of
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from tests.gateway_thread import RunningGateway
 from tests.unit.client.stored_types_app import CASES, KEYS, Values, app
 from tests.waiting import wait_for
@@ -112,13 +112,7 @@ def snapshot_row(gateway: RunningGateway, client: Client) -> dict[str, Any]:
     snapshots = Snapshots(gateway.config.data / "snapshots", journal.identity)
     last = journal.last()
     assert last is not None
-    write_next_snapshot(
-        app,
-        journal,
-        snapshots,
-        last.epoch,
-        lambda slices: write_slices(app, journal, snapshots, slices),
-    )
+    write_next_snapshot(app, journal, snapshots, last.epoch)
     journal.close()
     rows = DeltaTable(f"{snapshots.root}/Sample").to_pyarrow_table()
     return next(row for row in python_types(rows).to_pylist() if row["name"] == "sample")

@@ -19,7 +19,7 @@ from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.presence import boot_id
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.sql_view.query import Query
 from penstock.sql_view.view import View
 from penstock.state.stores import Stores
@@ -50,13 +50,7 @@ def data(tmp_path: Path) -> Path:
     with closing(DataDirectory(folder).open_journal(app)) as journal:
         snapshots = Snapshots(folder / "snapshots", journal.identity)
         for epoch in (1, 2):
-            write_next_snapshot(
-                app,
-                journal,
-                snapshots,
-                Epoch(epoch),
-                lambda slices: write_slices(app, journal, snapshots, slices),
-            )
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch))
         journal.compact(CompactionPolicy(newest=1, epochs=2, grace_s=0))
         with (
             closing(Stores(folder / "state", journal, 2, boot_id=boot_id())) as stores,

@@ -26,7 +26,7 @@ from penstock.process.config import Config
 from penstock.retention import savepoints
 from penstock.retention.savepoints import Savepoint
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from tests.checkout import SHOP
 from tests.history import Call
 from tests.serial_driver import SerialDriver
@@ -75,8 +75,7 @@ def test_every_epoch_can_be_restored(
         with closing(DeltaJournal(data / "journal", "shop")) as journal:
             if 0 <= snapshot < len(calls):
                 snapshots = Snapshots(data / "snapshots", journal.identity)
-                write_next_snapshot(app, journal, snapshots, Epoch(snapshot),
-                     lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
+                write_next_snapshot(app, journal, snapshots, Epoch(snapshot))
             if compacted:
                 journal.compact(TINY)
         backups = Backups(Path(folder, "backups"))
@@ -106,8 +105,7 @@ def test_snapshots_come_along_where_the_journal_has_forgotten(tmp_path: Path) ->
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
         for epoch in (1, 3):
-            write_next_snapshot(app, journal, snapshots, Epoch(epoch),
-                 lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch))
         journal.compact(TINY)
         assert journal.forget(Epoch(2)) == 2
     Backups(tmp_path / "b").make(data, "shop")

@@ -33,7 +33,6 @@ from penstock.snapshots.snapshot import MANIFEST, Snapshots
 from penstock.snapshots.snapshot_writer import (
     publish_tables,
     write_next_snapshot,
-    write_slices,
 )
 from penstock.sql_view.view import View
 from penstock.state.stores import Stores
@@ -66,8 +65,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(DeltaJournal(data / "journal", "shop")) as journal:
         snapshots = Snapshots(data / "snapshots", journal.identity)
         for epoch in (2, 4):
-            write_next_snapshot(app, journal, snapshots, Epoch(epoch),
-                 lambda slices: write_slices(app, journal, snapshots, slices))  # fmt: skip
+            write_next_snapshot(app, journal, snapshots, Epoch(epoch))
         journal.compact(CompactionPolicy(newest=3, epochs=5, grace_s=0))
         journal.checkpoint()
         stores = Stores(data / "state", journal, 2, boot_id=boot_id())

@@ -20,7 +20,6 @@ from penstock.snapshots.snapshot_writer import (
     remove_snapshots,
     snapshot_lock,
     write_next_snapshot,
-    write_slices,
 )
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.partition_spec import WHOLE, PartitionSpec
@@ -50,13 +49,7 @@ class Gallery:
 
     def write_snapshot(self, upto: int | None = None) -> Manifest | None:
         epoch = self.written.epoch if upto is None else Epoch(upto)
-        return write_next_snapshot(
-            app,
-            self.journal,
-            self.snapshots,
-            epoch,
-            lambda slices: write_slices(app, self.journal, self.snapshots, slices),
-        )
+        return write_next_snapshot(app, self.journal, self.snapshots, epoch)
 
     def states(self, epoch: int, snapshots: Snapshots | None = None) -> dict[str, bytes]:
         found = all_states_as_of(self.journal, Epoch(epoch), snapshots)
@@ -305,7 +298,7 @@ from pathlib import Path
 from tests.unit.snapshots.test_snapshots import Gallery
 from tests.unit.sql_view.gallery_app import app
 from penstock.base.ids import Epoch
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 
 gallery = Gallery(Path(sys.argv[1]))
 
@@ -313,8 +306,7 @@ def reached(name):
     if name == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-write_next_snapshot(app, gallery.journal, gallery.snapshots, Epoch(4), lambda slices: write_slices(
-    app, gallery.journal, gallery.snapshots, slices, reached), reached)
+write_next_snapshot(app, gallery.journal, gallery.snapshots, Epoch(4), reached)
 """
 
 

@@ -9,7 +9,7 @@ from penstock.base.ids import Epoch
 from penstock.journal.api import CompactionPolicy
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.state.partition_spec import PartitionSpec
 from penstock.state.stores import catch_up
@@ -40,13 +40,7 @@ class Words:
         written.commit(states={f"{COUNT}/c": row_of(COUNT, total=2**63), "$wait/counts/1": b"\x07"})
 
     def take_snapshot(self, epoch: int) -> None:
-        write_next_snapshot(
-            app,
-            self.journal,
-            self.snapshots,
-            Epoch(epoch),
-            lambda slices: write_slices(app, self.journal, self.snapshots, slices),
-        )
+        write_next_snapshot(app, self.journal, self.snapshots, Epoch(epoch))
 
     def states(self, epoch: int, snapshots: Snapshots | None = None) -> dict[str, bytes]:
         found = all_states_as_of(self.journal, Epoch(epoch), snapshots).to_pylist()

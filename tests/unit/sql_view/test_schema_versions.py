@@ -19,7 +19,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.sql_view.query import Query, QueryResult
 from penstock.sql_view.view import View
@@ -71,13 +71,7 @@ class Shop:
         """Write the snapshot of an epoch."""
         with closing(self.journal(app)) as journal:
             snapshots = self.snapshots(journal)
-            manifest = write_next_snapshot(
-                app,
-                journal,
-                snapshots,
-                Epoch(upto),
-                lambda slices: write_slices(app, journal, snapshots, slices),
-            )
+            manifest = write_next_snapshot(app, journal, snapshots, Epoch(upto))
             assert manifest is not None
 
     def snapshots(self, journal: DeltaJournal) -> Snapshots:

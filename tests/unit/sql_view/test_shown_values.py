@@ -26,7 +26,7 @@ from penstock.model.entity_type import EntityType
 from penstock.process.config import ViewConfig
 from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.snapshot_writer import write_next_snapshot, write_slices
+from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.snapshots.table import DEEPEST, LONGEST, column_of, tables_of
 from penstock.snapshots.text import DEPTH_MAX
@@ -90,10 +90,7 @@ class Readers:
         return state
 
     def snapshot(self, epoch: Epoch) -> None:
-        write_next_snapshot(
-            self.app, self.journal, self.snapshots, epoch,
-            lambda slices: write_slices(self.app, self.journal, self.snapshots, slices),
-        )  # fmt: skip
+        write_next_snapshot(self.app, self.journal, self.snapshots, epoch)
 
     def truth(self, *, wide: bool) -> pa.Table:
         """Return the rows as the committed states alone make them."""
