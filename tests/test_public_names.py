@@ -83,6 +83,7 @@ PUBLIC = [
     "now",
     "portal",
     "postgres",
+    "principal",
     "publish",
     "random",
     "read_table",

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
     from penstock.model.registry import registry
-    from penstock.model.repeatable import now, random, request_id, uuid
+    from penstock.model.repeatable import now, principal, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
     from penstock.model.sending import ask, send, send_after, send_at
@@ -163,6 +163,7 @@ __all__ = [
     "now",
     "portal",
     "postgres",
+    "principal",
     "publish",
     "random",
     "read_table",
@@ -198,7 +199,7 @@ _DEFINITIONS: Final = {
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
     "penstock.model.registry": ("registry",),
-    "penstock.model.repeatable": ("now", "random", "request_id", "uuid"),
+    "penstock.model.repeatable": ("now", "principal", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),
     "penstock.model.sending": ("ask", "send", "send_after", "send_at"),

@@ -26,6 +26,9 @@ RequestId = NewType("RequestId", str)
 PRINCIPAL_SEPARATOR: Final = "~"
 """Between principal and id in a stored request id; URLs do not escape it."""
 
+DERIVED_MARK: Final = 2 * PRINCIPAL_SEPARATOR
+"""Between the id of a record and the rest of the id of a request that its cascade sends; no chosen id has it."""
+
 EntityKey = NewType("EntityKey", str)
 """A reference as text: the name of the class, a slash, the text of the key. `Item/i1`."""
 

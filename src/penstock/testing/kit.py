@@ -18,22 +18,24 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 ```
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from penstock.base.ids import EntityKey, split_entity_key
+from penstock.base.ids import PRINCIPAL_SEPARATOR, EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.execute import Limits
 from penstock.engine.streams.paused_flows import PausedFlow
 from penstock.errors import ConfigError, RequestError, UserError
 from penstock.model.application import App, unknown
-from penstock.model.call import Call
+from penstock.model.call import Call, Calling, returns_of
 from penstock.model.control import Erase
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import Reply
@@ -126,6 +128,22 @@ class Kit:
             durable_waits=durable_waits,
         )
         self.call = self.runtime.call
+        self._chosen = itertools.count()
+
+    def acting_as(self, principal: str) -> Calling:
+        """Return a `call` whose requests a principal sends: `kit.acting_as("ada").Order("o1").cancel()`.
+
+        Args:
+            principal: What `penstock.principal()` returns: the name of an API key, or `@` and the subject of a token.
+        """
+
+        def perform(call: Call[Any]) -> Any:
+            chosen = call.request_id or f"kit-{next(self._chosen)}"
+            stored = f"{principal}{PRINCIPAL_SEPARATOR}{chosen}"
+            reply = self.submit(replace(call, request_id=stored))
+            return reply.value(returns_of(self.runtime.app, call))
+
+        return Calling(self.runtime.app, perform)
 
     def submit(self, call: Call[Any]) -> Reply:
         """Process a call as a request and return its recorded reply, also if the request failed."""

@@ -14,7 +14,7 @@ from penstock.gateway.route import routes_of
 from tests.gateway_thread import RunningGateway
 
 APP = """\
-from penstock import App, entity, internal, key, publish, readonly, route, stream, transactional
+from penstock import App, entity, internal, key, principal, publish, readonly, route, stream, transactional
 
 
 @entity
@@ -41,8 +41,14 @@ def tick() -> int:
     return 1
 
 
+@readonly
+@transactional
+def sender() -> str:
+    return principal()
+
+
 rays = stream("rays", int)
-app = App("lamps", Lamp, tick, rays, publish(Lamp))
+app = App("lamps", Lamp, tick, sender, rays, publish(Lamp))
 """
 NOBODY = ""
 SCOPES = (NOBODY, "admin", "sql", "call", "read", "append", "follow")
@@ -138,6 +144,13 @@ def test_path_is_open_to_its_scopes(lamps: tuple[httpx.Client, dict[str, str]], 
         if answer.status_code not in (401, 403):
             opened.add(scope)
     assert opened == RIGHTS[path]
+
+
+def test_a_handler_knows_its_principal(lamps: tuple[httpx.Client, dict[str, str]]) -> None:
+    """`penstock.principal()` is the name of the key, also in a read that no log has."""
+    client, keys = lamps
+    answer = client.post("/call/sender", headers={"X-API-Key": keys["call"]})
+    assert (answer.status_code, answer.json()) == (200, "k-call")
 
 
 def test_every_declared_route_is_asked() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import App, entity, key, transactional
+from penstock import App, Entity, entity, key, transactional
 from penstock.errors import ConfigError, OutsideTransaction
 from penstock.model.call import Call
 from penstock.testing.kit import START, Kit
@@ -46,7 +46,25 @@ def surroundings(count: int) -> list[Any]:
     ]
 
 
-app = App("kit", Machine, surroundings)
+@transactional
+def sender() -> str:
+    return penstock.principal()
+
+
+class Bell(Entity):
+    name: str = key()
+    rung_by: list[str] = []
+
+    def ring(self) -> str:
+        self.rung_by.append(penstock.principal())
+        penstock.send(Bell(self.name).echo)
+        return sender()
+
+    def echo(self) -> None:
+        self.rung_by.append(penstock.principal())
+
+
+app = App("kit", Machine, surroundings, sender, Bell)
 
 
 @pytest.fixture
@@ -134,3 +152,17 @@ def test_digest_tells_states_apart(kit: Kit) -> None:
     assert kit.digest() != before
     kit.call.Machine("a").step(-1)
     assert kit.digest() == before
+
+
+def test_a_request_has_the_principal_of_its_caller(kit: Kit) -> None:
+    """A handler and the methods that it calls see the sender; a request that the application sends has none."""
+    kit.call.Bell.create("b")
+    assert kit.call.sender() == ""
+    assert kit.acting_as("ada").Bell("b").ring() == "ada"
+    assert kit.acting_as("@bob%20b").Bell("b").ring(request_id="r1") == "@bob%20b"
+    assert (
+        kit.acting_as("ada").Bell("b").ring(request_id="r1") == "ada"
+    )  # the id of another principal
+    bell = kit.entity("Bell", "b")
+    assert bell is not None
+    assert bell["rung_by"] == ["ada", "", "@bob%20b", "", "ada", ""]

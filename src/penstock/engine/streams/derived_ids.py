@@ -9,10 +9,9 @@ ids. So a long id of a record is replaced by its beginning and a hash of it, bef
 from hashlib import blake2b
 from typing import Final
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import DERIVED_MARK, RequestId
 
-MARK: Final = "~~"
-"""Between the id of a record and the rest of a derived id."""
+MARK: Final = DERIVED_MARK
 
 OF_NO_REQUEST: Final = f"{MARK}(s[0-9]+|c[0-9]+|t)$"
 """A regular expression: a step, a continuation and the end of a question's time have ids that end so."""
