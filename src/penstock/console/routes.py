@@ -28,7 +28,7 @@ from penstock.errors import Forbidden, OperationalError
 from penstock.files.layout import LOG
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, parse_epoch
-from penstock.gateway.route import ADMIN, OPEN, Route
+from penstock.gateway.route import ADMIN, OPEN, WATCH, Route
 from penstock.log.clock import wall_clock_us
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -286,24 +286,24 @@ class ConsoleHandler:
             raise HttpError(404, "not-found", "the console has no such file")
         return asset.answer(request)
 
-    @Route("GET", "/console/api/plan", _KIND, right=ADMIN)
+    @Route("GET", "/console/api/plan", _KIND, right=WATCH)
     async def plan(self, request: HttpRequest) -> Response:
         """Return the dataflow graph of the application."""
         return _json_response(self._plan)
 
-    @Route("GET", "/console/api/status", _KIND, right=ADMIN)
+    @Route("GET", "/console/api/status", _KIND, right=WATCH)
     async def status(self, request: HttpRequest) -> Response:
         """Return the state of the application now."""
         return await self._answer(self._observation.now)
 
-    @Route("GET", "/console/api/epochs", _KIND, right=ADMIN, fields=("after",))
+    @Route("GET", "/console/api/epochs", _KIND, right=WATCH, fields=("after",))
     async def epochs(self, request: HttpRequest) -> Response:
         """Return the reports of epochs."""
         text = request.field("after", str(BEFORE_FIRST))
         after = BEFORE_FIRST if text == str(BEFORE_FIRST) else Epoch(parse_epoch("after", text))
         return await self._answer(self._observation.epochs, after)
 
-    @Route("GET", "/console/api/scheduled", _KIND, right=ADMIN)
+    @Route("GET", "/console/api/scheduled", _KIND, right=WATCH)
     async def scheduled(self, request: HttpRequest) -> Response:
         """Return the scheduled requests."""
         return await self._answer(scheduled_in, self._data)

@@ -272,7 +272,8 @@ class HttpRequest:
         Raises:
             RequestError: The text cannot be a request id.
         """
-        return named_id(self.principal, self.path["id"], self._config.key_bytes_max)
+        longest, is_read = self._config.key_bytes_max, self.verb in ("GET", "HEAD")
+        return named_id(self.principal, self.path["id"], longest, is_read=is_read)
 
 
 def query_of(raw: bytes, fields: Collection[str] | None) -> dict[str, str]:

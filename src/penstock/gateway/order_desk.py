@@ -27,6 +27,7 @@ from penstock.gateway.route import (
     ADMIN,
     AN_OBJECT,
     ORDER_TIMEOUT,
+    WATCH,
     Answer,
     Handler,
     Route,
@@ -90,10 +91,10 @@ def _report_route(report: Report[Any]) -> Route:
         report.path,
         report.path.strip("/"),
         name=report.name,
-        right=ADMIN,
+        right=WATCH,
         answers=(Answer(report.text, json_content(report.answer)),),
         summary=texts_of(report.at)[0],
-        description=ADMIN.text,
+        description=WATCH.text,
     )
 
 

@@ -80,7 +80,9 @@ def stored_id(principal: Principal, chosen: str) -> RequestId:
     return RequestId(f"{principal.namespace}{PRINCIPAL_SEPARATOR}{chosen}")
 
 
-def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
+def named_id(
+    principal: Principal, text: str, bytes_max: int, *, is_read: bool = False
+) -> RequestId:
     """Return the stored id that a principal names in a path.
 
     Args:
@@ -88,6 +90,7 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
             was made without a principal. Behind `~~` is the rest of an id that was derived from one of
             these, such as `order-7~~1` for a request that `order-7` has sent.
         bytes_max: The longest id that a caller may choose.
+        is_read: Whether the caller only looks at the request.
 
     Raises:
         RequestError: No request can have such an id.
@@ -104,7 +107,7 @@ def named_id(principal: Principal, text: str, bytes_max: int) -> RequestId:
         stored = stored_id(principal, chosen)
     else:
         if namespace != principal.namespace:
-            principal.require_admin()
+            (principal.require_watch if is_read else principal.require_admin)()
         stored = check_stored(root if namespace else chosen)
     return RequestId(f"{stored}{mark}{rest}")
 

@@ -97,6 +97,7 @@ OF_TARGET: Final = Right()
 """The class, method, stream or request that is named decides; the handler checks it."""
 
 SQL: Final = Right("Needs the scope `sql`.", Principal.require_sql)
+WATCH: Final = Right("Needs the scope `watch` or `admin`.", Principal.require_watch)
 ADMIN: Final = Right("Needs the scope `admin`.", Principal.require_admin)
 
 

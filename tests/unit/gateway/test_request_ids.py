@@ -16,7 +16,7 @@ from penstock.base.ids import RequestId
 from penstock.deployment.loading import load_app
 from penstock.errors import Forbidden, RequestError
 from penstock.gateway.auth.keys import KeyStore
-from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope, granted
+from penstock.gateway.auth.principal import ANONYMOUS, WATCH, Principal, Scope, granted
 from penstock.gateway.handlers import history
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.request_ids import check_stored, named_id, stored_id
@@ -54,6 +54,7 @@ app = App("tills", Till, who)
 ada = Principal("ada", frozenset({Scope("call")}), "ada")
 bob = Principal("bob", frozenset({Scope("call")}), "bob")
 operator = Principal("operator", frozenset({Scope("admin")}), "operator")
+watcher = Principal("watcher", frozenset({WATCH}), "watcher")
 chosen_ids = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7D), min_size=1, max_size=20)
 namespaces = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7D), max_size=20)
 
@@ -84,6 +85,9 @@ def test_own_ids_are_named_as_they_were_chosen() -> None:
     for text in ("ada~order-1", "~tea-for-ada"):
         with pytest.raises(Forbidden, match="lacks the scope admin"):
             named_id(bob, text, MOST)
+        with pytest.raises(Forbidden, match="lacks the scope admin"):
+            named_id(watcher, text, MOST)
+    assert named_id(watcher, "ada~order-1", MOST, is_read=True) == "ada~order-1"
 
 
 @pytest.mark.parametrize("rest", ["~~1", "~~s1.0", "~~s1.0~~t", "~~c2"])

@@ -51,7 +51,7 @@ rays = stream("rays", int)
 app = App("lamps", Lamp, tick, sender, rays, publish(Lamp))
 """
 NOBODY = ""
-SCOPES = (NOBODY, "admin", "sql", "call", "read", "append", "follow")
+SCOPES = (NOBODY, "admin", "watch", "sql", "call", "read", "append", "follow")
 ANYBODY = frozenset(SCOPES)
 KNOWN = ANYBODY - {NOBODY}
 
@@ -86,25 +86,25 @@ RIGHTS = {
     "POST /at": {"sql"},
     "POST /at/nothing": {"sql"},
     "DELETE /at/nothing": {"sql"},
-    "GET /metrics": {"admin"},
-    "GET /metrics/recent": {"admin"},
-    "GET /deployments": {"admin"},
-    "GET /deployments/7": {"admin"},
+    "GET /metrics": {"admin", "watch"},
+    "GET /metrics/recent": {"admin", "watch"},
+    "GET /deployments": {"admin", "watch"},
+    "GET /deployments/7": {"admin", "watch"},
     "POST /deployments": {"admin"},
-    "GET /partitions": {"admin"},
+    "GET /partitions": {"admin", "watch"},
     "POST /partitions": {"admin"},
-    "GET /erasures": {"admin"},
+    "GET /erasures": {"admin", "watch"},
     "POST /erasures": {"admin"},
-    "GET /flow": {"admin"},
+    "GET /flow": {"admin", "watch"},
     "POST /flow": {"admin"},
-    "GET /failed": {"admin"},
+    "GET /failed": {"admin", "watch"},
     "POST /failed": {"admin"},
     "GET /console/": ANYBODY,
     "GET /console/main.js": ANYBODY,
-    "GET /console/api/status": {"admin"},
-    "GET /console/api/epochs": {"admin"},
-    "GET /console/api/plan": {"admin"},
-    "GET /console/api/scheduled": {"admin"},
+    "GET /console/api/status": {"admin", "watch"},
+    "GET /console/api/epochs": {"admin", "watch"},
+    "GET /console/api/plan": {"admin", "watch"},
+    "GET /console/api/scheduled": {"admin", "watch"},
 }
 BODIES = {
     "POST /at": {"questions": [{"sql": "SELECT 1"}]},

@@ -39,7 +39,8 @@ ADD_HELP: Final = """Make a key, and print it once: only a hash of it is stored.
 \b
 Scopes:
   *                                         everything
-  admin                                     metrics, console, operations
+  admin                                     metrics, console, orders of an operator
+  watch                                     metrics and console, which then change nothing
   sql                                       SQL over the whole state
   call, call:Item, call:Item.add, call:f    all calls, a class, a method, a function
   call:Item.delete                          deletions, which call:Item does not cover

@@ -44,7 +44,7 @@ const TITLES = {
 };
 
 const NEXT = {
-  unauthenticated: "Sign in with an API key or a token that has the scope admin.",
+  unauthenticated: "Sign in with an API key or a token that has the scope admin or watch.",
   forbidden: "Sign in with a key that has the scope which the message names.",
   "view-unavailable": "It starts with penstock run and rebuilds itself; try again in a moment.",
   gone: "Retention has removed it; begin at the oldest atom.",

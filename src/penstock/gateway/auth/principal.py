@@ -4,7 +4,8 @@ A scope is a word of this grammar:
 
 ```
 scope  =  "*"                                         everything
-       |  "admin"                                     metrics, console, operations
+       |  "admin"                                     metrics, console, orders of an operator
+       |  "watch"                                     metrics, console, requests of others; it changes nothing
        |  "sql"                                       SQL over the whole state
        |  "call" | "call:" Entity | "call:" Entity "." method | "call:" function
        |  "read" | "read:" Entity                     attributes of entities
@@ -37,6 +38,7 @@ Scope = NewType("Scope", str)
 
 EVERYTHING: Final = Scope("*")
 ADMIN: Final = Scope("admin")
+WATCH: Final = Scope("watch")
 SQL: Final = Scope("sql")
 CALL: Final = Scope("call")
 READ: Final = Scope("read")
@@ -49,7 +51,7 @@ DELETE: Final = "delete"
 _NAME: Final = r"[^\W\d]\w*"
 _STREAM: Final = r"[A-Za-z][A-Za-z0-9_-]{0,63}"
 _GRAMMAR: Final = re.compile(
-    rf"\*|admin|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?|(append|follow)(:{_STREAM})?",
+    rf"\*|admin|watch|sql|call(:{_NAME}(\.{_NAME})?)?|read(:{_NAME})?|(append|follow)(:{_STREAM})?",
     re.UNICODE,
 )
 
@@ -73,6 +75,11 @@ class Principal:
     def is_admin(self) -> bool:
         """Whether the principal has the scope `admin`."""
         return ADMIN in self.scopes or EVERYTHING in self.scopes
+
+    @property
+    def may_watch(self) -> bool:
+        """Whether the principal may see what an operator sees."""
+        return self.is_admin or WATCH in self.scopes
 
     def require_call(self, entity: str, method: str, former: str = "") -> None:
         """Check that the principal may call a method, or a function if `entity` is empty.
@@ -111,6 +118,10 @@ class Principal:
         """Check that the principal is an operator; raises as `require_call`."""
         self._require(ADMIN)
 
+    def require_watch(self) -> None:
+        """Check that the principal may see what an operator sees; raises as `require_call`."""
+        self._require(WATCH, ADMIN)
+
     def require_admin_key(self, order: str) -> None:
         """Check that a key or token makes the principal an operator: an open gateway refuses such orders.
 
@@ -146,7 +157,7 @@ def parse_scope(text: str) -> Scope:
     """
     if not _GRAMMAR.fullmatch(text):
         raise RequestError(
-            f"{text!r} is not a scope; the forms are *, admin, sql, call, call:Entity, "
+            f"{text!r} is not a scope; the forms are *, admin, sql, watch, call, call:Entity, "
             "call:Entity.method, call:function, read, read:Entity, append, append:stream, follow, "
             "follow:stream"
         )

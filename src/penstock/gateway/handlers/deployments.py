@@ -27,9 +27,9 @@ from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.order_desk import OrderDesk, ok, order_in
 from penstock.gateway.route import (
-    ADMIN,
     AN_OBJECT,
     ORDER_TIMEOUT,
+    WATCH,
     Answer,
     Parameter,
     Route,
@@ -88,7 +88,7 @@ class DeploymentHandler:
         PATH,
         "deployments",
         name="deployments.list",
-        right=ADMIN,
+        right=WATCH,
         answers=(Answer("All deployments, in order.", json_content(list[ListedDeployment])),),
     )
     async def index(self, request: HttpRequest) -> Response:
@@ -101,7 +101,7 @@ class DeploymentHandler:
         "/deployments/{number}",
         "deployments",
         name="deployments.difference",
-        right=ADMIN,
+        right=WATCH,
         parameters=(
             Parameter("number", "path", "", {"type": "integer", "minimum": 1}, is_required=True),
         ),

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from penstock.errors import BY_CODE
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.order_desk import ok
-from penstock.gateway.route import ADMIN, NAMED, REQUESTS, Answer, Route, json_content
+from penstock.gateway.route import ADMIN, NAMED, REQUESTS, WATCH, Answer, Route, json_content
 from penstock.model.reply import raised_by
 from penstock.model.request import Failure
 from penstock.orders.attempts import Attempt, AttemptOrder
@@ -48,7 +48,7 @@ class FailedHandler:
         PATH,
         "failed",
         name="failed.list",
-        right=ADMIN,
+        right=WATCH,
         answers=(
             Answer("The failed requests that no caller waits for.", json_content(FailedRequests)),
         ),

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.responses import RecentLoad, json_of
-from penstock.gateway.route import ADMIN, Answer, Route, json_content, page, seconds
+from penstock.gateway.route import WATCH, Answer, Route, json_content, page, seconds
 from penstock.gateway.telemetry.load_sampler import LoadSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.journal.api import Journal
@@ -48,7 +48,7 @@ class LoadHandler:
         "/metrics",
         "metrics",
         name="gateway.metrics",
-        right=ADMIN,
+        right=WATCH,
         answers=(page("text/plain"),),
     )
     async def exposition(self, request: HttpRequest) -> Response:
@@ -67,7 +67,7 @@ class LoadHandler:
         "/metrics/recent",
         "metrics",
         name="gateway.load",
-        right=ADMIN,
+        right=WATCH,
         parameters=(seconds("seconds", "Only the last seconds; all if absent."),),
         answers=(Answer("The load.", json_content(RecentLoad)),),
     )
